@@ -58,6 +58,8 @@ def commands(bench: Bench) -> Iterator[Line]:
             None,
         ),
         "pytest-nsys": ((trace,), 8),
+        "pytest-nsys --view overlap --window run": (("--view=overlap", "--window=run", trace), 8),
+        "pytest-nsys --view budget --window run": (("--view=budget", "--window=run", trace), 8),
         "init": (("init", trace, "--force", f"--output={bench.work / 'drafted.nsys.yaml'}"), 15),
         "rows overlap_tax_ns --window run": (("rows", "overlap_tax_ns", f"--trace={trace}", "--window=run"), None),
     }
@@ -69,6 +71,8 @@ def commands(bench: Bench) -> Iterator[Line]:
     yield seconds("raw scan", "raw", found)
     for name, (_, most) in asked.items():
         yield Line(name, "× raw scan", [less(r[name], r["start"]) / r["raw"].seconds for r in found], most=most)
+        if "--view" in name:
+            yield _memory("  peak memory", [r[name] for r in found], bench.size(*LARGE)[0])
 
 
 def names(bench: Bench) -> Iterator[Line]:
