@@ -236,16 +236,18 @@ class Around:
     @kept
     def api_calls(self, globs: tuple[str, ...]) -> Mapping[int, Sequence[Api]] | None:
         """The calls around the windows of each process, by start; None where the trace has no record of any."""
-        found = self.trace.api_calls(globs, self._read)
+        found = self.trace.api_calls(globs, self._process_spans)
         return None if found is None else {pid: sorted(own) for pid, own in found.items()}
 
     @kept
-    def earlier_calls(self, globs: tuple[str, ...]) -> Mapping[int, Sequence[Api]] | None:
+    def read_earlier_calls(self, globs: tuple[str, ...]) -> Mapping[int, Sequence[Api]] | None:
         """The same with those that began before, however long, for a thread may still stand in one; None as above."""
-        return self.trace.api_calls(globs, {pid: (-LONGEST_NS, until) for pid, (_, until) in self._read.items()})
+        return self.trace.api_calls(
+            globs, {pid: (-LONGEST_NS, until) for pid, (_, until) in self._process_spans.items()}
+        )
 
     @cached_property
-    def _read(self) -> dict[int, Interval]:
+    def _process_spans(self) -> dict[int, Interval]:
         """By process the time in which its kernels were looked for, or ran."""
         ran = {lane: _from_to(own) for lane, own in self.kernels.items() if len(own)}
         read = {lane: span for lane, span in self.spans.items() if span is not None}

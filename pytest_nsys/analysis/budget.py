@@ -195,10 +195,10 @@ class Budget:
         starved, found = self._by_start([BudgetPart.STARVED, BudgetPart.BETWEEN]), Counter[str]()
         for name in sorted({name for by in calls.values() for name in by}):
             stood = {thread: by[name] for thread, by in calls.items() if name in by}
-            found[name] = total(self._stood_ns(starved, stood))
+            found[name] = total(self._measure_standing(starved, stood))
         return {name: ns for name, ns in found.most_common() if ns}
 
-    def _stood_ns(self, parts: Column, calls: Mapping[int, Intervals]) -> Column:
+    def _measure_standing(self, parts: Column, calls: Mapping[int, Intervals]) -> Column:
         """How much of each of some parts the thread that launched the kernel which ends the gap stood in calls."""
         found = array("q", [0]) * len(parts)
         followed = where_not(equal(self._waiting(parts), NONE))
@@ -224,7 +224,7 @@ class Budget:
             thread: Intervals.of((call.start_ns, call.end_ns) for call in own if copies or waiting_call(call.name))
             for thread, own in _calls(self._track).items()
         }
-        return self._stood_ns(self._by_start([BudgetPart.STARVED]), some)
+        return self._measure_standing(self._by_start([BudgetPart.STARVED]), some)
 
     def _by_start(self, parts: Iterable[BudgetPart]) -> Column:
         own = chained([self._of(part) for part in parts])
@@ -309,10 +309,10 @@ _KIND = {part: kind for kind, part in BLOCKED.items()}
 @kept
 def _synchronising(track: RankTrack) -> Mapping[int, Mapping[str, Intervals]]:
     """When each thread of the rank's process stood in which call that waits for the GPU."""
-    return waiting_by_thread(call for own in _calls(track).values() for call in own)
+    return group_waiting_calls(call for own in _calls(track).values() for call in own)
 
 
-def waiting_by_thread(calls: Iterable[Api]) -> Mapping[int, Mapping[str, Intervals]]:
+def group_waiting_calls(calls: Iterable[Api]) -> Mapping[int, Mapping[str, Intervals]]:
     """When each thread stood in which of the calls that wait for the GPU."""
     found: dict[int, dict[str, list[Interval]]] = {}
     for (thread, called), own in grouped(((call.thread, call.name), call) for call in calls).items():
@@ -324,7 +324,7 @@ def waiting_by_thread(calls: Iterable[Api]) -> Mapping[int, Mapping[str, Interva
 @kept
 def _calls(track: RankTrack) -> Mapping[int, Sequence[Api]]:
     """The calls by thread of the rank's process that wait for the GPU or copy, as far as its windows may touch them."""
-    calls = (track.around.earlier_calls(SYNCHRONISING_CALLS) or {}).get(track.rank.process.global_pid, ())
+    calls = (track.around.read_earlier_calls(SYNCHRONISING_CALLS) or {}).get(track.rank.process.global_pid, ())
     windows = track.group.ranks[track.rank.number]
     low_ns, high_ns = hull((w.start_ns - w.length_ns, w.end_ns + w.length_ns) for w in windows)
     return grouped((call.thread, call) for call in calls if call.start_ns <= high_ns and call.end_ns >= low_ns)
@@ -336,18 +336,18 @@ def budget_of(window: RankWindow) -> Budget:
     return Budget(window)
 
 
-def budgets_of(windows: Mapping[int, Sequence[RankWindow]]) -> dict[int, Budget | NoRows]:
+def find_budgets(windows: Mapping[int, Sequence[RankWindow]]) -> dict[int, Budget | NoRows]:
     """By rank the budget that stands for all of its windows, or why it has none."""
     found: dict[int, Budget | NoRows] = {}
     for rank, own in windows.items():
         try:
-            found[rank] = budget_of_several(own)
+            found[rank] = choose_budget(own)
         except NoRows as nothing:
             found[rank] = nothing
     return found
 
 
-def budget_of_several(windows: Sequence[RankWindow]) -> Budget:
+def choose_budget(windows: Sequence[RankWindow]) -> Budget:
     """Of several windows of a rank the budget of that with the lower median of ``compute_absent_ns``.
 
     Raises NoRows where one of them has none, or where it takes no time: it has no shares.

@@ -16,7 +16,7 @@ from functools import cached_property
 from typing import TypeVar
 
 from pytest_nsys.analysis.activity import synchronising
-from pytest_nsys.analysis.budget import Budget, budgets_of, host_between
+from pytest_nsys.analysis.budget import Budget, find_budgets, host_between
 from pytest_nsys.analysis.budget_facts import BudgetPart
 from pytest_nsys.analysis.captures import Captures
 from pytest_nsys.analysis.facts.steps import uneven_anchors
@@ -93,7 +93,7 @@ class Finding:
 V = TypeVar("V")
 
 
-def measurable(ranks: Iterable[int], measure: Callable[[int], V]) -> tuple[dict[int, V], dict[int, NothingMeasured]]:
+def measure_each(ranks: Iterable[int], measure: Callable[[int], V]) -> tuple[dict[int, V], dict[int, NothingMeasured]]:
     """What there is of ranks, and why there is nothing of others. Raises NothingMeasured where none has anything."""
     found: dict[int, V] = {}
     without: dict[int, NothingMeasured] = {}
@@ -126,8 +126,8 @@ class _Look:
     def __init__(self, captures: Captures, spec: WindowSpec, ranks: Container[int] | None = None) -> None:
         run = captures.runs[0]
         self.captures, self.spec, self.run, self.group = captures, spec, run, run.measured(spec)
-        each, _ = measurable((rank.number for rank in run.ranks), lambda rank: self.group.filled({rank})[rank])
-        self.budgets = {rank: own for rank, own in budgets_of(each).items() if isinstance(own, Budget)}
+        each, _ = measure_each((rank.number for rank in run.ranks), lambda rank: self.group.filled({rank})[rank])
+        self.budgets = {rank: own for rank, own in find_budgets(each).items() if isinstance(own, Budget)}
         self.windows = {
             rank: self.budgets[rank].window if rank in self.budgets else own[0] for rank, own in each.items()
         }
@@ -152,11 +152,11 @@ class _Look:
         straggler: Value | str | None = None
         for kind, figures in _FIGURES.items():
 
-            def told(rank: int, figures: _Of = figures) -> Figures:
+            def measure(rank: int, figures: _Of = figures) -> Figures:
                 return figures(self, self.losses[rank])
 
             each = {rank: losses.claims_ns[kind] for rank, losses in self.losses.items()}
-            for found in self._worst(kind, each, told):
+            for found in self._worst(kind, each, measure):
                 straggler = found.figures.get("for_rank", straggler)
                 yield found
         yield from self._of_compute(straggler)

@@ -99,7 +99,7 @@ class Losses:
         spans: list[list[Interval]] = [waits, [*waits, *self.window.spans(self.barriers)]]
         waited, shared = (Intervals.of(own).covered(self.beside.start_ns, self.beside.end_ns) for own in spans)
         kinds = FindingKind.STRAGGLER, FindingKind.WRONG_STREAM, FindingKind.COMMUNICATION
-        return _differences(kinds, [waited, shared, self.beside.ns])
+        return _subtract_each(kinds, [waited, shared, self.beside.ns])
 
     @cached_property
     def _starved(self) -> PartsOfGaps:
@@ -113,7 +113,7 @@ class Losses:
         in_syncs = self.budget.waiting_in_calls()
         in_calls = self.budget.waiting_in_calls(copies=True) if self.pageable else in_syncs
         kinds = FindingKind.SYNCS, FindingKind.COPIES, FindingKind.LAUNCHES
-        return _differences(kinds, [in_syncs, in_calls, self._starved.ns])
+        return _subtract_each(kinds, [in_syncs, in_calls, self._starved.ns])
 
     @cached_property
     def pageable(self) -> int:
@@ -201,7 +201,7 @@ def longest_copies(window: RankWindow) -> tuple[str, int] | None:
     return (f"{source} to {target}", len(own)) if source and target else None
 
 
-def _differences(kinds: Sequence[FindingKind], totals: Sequence[Column]) -> dict[FindingKind, Column]:
+def _subtract_each(kinds: Sequence[FindingKind], totals: Sequence[Column]) -> dict[FindingKind, Column]:
     """What each kind has of some times, of which one and all before it have ever more in ``totals``."""
     before = [array("q", [0]) * len(totals[0]), *totals[:-1]]
     return {kind: minus(ns, less) for kind, ns, less in zip(kinds, totals, before, strict=True)}

@@ -14,11 +14,11 @@ from fractions import Fraction
 from functools import cached_property
 from typing import NamedTuple
 
-from pytest_nsys.analysis.budget import budgets_of
+from pytest_nsys.analysis.budget import find_budgets
 from pytest_nsys.analysis.budget_facts import BudgetPart, about_bounds, about_gaps
 from pytest_nsys.analysis.captures import OF_A_RUN, Captures, usual
 from pytest_nsys.analysis.communication import RunCommunication, communication_of
-from pytest_nsys.analysis.findings import WORTH, Finding, findings_of, measurable
+from pytest_nsys.analysis.findings import WORTH, Finding, findings_of, measure_each
 from pytest_nsys.analysis.kernel_families import FamilySums, Usage
 from pytest_nsys.analysis.losses import FindingKind
 from pytest_nsys.analysis.metrics import METRICS
@@ -217,7 +217,7 @@ def summary_of(
     tell("kernels")
     kernels = look.kernels
     tell("what the steps wait for")
-    budgets = tuple(look.rank_budgets())
+    budgets = tuple(look.list_rank_budgets())
     tell("communication")
     communication = communication_of(captures, spec, look.windows)
     tell("what to look at")
@@ -238,9 +238,9 @@ class _Summing:
         self.captures, self.spec = captures, spec
         held = {rank.number for run in captures.runs for rank in run.ranks}
         chosen = [number for number in sorted(held) if ranks is None or number in ranks]
-        self.windows, without = measurable(chosen, self._windows)
+        self.windows, without = measure_each(chosen, self._windows)
         self.without = {number: from_here(str(why)) for number, why in without.items()}
-        self.budgets = budgets_of(self.windows)
+        self.budgets = find_budgets(self.windows)
 
     def _windows(self, rank: int) -> list[RankWindow]:
         """The windows of a rank in all captures. Raises NothingMeasured."""
@@ -325,7 +325,7 @@ class _Summing:
             with suppress(NoRows, UsageMistake):  # nobody said how much work a step is, or of which kind
                 yield Rate(name, self.of_run(name), METRICS[name].unit)
 
-    def rank_budgets(self) -> Iterator[RankBudget]:
+    def list_rank_budgets(self) -> Iterator[RankBudget]:
         """Of each rank that of the window which stands for all of its windows."""
         for number, found in self.budgets.items():
             if isinstance(found, NoRows):

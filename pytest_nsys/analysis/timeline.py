@@ -13,7 +13,7 @@ from operator import attrgetter
 from typing import Literal, NamedTuple, TypeVar
 
 from pytest_nsys.analysis.beside_kernels import kind_of_transfer
-from pytest_nsys.analysis.budget import GapPart, budgets_of, facts_of
+from pytest_nsys.analysis.budget import GapPart, facts_of, find_budgets
 from pytest_nsys.analysis.budget_facts import BudgetFacts
 from pytest_nsys.analysis.common_clock import ALONE, ClockStanding
 from pytest_nsys.analysis.operations import Operation
@@ -138,7 +138,7 @@ def timeline_of(w: RankWindow, standing: ClockStanding = ALONE) -> Timeline:
     """The window; ``standing`` says where its clock stands beside those of other ranks."""
     own = w.window
     nth = f", window {own.index + 1} of {own.count}" if own.index is not None else ""
-    streams, exposed, budget = in_order(w.streams), grouped(exposed_parts(w)), budgets_of({0: [w]})[0]
+    streams, exposed, budget = in_order(w.streams), grouped(exposed_parts(w)), find_budgets({0: [w]})[0]
     gaps = () if isinstance(budget, NoRows) else [*budget.each()]
     whole = w.whole_names | {each.name for gap in gaps for each in (gap.waiting, gap.producer) if each is not None}
     called = readable_names(sorted(whole))

@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 import click
 
-from pytest_nsys.analysis.budget import budgets_of
+from pytest_nsys.analysis.budget import find_budgets
 from pytest_nsys.analysis.capture_cache import CaptureCache
 from pytest_nsys.analysis.captures import Captures
 from pytest_nsys.analysis.collectives import on_record
@@ -414,7 +414,7 @@ def _about(figures: Figures, traces: Sequence[str]) -> tuple[str, ...]:
 
 def _mostly(figures: Figures) -> tuple[str, ...]:
     """What the windows mostly are, and what to do: a gate on the rest judges little."""
-    found = mostly(budgets_of(figures.captures.runs[0].measured(figures.spec).filled()))
+    found = mostly(find_budgets(figures.captures.runs[0].measured(figures.spec).filled()))
     part = figures.captures.convention.marks_parts or figures.spec.explicit is not None
     of = "run" if figures.spec.whole_run else "window" if part else "step"
     return () if found is None else mostly_lines(found, of, SHOW_RUN)

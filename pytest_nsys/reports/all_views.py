@@ -8,7 +8,7 @@ from pytest_nsys.analysis.metrics import METRICS
 from pytest_nsys.analysis.sharing import Sharing, sharing_in
 from pytest_nsys.core.conventions import NO_STAGE
 from pytest_nsys.core.model import Note
-from pytest_nsys.reports.budget_report import GAIN, about_budgets, budget_lines, budgets_in
+from pytest_nsys.reports.budget_report import GAIN, about_budgets, find_budgets_of_view, list_budget_lines
 from pytest_nsys.reports.config_report import CONFIG
 from pytest_nsys.reports.kernel_report import about_collectives, about_kernels, what_of
 from pytest_nsys.reports.pipeline_report import PIPELINE
@@ -224,12 +224,12 @@ BUDGET = View(
                 *ratios("share"),
                 Column("ceiling", CellKind.RATIO, GAIN),
             ),
-            keys=budget_lines,
+            keys=list_budget_lines,
         ),
     ),
     reads=("compute_absent_ns",),
     paragraph=about_budgets,
-    nothing=lambda looked: budgets_in(looked).without[0].text,
+    nothing=lambda looked: find_budgets_of_view(looked).without[0].text,
 )
 
 VIEWS: Mapping[str, View] = {

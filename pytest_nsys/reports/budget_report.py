@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass
 from fractions import Fraction
 from functools import cached_property, partial
 
-from pytest_nsys.analysis.budget import Budget, budgets_of, facts_of
+from pytest_nsys.analysis.budget import Budget, facts_of, find_budgets
 from pytest_nsys.analysis.budget_facts import (
     BLOCKED,
     Blocking,
@@ -161,18 +161,18 @@ class BudgetReport:
 
 
 @kept
-def budgets_in(looked: Looked) -> BudgetReport:
+def find_budgets_of_view(looked: Looked) -> BudgetReport:
     """Of each rank the budget that stands for its windows."""
-    each = budgets_of(looked.windows)
+    each = find_budgets(looked.windows)
     found = {rank: budget for rank, budget in each.items() if isinstance(budget, Budget)}
     without = [Note(f"rank {rank} has no budget: {why}") for rank, why in each.items() if rank not in found]
     facts = {rank: facts_of(budget) for rank, budget in found.items()}
     return BudgetReport(facts, [budget.window for budget in found.values()], without)
 
 
-def budget_lines(looked: Looked) -> Iterator[Key]:
+def list_budget_lines(looked: Looked) -> Iterator[Key]:
     """The table of each budget as rows of a view."""
-    for rank, facts in budgets_in(looked).budgets.items():
+    for rank, facts in find_budgets_of_view(looked).budgets.items():
         for line in lines_of(facts):
             yield {
                 "rank": rank,
@@ -186,7 +186,7 @@ def budget_lines(looked: Looked) -> Iterator[Key]:
 
 def about_budgets(looked: Looked) -> Paragraph:
     """A bar for each rank, and who blocked whom."""
-    report = budgets_in(looked)
+    report = find_budgets_of_view(looked)
     several = any(len(windows) > 1 for windows in looked.windows.values())
     which = "of several windows each rank shows one: that with the median time without compute"
     return Paragraph(

@@ -25,8 +25,8 @@ def sentence(finding: Finding, width: int = WHOLE_TEXT, beside: Collection[str] 
     than ``width`` characters, as much of it as there is room for. Kernels are named as a table names them ``beside``
     others of these demangled names.
     """
-    words = _words(finding, beside)
-    said = [piece.format_map(words) for piece in _SENTENCES[finding.kind] if _fields(piece) <= words.keys()]
+    words = _fill_words(finding, beside)
+    said = [piece.format_map(words) for piece in _SENTENCES[finding.kind] if _find_fields(piece) <= words.keys()]
     several = finding.rank is not None and finding.looked_at > 1
     whose = f"rank {finding.rank}: " if several else ""
     alike, all_ranks = len(finding.ranks), finding.looked_at
@@ -86,11 +86,11 @@ _OF_KERNELS = ("before", "kernel", "mostly")
 """The figures that are the demangled name of a kernel."""
 
 
-def _fields(piece: str) -> set[str]:
+def _find_fields(piece: str) -> set[str]:
     return {name for _, name, _, _ in Formatter().parse(piece) if name}
 
 
-def _words(finding: Finding, beside: Collection[str]) -> dict[str, str]:
+def _fill_words(finding: Finding, beside: Collection[str]) -> dict[str, str]:
     """What fills the sentence of a finding: its figures, times of 0 left out, kernels by the names that a person reads,
     a collective by its kind; and what is said of several together.
     """
@@ -109,7 +109,7 @@ def _words(finding: Finding, beside: Collection[str]) -> dict[str, str]:
         words.pop("more_ns", None)
     if numbers.get("before_ns"):
         last = "after the last kernel" if figures["before"] == "" else f"before {words['before']}"
-        words["at"] = _of_it(words, numbers, last)
+        words["at"] = _say_share(words, numbers, last)
     match finding.kind:
         case FindingKind.WRONG_STREAM:
             computing = counted(int(numbers["compute_kernels"]), "compute kernel")
@@ -132,13 +132,13 @@ def _words(finding: Finding, beside: Collection[str]) -> dict[str, str]:
                 f"the host is in {words['host']}" if "host" in words else "the next step is not launched yet"
             )
         case FindingKind.COPIES:
-            words |= _of_copies(words, numbers)
+            words |= _say_copies(words, numbers)
             if words.get("producer") == "memset":
                 words.pop("between", None)
             if "more" in words or "whose" in words:
                 words.pop("at", None)
         case FindingKind.OTHER_DEVICE:
-            words["at"] = _of_it(words, numbers, f"for {words['kernel']}")
+            words["at"] = _say_share(words, numbers, f"for {words['kernel']}")
         case FindingKind.PROFILER if "recorded" in words:
             words["slower"] = f"recorded {words['recorded']}, which slows the host"
             words["instead"] = "without it the GPU waits less for launches"
@@ -148,7 +148,7 @@ def _words(finding: Finding, beside: Collection[str]) -> dict[str, str]:
     return words
 
 
-def _of_it(words: Mapping[str, str], numbers: Mapping[str, Value], where: str) -> str:
+def _say_share(words: Mapping[str, str], numbers: Mapping[str, Value], where: str) -> str:
     """How much of the part lies somewhere: ``, 39.1 ms of it before gemm``."""
     if numbers["before_ns"] >= numbers["part_ns"]:
         return f", all of it {where}"
@@ -156,7 +156,7 @@ def _of_it(words: Mapping[str, str], numbers: Mapping[str, Value], where: str) -
     return f", {'nearly all' if some == words['part_ns'] else some} of it {where}"
 
 
-def _of_copies(words: Mapping[str, str], numbers: Mapping[str, Value]) -> dict[str, str]:
+def _say_copies(words: Mapping[str, str], numbers: Mapping[str, Value]) -> dict[str, str]:
     """What copies and memsets block: compute, the host, or both."""
     if "producer" not in words:
         host = f"{words['host_ns']} of it while the host copies pageable memory"

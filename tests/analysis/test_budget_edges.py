@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_nsys.analysis.budget import Budget, budget_of, budgets_of, facts_of
+from pytest_nsys.analysis.budget import Budget, budget_of, facts_of, find_budgets
 from pytest_nsys.analysis.budget_facts import MOST, BudgetPart, Delayed
 from pytest_nsys.analysis.metrics import METRICS
 from pytest_nsys.core.conventions import BUILT_IN, Convention, CopyKind
@@ -410,4 +410,4 @@ def test_a_window_of_no_length_has_no_shares() -> None:
     gpu.kernel("gemm", 50, 50, launch_ns=10)
     with tempfile.TemporaryDirectory() as folder, captures(trace.write(Path(folder) / "run.sqlite")) as run:
         (window,) = run.runs[0].measured(run.spec("run"))
-        assert str(budgets_of({0: [window]})[0]).startswith("the window takes no time")
+        assert str(find_budgets({0: [window]})[0]).startswith("the window takes no time")
