@@ -10,7 +10,7 @@ from collections.abc import Callable
 from contextlib import suppress
 
 from pytest_nsys.analysis.activity import SYNCHRONISING_CALLS, waiting_call
-from pytest_nsys.analysis.budget import Budget, budget_of, group_waiting_calls
+from pytest_nsys.analysis.budget import Budget, budget_of
 from pytest_nsys.analysis.explained import OWN_STREAM, Part, What
 from pytest_nsys.analysis.gpu_state import sm_clock_mhz
 from pytest_nsys.analysis.rank_window import RankWindow
@@ -30,11 +30,11 @@ def host_waits(window: RankWindow) -> list[Part] | None:
     calls = window.track.api_calls(SYNCHRONISING_CALLS, (low - window.window.length_ns, high))
     if calls is None:
         return None
-    own = [call for call in calls if call.start_ns < high and call.end_ns > low]
-    budget = _budget(window) if own else None
-    starved = budget.starved_in(group_waiting_calls(own)) if budget is not None else {}
-    counts = sorted(Counter(waiting_call(call.name) for call in own).items())
-    return [Part(What.CALL, name, "", OWN_STREAM, count, starved.get(name, 0)) for name, count in counts if name]
+    counts = Counter(waiting_call(call.name) for call in calls if call.start_ns < high and call.end_ns > low)
+    budget = _budget(window) if counts else None
+    starved = budget.in_syncs if budget is not None else {}
+    each = sorted(counts.items())
+    return [Part(What.CALL, name, "", OWN_STREAM, count, starved.get(name, 0)) for name, count in each if name]
 
 
 def _budget(window: RankWindow) -> Budget | None:

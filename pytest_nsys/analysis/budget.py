@@ -188,14 +188,9 @@ class Budget:
     @cached_property
     def in_syncs(self) -> Mapping[str, int]:
         """How much of ``launch_starved_ns`` the thread that launched the kernel stood in which call of ``syncs``."""
-        return self.starved_in(_synchronising(self._track))
-
-    def starved_in(self, calls: Mapping[int, Mapping[str, Intervals]]) -> Mapping[str, int]:
-        """The same of some calls, by thread and name."""
         starved, found = self._by_start([BudgetPart.STARVED, BudgetPart.BETWEEN]), Counter[str]()
-        for name in sorted({name for by in calls.values() for name in by}):
-            stood = {thread: by[name] for thread, by in calls.items() if name in by}
-            found[name] = total(self._measure_standing(starved, stood))
+        for name, calls in _synchronising(self._track).items():
+            found[name] = total(self._measure_standing(starved, calls))
         return {name: ns for name, ns in found.most_common() if ns}
 
     def _measure_standing(self, parts: Column, calls: Mapping[int, Intervals]) -> Column:
@@ -307,18 +302,14 @@ _KIND = {part: kind for kind, part in BLOCKED.items()}
 
 
 @kept
-def _synchronising(track: RankTrack) -> Mapping[int, Mapping[str, Intervals]]:
-    """When each thread of the rank's process stood in which call that waits for the GPU."""
-    return group_waiting_calls(call for own in _calls(track).values() for call in own)
-
-
-def group_waiting_calls(calls: Iterable[Api]) -> Mapping[int, Mapping[str, Intervals]]:
-    """When each thread stood in which of the calls that wait for the GPU."""
-    found: dict[int, dict[str, list[Interval]]] = {}
-    for (thread, called), own in grouped(((call.thread, call.name), call) for call in calls).items():
-        if name := waiting_call(called):
-            found.setdefault(thread, {}).setdefault(name, []).extend((call.start_ns, call.end_ns) for call in own)
-    return {thread: {name: Intervals.of(own) for name, own in by.items()} for thread, by in found.items()}
+def _synchronising(track: RankTrack) -> Mapping[str, Mapping[int, Intervals]]:
+    """By call that waits for the GPU when each thread of the rank's process stood in it."""
+    found: dict[str, dict[int, list[Interval]]] = {}
+    for thread, calls in _calls(track).items():
+        for called, own in grouped((call.name, (call.start_ns, call.end_ns)) for call in calls).items():
+            if name := waiting_call(called):
+                found.setdefault(name, {}).setdefault(thread, []).extend(own)
+    return {name: {thread: Intervals.of(own) for thread, own in by.items()} for name, by in sorted(found.items())}
 
 
 @kept
