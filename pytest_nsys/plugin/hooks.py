@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 GATE_SUFFIX = ".nsys.yaml"
 TRACE_SUFFIXES = (
     *(".sqlite", ".nsys-rep", ".qdrep", ".qdstrm", "_results.db"),
-    *("_trace.json", ".pt.trace.json", ".json.gz"),
+    *(".sqlite.gz", "_trace.json", ".pt.trace.json", ".json.gz"),
 )
 
 LONGEST_LINE = 4000

@@ -87,7 +87,9 @@ def cluster(project: Project) -> Cluster:
 
 def judged(project: Project, code: int) -> Any:
     """The windows alone, as a plain runner has them."""
-    return {name: case.state for name, case in project.cases("perf", "--nsys-trace=windows.json.gz", code=code).items()}
+    return {
+        name: case.state for name, case in project.cases("perf", "--nsys-trace=windows.sqlite.gz", code=code).items()
+    }
 
 
 def test_from_a_slurm_job_to_a_plain_runner(cluster: Cluster) -> None:
@@ -95,12 +97,12 @@ def test_from_a_slurm_job_to_a_plain_runner(cluster: Cluster) -> None:
     for exposed_us, expected in ((200, "passed"), (900, "failure")):
         cluster.profiles(exposed_us)
         cluster.bash(command_of("github-cluster.yml", "Profile a few steps on the cluster"), "-e")
-        assert "wrote handover/windows.json.gz" in (project.root / "slurm.log").read_text()
-        sent = project.root / "handover" / "windows.json.gz"
+        assert "wrote handover/windows.sqlite.gz" in (project.root / "slurm.log").read_text()
+        sent = project.root / "handover" / "windows.sqlite.gz"
         assert sent.stat().st_size < 40_000
-        sent.rename(project.root / "windows.json.gz")
+        sent.rename(project.root / "windows.sqlite.gz")
         if exposed_us == 200:
-            project.refresh("--nsys-trace=windows.json.gz")
+            project.refresh("--nsys-trace=windows.sqlite.gz")
         states = judged(project, expected == "failure")
         assert states == {"exposed_ns <= 300us": expected, "exposed_ns <= baseline + 5%": expected}
         on_the_export = project.cases("perf", "--nsys-trace=handover/traces", code=expected == "failure")
@@ -115,7 +117,7 @@ def test_a_job_that_fails_leaves_no_windows(cluster: Cluster) -> None:
     cluster.bash(command, "-e")
     cluster.nsys.tell(leaves=())
     assert "there is no report" in cluster.bash(command, "-e", code=1)
-    assert not (cluster.project.root / "handover" / "windows.json.gz").exists()
+    assert not (cluster.project.root / "handover" / "windows.sqlite.gz").exists()
 
 
 def test_from_a_kubernetes_job_to_a_plain_runner(cluster: Cluster) -> None:
@@ -132,7 +134,7 @@ def test_from_a_kubernetes_job_to_a_plain_runner(cluster: Cluster) -> None:
     script(cluster.nsys.folder / "kubectl", '#!/bin/sh\n[ "$*" = "logs job/nsys-gate" ] && exec cat pod.log\n')
     (receive,) = re.findall(r"^#   (kubectl logs .*)", KUBERNETES.read_text(encoding="utf-8"), re.MULTILINE)
     cluster.bash(receive)
-    cluster.project.refresh("--nsys-trace=windows.json.gz")
+    cluster.project.refresh("--nsys-trace=windows.sqlite.gz")
     assert set(judged(cluster.project, 0).values()) == {"passed"}
     names = {job["metadata"]["name"], *re.findall(r"job/([a-z-]+)", KUBERNETES.read_text(encoding="utf-8"))}
     assert names == {"nsys-gate"}

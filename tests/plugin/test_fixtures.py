@@ -136,4 +136,4 @@ def test_the_trace_is_opened_once_for_all(project: Project, monkeypatch: pytest.
         project.gate("- overlap >= 60%\n- no syncs", f"{name}.nsys.yaml")
     project.trace()
     judged(project, "nsys_gate('overlap >= 60%')\nnsys_run.rows('overlap')")
-    assert len(opened) == 2  # once to find the convention of all, once to measure
+    assert len(opened) == 1  # to find the convention of all, and to measure
