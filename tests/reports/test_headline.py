@@ -121,6 +121,14 @@ def test_a_longer_step(records: list[Record], expected: str) -> None:
     assert of_session(make_session(*records, exit_status=1)) == expected
 
 
+@pytest.mark.parametrize(("now_ns", "between"), [(5 * MS, ": "), (5 * MS - 1, ", most of it not explained; ")])
+def test_a_root_of_less_than_half_of_a_longer_step_says_so(now_ns: int, between: str) -> None:
+    change = Change(Root(ChangeKind.LONGER, What.KERNEL, "gemm"), 0, 4 * MS, now_ns, 4, 4)
+    causes = (Explained({"rank": 0}, Explanation(2 * MS, (), 0), (change,)),)
+    said = of_session(make_session(slow((0,), world=1, causes=causes)))
+    assert said.startswith(f"Step 12% slower (16.8 → 18.8 ms){between}gemm")
+
+
 def test_the_step_leads_whatever_else_is_worse() -> None:
     worse = red("a", "exposed_ns", judged=(row(9 * MS, MS, MS),))
     assert of_session(make_session(worse, slow())).startswith("Step 12% slower")

@@ -89,6 +89,11 @@ def test_a_row_stands_below_its_largest_root_and_smaller_ones_stand_beside() -> 
     assert [(each.root, told(each)) for each in found.roots] == [(GEMM, {"a": 1}), (REDUCE, {})]
 
 
+def test_what_leads_in_a_red_comes_before_a_larger_root_that_leads_in_none() -> None:
+    found = story(red("a", why(on(0), on(0, REDUCE, now=19 * MS))))
+    assert [(each.root, told(each)) for each in found.roots] == [(GEMM, {"a": 1}), (REDUCE, {})]
+
+
 def test_a_root_that_leads_nowhere_is_told_from_a_twentieth_of_the_largest_on() -> None:
     assert [r.root for r in story(red("a", why(on(0), on(0, REDUCE, now=8 * MS + 99_000)))).roots] == [GEMM]
     assert len(story(red("a", why(on(0), on(0, REDUCE, now=8 * MS + 100_000)))).roots) == 2
