@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from fnmatch import fnmatchcase
+from fnmatch import translate
 
 from pytest_nsys.analysis.captures import Captures
 from pytest_nsys.analysis.circumstances import profiler_shown
@@ -121,7 +122,7 @@ def framework_of(kernels: Iterable[str], usual: str | None = None) -> str | None
     """What the program was written with, as the names of its kernels say; else ``usual``."""
     names = list(kernels)
     for framework, globs in FRAMEWORKS:
-        if any(fnmatchcase(name, glob) for name in names for glob in globs):
+        if any(map(re.compile("|".join(map(translate, globs))).match, names)):
             return framework
     return usual
 

@@ -27,6 +27,10 @@ from pytest_nsys.core.family_table import FUSED_WITH_COMMUNICATION, LIBRARY, TAB
 _CLOSING = {"(": ")", "<": ">", "[": "]", "{": "}"}
 
 
+NAMES_REMEMBERED = 1 << 18
+"""A run that asks for more names in turn finds none of them remembered: Inductor can make a hundred thousand."""
+
+
 def short_name(full: str) -> str:
     """The name without return type, namespaces, template arguments and parameters; as it is where it has none."""
     words = _without_brackets(full)
@@ -39,17 +43,22 @@ def qualified_name(full: str) -> str:
     return words[-1] if words else full
 
 
+_FLAT = re.compile(r"[^()<>\[\]{}]+(?:<[^()<>\[\]{}]*>[^()<>\[\]{}]*)*(?=\()")
+"""What stands before the parameters, if no bracket in it is inside another: found a tenth as long as by characters."""
+
+
 def declaration(full: str) -> str:
     """The name as it is but for its parameters: with return type, namespaces and template arguments."""
     text = _named(full)
-    return text[: _parameters_at(text)[0]]
+    flat = _FLAT.match(text)
+    return flat[0] if flat else text[: _parameters_at(text)[0]]
 
 
 _ENUMERATOR = re.compile(r"E(?:0|\d{1,3}E[A-Z0-9_]*)")
 _LITERAL = re.compile(r"L[a-z]n?\d+E|DF\d+[a-z]?|S[0-9A-Z]*_|\d+")
 
 
-@lru_cache(maxsize=65_536)
+@lru_cache(maxsize=NAMES_REMEMBERED)
 def spelled(mangled: str) -> str:
     """The identifiers of a mangled name as it would read demangled, with the arguments of its template, values of
     enumerators (``LNS_4KindE1E``) among them. Any other name as it is.
@@ -180,7 +189,7 @@ _FUSED = re.compile(r"triton_[a-z]{3}_fused")
 """Inductor puts the operators that it fuses into the name of its kernel, which is none of them."""
 
 
-@lru_cache(maxsize=65_536)
+@lru_cache(maxsize=NAMES_REMEMBERED)
 def known_communication(short: str, full: str) -> KnownLibrary | None:
     """Of which known library a kernel is, by its short and its demangled name; None for NCCL's, and for any other."""
     full = spelled(full or short)
@@ -198,7 +207,7 @@ _CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
 _COLLECTIVE_WORDS = re.compile(r"(?<=_)(all|reduce)_(gather|reduce|scatter|to_all)(?=_)")
 
 
-@lru_cache(maxsize=65_536)
+@lru_cache(maxsize=NAMES_REMEMBERED)
 def fused_communication(full: str) -> str:
     """What in a kernel's name, parameters aside, says that it multiplies and communicates in one; empty for nothing."""
     text = spelled(full)
@@ -206,7 +215,7 @@ def fused_communication(full: str) -> str:
     return next(filter(_says_both, identifiers), "")
 
 
-@lru_cache(maxsize=65_536)
+@lru_cache(maxsize=NAMES_REMEMBERED)
 def _says_both(identifier: str) -> bool:
     words = re.split(r"_+", _CAMEL.sub("_", identifier).lower())
     spoken = _COLLECTIVE_WORDS.sub(lambda found: found[0].replace("_", ""), f"_{'_'.join(filter(None, words))}_")
@@ -257,7 +266,7 @@ def classifier(families: Families) -> Callable[[str, str], str]:
     ]
     built_in = families == FAMILIES
 
-    @lru_cache(maxsize=65_536)
+    @lru_cache(maxsize=NAMES_REMEMBERED)
     def family_of(short: str, full: str) -> str:
         is_known = known_communication(short, full) is not None
         if built_in:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from pytest_nsys.analysis.metrics import METRICS
 from tests.benchmarks.measuring import Bench, Group, Line, Spent, less, seconds
-from tests.benchmarks.traces import LARGE, distinct_names, dualpipe, unmarked
+from tests.benchmarks.traces import LARGE, distinct_names, dualpipe, shorter, unmarked
 
 GATE = """version: 1
 window: run
@@ -60,6 +60,7 @@ def commands(bench: Bench) -> Iterator[Line]:
         "pytest-nsys": ((trace,), 8),
         "pytest-nsys --view overlap --window run": (("--view=overlap", "--window=run", trace), 8),
         "pytest-nsys --view budget --window run": (("--view=budget", "--window=run", trace), 8),
+        "compare": (("compare", trace, shorter(bench.traces, trace)), 10),
         "init": (("init", trace, "--force", f"--output={bench.work / 'drafted.nsys.yaml'}"), 15),
         "rows overlap_tax_ns --window run": (("rows", "overlap_tax_ns", f"--trace={trace}", "--window=run"), None),
     }
@@ -77,10 +78,9 @@ def commands(bench: Bench) -> Iterator[Line]:
 
 def names(bench: Bench) -> Iterator[Line]:
     """As many names as kernels."""
-    kernels = bench.size(1_000_000, 2_000)
-    distinct = partial(bench.command, "--view=kernels", distinct_names(bench.traces, kernels), "--steps=1")
-    once = bench.once(names=distinct)
-    yield Line(f"pytest-nsys kernels, {kernels:_} kernels of as many names", "s", [once["names"].seconds], most=20)
+    for kernels, most in bench.size(((100_000, 6), (1_000_000, 60)), ((1_000, 6), (2_000, 60))):
+        once = bench.once(names=partial(bench.command, distinct_names(bench.traces, kernels), "--steps=1"))
+        yield Line(f"pytest-nsys, {kernels:_} kernels of as many names", "s", [once["names"].seconds], most=most)
 
 
 SEARCH = """
