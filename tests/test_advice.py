@@ -47,6 +47,7 @@ def test_what_is_told_can_be_typed(texts: str, pytestconfig: pytest.Config) -> N
 
 
 @pytest.mark.parametrize("name", RUNS)
+@pytest.mark.sampled(3)
 def test_what_the_commands_print_of_a_run_can_be_typed(name: str, tmp_path: Path, pytestconfig: pytest.Config) -> None:
     path = RUNS[name](tmp_path)
     asked: dict[str, list[tuple[object, ...]]] = {

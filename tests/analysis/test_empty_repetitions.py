@@ -44,6 +44,7 @@ def steps(path: Path, outer: str, empty: Collection[int], *, kernels: str = STEP
 @pytest.mark.parametrize("inside", [False, True], ids=["", "an inner range"])
 @pytest.mark.parametrize("kernels", [STEP, WITHOUT_LAYERS], ids=["found in kernels", "found in ranges"])
 @pytest.mark.parametrize("empty", [(0,), (3,), (7, 8)], ids=str)
+@pytest.mark.sampled(5)
 def test_the_range_of_the_whole_step_is_taken(
     tmp_path: Path, empty: Collection[int], kernels: str, inside: bool
 ) -> None:

@@ -602,6 +602,7 @@ def test_claims_are_what_counting_ticks_gives_and_no_tick_counts_twice(
 
 @pytest.mark.reference
 @pytest.mark.parametrize("name", sorted(path.name for path in DATA.glob("*/*.json.gz")) if DATA.is_dir() else [])
+@pytest.mark.sampled(4)
 def test_nothing_wins_more_than_its_window_on_real_traces(name: str) -> None:
     (path,) = DATA.glob(f"*/{name}")
     with captures(path) as run:

@@ -352,6 +352,7 @@ def whole(path: Path) -> dict[int, tuple[LaunchRecord, ...]]:
 
 @pytest.mark.reference
 @pytest.mark.parametrize("path", TRACES, ids=lambda path: path.name)
+@pytest.mark.sampled(4)
 def test_real_traces_lost_nothing(path: Path) -> None:
     records = [record for own in whole(path).values() for record in own]
     assert [record for record in records if record.without] == []

@@ -76,6 +76,7 @@ def test_a_kernel_over_all_later_ones_of_its_stream_is_no_kernel(tmp_path: Path,
     "times", [{"start": 0, "end": 0}, {"end": 0}, {"end": 5}], ids=["not collected", "no end", "backwards"]
 )
 @pytest.mark.parametrize("format", Format)
+@pytest.mark.sampled(5)
 def test_a_kernel_at_no_time_is_no_kernel(tmp_path: Path, format: Format, times: dict[str, int]) -> None:
     """It was left out in silence, of which every limit holds; or the window was as long as the clock is old."""
 

@@ -215,6 +215,7 @@ def test_the_durations_of_all_anchors(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", TORCH)
+@pytest.mark.sampled(3)
 def test_a_trace_of_torch(name: str) -> None:
     path, expected = REAL / name, wanted(TORCH[name])
     options = ("--convention=kineto",)

@@ -101,6 +101,7 @@ def test_a_kernel_of_other_arguments_is_another_in_every_build(code: Code, data:
 
 
 @pytest.mark.parametrize("entry", ENTRIES)
+@pytest.mark.sampled(4)
 def test_a_gate_is_red_for_another_kernel_of_a_template_and_green_for_another_build(tmp_path: Path, entry: str) -> None:
     code = Code(entry, (128, 128, 64), ("RowMajor", "RowMajor", "Bf16"), (True, True, False))
     build = Build("_GLOBAL__N__1a2b3c4d_7_gemm_cu_0a1b2c3d_1234::", "{lambda(float)#3}", 4, "_3")

@@ -34,6 +34,7 @@ def found(trace: str) -> FoundUnits | NoUnits:
 
 
 @pytest.mark.parametrize("trace", expected())
+@pytest.mark.sampled(4)
 def test_the_units_of_a_real_trace_are_found(trace: str) -> None:
     said, units = expected()[trace], found(trace)
     if isinstance(units, NoUnits):

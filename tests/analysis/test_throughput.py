@@ -393,6 +393,7 @@ def test_an_anchor_that_is_no_step_times_none(tmp_path: Path) -> None:
     ],
     ids=lambda value: value.name if isinstance(value, Path) else "",
 )
+@pytest.mark.sampled(3)
 def test_the_step_of_real_traces(path: Path, length: Fraction) -> None:
     with open_run(path) as run:
         assert [row.value for row in run.rows("step time")] == [length]

@@ -65,6 +65,7 @@ def _expected() -> Mapping[str, Sequence[Any]]:
 
 @pytest.mark.reference
 @pytest.mark.parametrize("name", _expected() or [pytest.param("", marks=pytest.mark.skip("no reference traces"))])
+@pytest.mark.sampled(3)
 def test_windows_and_budgets_of_real_steps_are_those_of_a_naive_count(tmp_path: Path, name: str) -> None:
     with opened(unpacked(DATA / name, tmp_path), SAXPY if "saxpy" in name else KINETO) as run:
         for lane, rank in zip(_expected()[name], run.ranks, strict=True):
@@ -131,6 +132,7 @@ REAL_TRACES = [
 
 @pytest.mark.reference
 @pytest.mark.parametrize("path", REAL_TRACES, ids=lambda path: path.name)
+@pytest.mark.sampled(5)
 def test_the_parts_of_all_steps_sum_to_the_run(tmp_path: Path, path: Path) -> None:
     """As ``init`` finds the steps of each trace; parts of steps may leave time between them."""
     with closing(CaptureCache()) as library:

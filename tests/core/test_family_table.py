@@ -327,6 +327,7 @@ def unknown(found: FamilySums) -> tuple[Fraction, set[str]]:
 
 @pytest.mark.reference
 @pytest.mark.parametrize("name", TRACES)
+@pytest.mark.sampled(4)
 def test_of_a_real_trace_nearly_all_kernels_have_a_family(name: str) -> None:
     path = next(folder / name for folder in (REAL, MORE) if (folder / name).exists())
     with sums(path, convention=BUILT_IN[TRACES[name]], steps=1) as found:

@@ -200,6 +200,7 @@ def _cells() -> Iterator[object]:
 
 
 @pytest.mark.parametrize(("name", "format", "fault", "metric"), [*_cells()])
+@pytest.mark.sampled(3)
 def test_a_fault_is_red(drafted: Drafted, tmp_path: Path, fault: str, metric: str) -> None:
     assert metric in drafted.red(fault, tmp_path)
 

@@ -109,6 +109,7 @@ def _each(*names: str) -> list[Any]:
 
 
 @pytest.mark.parametrize("name", _each(FSDP, ONE, MEMORY, *TRACES))
+@pytest.mark.sampled(3)
 def test_a_trace_is_green_on_its_own_gate_and_with_noise(drafted_for: Drafted, tmp_path: Path) -> None:
     """Without a warning on itself, and without a red where every time is a little other."""
     own = drafted_for.judged(drafted_for.trace)
@@ -131,6 +132,7 @@ CELLS = [
 
 
 @pytest.mark.parametrize(("name", "fault"), CELLS)
+@pytest.mark.sampled(3)
 def test_a_fault_is_red(drafted_for: Drafted, tmp_path: Path, name: str, fault: str) -> None:
     expected, red = RED[fault][name], drafted_for.red(fault, tmp_path)
     assert expected in red

@@ -64,6 +64,7 @@ RED: Mapping[str, set[str]] = {
 
 @pytest.mark.parametrize("format", list(Format))
 @pytest.mark.parametrize("fault", FAULTS)
+@pytest.mark.sampled(3)
 def test_what_the_step_in_the_middle_does_not_show_is_red(tmp_path: Path, fault: str, format: Format) -> None:
     """But for memory, of which a trace of JAX says nothing."""
     was, worse = FAULTS[fault]
@@ -80,6 +81,7 @@ def test_what_the_step_in_the_middle_does_not_show_is_red(tmp_path: Path, fault:
 
 @pytest.mark.parametrize("format", list(Format))
 @pytest.mark.parametrize("was", [PLAIN, REMEMBERED, ACCUMULATED, WITH_AN_EMPTY_STEP])
+@pytest.mark.sampled(3)
 def test_the_same_run_is_green(tmp_path: Path, was: Training, format: Format) -> None:
     drafted = Drafted.of(was.write(tmp_path / f"base.{ENDINGS[format]}", format), tmp_path)
     found = drafted.judged(drafted.trace)

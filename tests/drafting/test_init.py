@@ -697,6 +697,7 @@ def test_a_capture_that_disagrees_is_named_and_widens_nothing(
 
 
 @pytest.mark.parametrize("format", [Format.KINETO, Format.NSYS, Format.ROCPD])
+@pytest.mark.sampled(2)
 def test_a_hiccup_in_one_time_of_five_captures_is_named_and_left_out(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, format: Format
 ) -> None:

@@ -23,6 +23,7 @@ OF_THE_FILE = {"traces", "subject", "next"}
 @pytest.mark.parametrize("kernels", KernelsMode)
 @pytest.mark.parametrize("window", ["decode", "last prefill", "steady decode", "last decode"])
 @pytest.mark.parametrize(("format", "engine"), [("nsys", "vllm"), ("kineto", "sglang"), ("rocpd", "vllm")])
+@pytest.mark.sampled(5)
 def test_every_metric_of_a_cut_is_that_of_its_trace(
     format: str, engine: str, window: str, kernels: str, tmp_path: Path
 ) -> None:
@@ -52,6 +53,7 @@ def shown(*asked: str | Path) -> Any:
 
 @pytest.mark.parametrize("options", [(), ("--window=last",), ("--window=steady", "--kernels=clipped")])
 @pytest.mark.parametrize("format", FORMATS)
+@pytest.mark.sampled(5)
 def test_a_cut_shows_the_screen_of_its_window(format: str, options: tuple[str, ...], tmp_path: Path) -> None:
     trace = FORMATS[format](tmp_path)
     assert shown(cut(trace, *options)) == shown(trace, *options)

@@ -125,6 +125,7 @@ OTHER_WORDS: Label = ["worker a ", "worker b "].__getitem__
 @pytest.mark.parametrize("style", STYLES)
 @pytest.mark.parametrize("base", [None, BASE_NS], ids=["", "since 1970"])
 @pytest.mark.parametrize("same", [True, False], ids=["one number", "own numbers"])
+@pytest.mark.sampled(5)
 def test_a_merged_file_has_the_figures_of_its_files(tmp_path: Path, style: str, base: int | None, same: bool) -> None:
     numbers: list[dict[str, int]] = [{} if same else {"pid": 1000 + rank, "device": rank} for rank in range(2)]
     traces = [rank_trace(rank, base=base, **own) for rank, own in enumerate(numbers)]

@@ -75,6 +75,7 @@ def held(project: Project, sentence: str, against: bool, cause: Mapping[str, int
 
 @pytest.mark.parametrize("against", [False, True])
 @pytest.mark.parametrize("metric", WHY)
+@pytest.mark.sampled(3)
 def test_a_red_names_what_held_the_step_back(project: Project, metric: str, against: bool) -> None:
     cause, words = WHY[metric]
     assert words in held(project, SENTENCES[metric], against, cause)

@@ -94,6 +94,7 @@ def test_an_older_capture_is_an_error_that_names_both_times(judged: Project, wri
 
 @pytest.mark.parametrize("write", FORMATS)
 @pytest.mark.parametrize("at", [None, MADE - timedelta(hours=23), MADE, MADE + timedelta(days=20)])
+@pytest.mark.sampled(3)
 def test_a_capture_of_the_day_or_later_or_of_no_time_is_judged(
     judged: Project, write: Writer, at: datetime | None
 ) -> None:

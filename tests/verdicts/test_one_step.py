@@ -65,6 +65,7 @@ CASES = [
 
 
 @pytest.mark.parametrize(("format", "name", "lines"), CASES)
+@pytest.mark.sampled(3)
 def test_one_step_is_judged(project: Project, format: str, name: str, lines: str) -> None:
     """By pytest itself, with nothing but the sentences."""
     accepted, again, slower = (
