@@ -174,6 +174,7 @@ def _stream(row: Figures) -> Figures:
 
 
 @pytest.mark.parametrize("name", [name for name in EXPORTS if name.endswith(".sqlite")])
+@pytest.mark.sampled(3)
 def test_an_export(name: str) -> None:
     check_export(REAL / name, EXPORTS[name])
 

@@ -187,6 +187,7 @@ def test_it_fails_as_pytest_does(runner: Runner, gate: str, status: int) -> None
 
 
 @pytest.mark.parametrize(("refuses", "status"), [("", 0), ("nsys_gate_changes = fail\n", 1)])
+@pytest.mark.sampled(2)
 def test_a_pull_request_that_loosens_its_own_gate(runner: Runner, refuses: str, status: int) -> None:
     """What it changes is told, with the diff; where main refuses that it is red."""
     start(runner.project)
@@ -207,8 +208,9 @@ def test_a_pull_request_that_loosens_its_own_gate(runner: Runner, refuses: str, 
 
 @pytest.mark.parametrize(
     ("trace", "status"),
-    [("good.sqlite", 0), ("bad.sqlite", 1)],
+    [("bad.sqlite", 1), ("good.sqlite", 0)],
 )
+@pytest.mark.sampled(2)
 def test_the_gate_of_the_merge_base_is_a_step_of_its_own(runner: Runner, trace: str, status: int) -> None:
     start(runner.project)
     runner.project.gate("- overlap >= 60%", "perf/gate.nsys.yaml")
@@ -247,6 +249,7 @@ def test_the_merge_base_is_held_against_other_captures_too(runner: Runner) -> No
 
 
 @pytest.mark.parametrize("lets_pass", [True, False])
+@pytest.mark.sampled(2)
 def test_a_pull_request_that_accepts_its_regression(runner: Runner, *, lets_pass: bool) -> None:
     project = runner.project
     start(project)

@@ -34,7 +34,7 @@ EACH = pytest.mark.parametrize(("name", "format"), [(name, format) for name in A
 
 
 @EACH
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(5)
 def test_what_repeats_is_found(tmp_path: Path, name: str, format: Format) -> None:
     """As often and as far apart as labels have it that the search does not see, on each rank; and what it is."""
     case = AWKWARD[name]

@@ -126,7 +126,7 @@ def test_what_is_shown_is_what_a_count_gives(tmp_path: Path, format: Format, pro
 
 
 @pytest.mark.parametrize(("format", "program"), CASES)
-@pytest.mark.sampled(5)
+@pytest.mark.sampled(10)
 def test_a_draft_is_green_on_itself_and_red_where_more_is_exposed(
     project: Project, monkeypatch: pytest.MonkeyPatch, format: Format, program: Program
 ) -> None:

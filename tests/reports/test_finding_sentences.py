@@ -218,7 +218,7 @@ REAL = sorted(path for path in DATA.glob("*/*") if path.name.endswith((".sqlite"
 
 @pytest.mark.reference
 @pytest.mark.parametrize("path", REAL, ids=lambda path: path.name)
-@pytest.mark.sampled(5)
+@pytest.mark.sampled(10)
 def test_each_command_that_a_finding_names_answers(path: Path) -> None:
     if "_cpu_" in path.name:
         return

@@ -318,6 +318,7 @@ def test_the_page_of_a_session(browser: Browser, project: Project) -> None:
     assert browser.run("[...document.querySelectorAll('.scroll')].every(box => box.clientWidth <= innerWidth)")
 
 
+@pytest.mark.slow
 def test_the_picture_of_the_page_shows_what_is_exposed(tmp_path: Path) -> None:
     taken = picture(red_session(tmp_path, "--nsys-html", "red.html"))
     rows = pixels(taken)
@@ -327,6 +328,7 @@ def test_the_picture_of_the_page_shows_what_is_exposed(tmp_path: Path) -> None:
     assert len(taken) < 1.5 * PICTURE.stat().st_size
 
 
+@pytest.mark.slow
 def test_the_picture_of_the_summary_ends_before_the_second_red(tmp_path: Path) -> None:
     pytest.importorskip("markdown_it", reason="rich, of the extra dev, brings it")
     from tests.support import summary_picture

@@ -190,6 +190,7 @@ def test_a_worker_without_the_package_is_named(project: Project) -> None:
     assert len(said.strip().splitlines()) == 1
 
 
+@pytest.mark.slow
 def test_a_worker_that_dies_is_named_with_its_trace(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     import dask
 

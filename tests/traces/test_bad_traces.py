@@ -54,6 +54,7 @@ def test_reader_and_command_say_what_is_wrong(tmp_path: Path, monkeypatch: pytes
 
 
 @pytest.mark.parametrize("convention", ["pithtrain", *FORMATS])
+@pytest.mark.sampled(3)
 def test_a_gate_says_what_is_wrong_and_refreshes_nothing(project: Project, convention: str) -> None:
     """All at once: a gate file for each."""
     cases = {case: bad for case, bad in BAD.items() if bad.convention == convention}

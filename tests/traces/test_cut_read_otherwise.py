@@ -53,7 +53,7 @@ def check(trace: Path, convention: str, window: str = "median", ways: Sequence[d
 
 
 @pytest.mark.parametrize(("format", "window"), [*((f, "median") for f in FORMATS), ("pithtrain", "steady")])
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(5)
 def test_each_way_of_a_cut_in_each_way(format: str, window: str, tmp_path: Path) -> None:
     trace = FORMATS[format](tmp_path)
     assert check(trace, CONVENTIONS.get(format, format), window) >= 2  # contained as clipped, and the other way round

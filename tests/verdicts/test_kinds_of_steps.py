@@ -462,6 +462,7 @@ def commands(said: str) -> list[list[str]]:
 
 @pytest.mark.parametrize("format", FORMATS)
 @pytest.mark.parametrize(("window", "kind"), [((), "decode"), (("--window", "2 prefill"), "prefill")])
+@pytest.mark.sampled(3)
 def test_commands_below_a_screen_measure_its_kind(
     project: Project, format: str, window: tuple[str, ...], kind: str
 ) -> None:

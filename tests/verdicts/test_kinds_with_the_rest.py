@@ -141,8 +141,9 @@ COMBINATIONS = (
 )
 
 
-@pytest.mark.parametrize("format", ["nsys", "kineto"])
 @pytest.mark.parametrize("combined", COMBINATIONS, ids=lambda each: str(each.__name__))
+@pytest.mark.parametrize("format", ["nsys", "kineto"])
+@pytest.mark.sampled(2)  # each of the seven in one format
 def test_a_kind(
     project: Project, monkeypatch: pytest.MonkeyPatch, combined: Callable[[Two], None], format: str
 ) -> None:

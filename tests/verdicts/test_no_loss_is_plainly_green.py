@@ -140,6 +140,7 @@ def test_a_whole_run_is_plainly_green(whole: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", [*ROWS, "ranks"])
+@pytest.mark.sampled(2)
 def test_no_loss_moves_a_figure_of_an_item_that_is_plainly_green(
     whole: Path, tmp_path_factory: pytest.TempPathFactory, kind: str
 ) -> None:

@@ -236,6 +236,7 @@ def test_equal_verdicts(project: Project, steps: Path, run: str) -> None:
 
 
 @pytest.mark.parametrize("command", ["--view=ranks", "--view=streams", "--view=overlap"])
+@pytest.mark.sampled(3)
 def test_equal_tables(project: Project, steps: Path, command: str) -> None:
     tables = []
     for f in Format:
