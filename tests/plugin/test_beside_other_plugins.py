@@ -1,6 +1,6 @@
 """Does a gate say the same beside other plugins, and do their reports have its items?
 
-Needs the extra ``compat``; a plugin that is not installed is skipped. All that are installed are active in every run.
+Needs the group ``compat``; a plugin that is not installed is skipped. All that are installed are active in every run.
 What the Python extension of VS Code asks of items is asked here by a plugin of the test's own, as it is not published.
 """
 
@@ -113,7 +113,7 @@ OTHERS = {
 
 def need(module: str) -> None:
     if importlib.util.find_spec(module) is None:
-        pytest.skip(f"{module} is not installed: pip install -e '.[compat]'")
+        pytest.skip(f"{module} is not installed: pip install --group compat")
 
 
 @pytest.mark.parametrize("name", OTHERS)

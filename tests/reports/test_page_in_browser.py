@@ -330,7 +330,7 @@ def test_the_picture_of_the_page_shows_what_is_exposed(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_the_picture_of_the_summary_ends_before_the_second_red(tmp_path: Path) -> None:
-    pytest.importorskip("markdown_it", reason="rich, of the extra dev, brings it")
+    pytest.importorskip("markdown_it", reason="rich, of the group dev, brings it")
     from tests.support import summary_picture
 
     markdown = red_session(tmp_path, "--nsys-summary", "summary.md")

@@ -1,6 +1,6 @@
 """The picture of a pull request's summary: the Markdown of a red session, as GitHub shows it, in a real browser.
 
-``python -m tests.support.summary_picture`` takes it again, after a change of the summary. Needs the extra ``dev``, of
+``python -m tests.support.summary_picture`` takes it again, after a change of the summary. Needs the group ``dev``, of
 which rich brings a reader of Markdown.
 """
 
