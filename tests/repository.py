@@ -22,6 +22,7 @@ _NAMED = {
     re.compile(r"(?:(?<=github\.com/)|(?<=githubusercontent\.com/)|(?<=--repo ))[\w.-]+/pytest-nsys\b"): REPOSITORY,
     re.compile(r"(?<=uses: )[\w.-]+/[\w.-]+(?=/\.github/)"): REPOSITORY,
     re.compile(r"(?<=https://)[\w-]+\.github\.io/pytest-nsys\b"): f"{OWNER}.github.io/{NAME}",
+    re.compile(r"(?<=@)[\w-]+(?=/maintainers\b)"): OWNER,
 }
 
 
@@ -32,14 +33,14 @@ def workflows() -> list[Path]:
 
 def files() -> list[Path]:
     """Every file that may name the repository or an action."""
-    text = (path for path in ROOT.iterdir() if path.suffix in (".md", ".toml", ".yaml", ".yml"))
+    text = (path for path in ROOT.iterdir() if path.suffix in (".cff", ".md", ".toml", ".yaml", ".yml"))
     below = (
         path
         for name in ("docs", "examples/ci", ".github")
         for path in (ROOT / name).rglob("*")
         if path.suffix in (".md", ".yml", ".yaml")
     )
-    return sorted({*text, *below, ROOT / "pytest_nsys" / "core" / "version.py"})
+    return sorted({*text, *below, ROOT / ".github" / "CODEOWNERS", ROOT / "pytest_nsys" / "core" / "version.py"})
 
 
 def commits() -> dict[str, set[str]]:

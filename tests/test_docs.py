@@ -36,7 +36,7 @@ from tests.support.reports import record
 
 PAGES = [path for path in pages() if path.exists()]
 CONTRIBUTING = ROOT / "CONTRIBUTING.md"
-LINKED = [*PAGES, ROOT / "CHANGELOG.md", ROOT / "CONTRIBUTING.md", ROOT / "SECURITY.md"]
+LINKED = [*PAGES, *(ROOT / f"{name}.md" for name in ("CHANGELOG", "CODE_OF_CONDUCT", "CONTRIBUTING", "SECURITY"))]
 MOST_WORDS = 26_000
 """Of README.md and docs/, generated parts included."""
 

@@ -34,6 +34,7 @@ def test_what_would_be_renamed() -> None:
     of_another_day = (
         "https://github.com/a/pytest-nsys.git https://a.github.io/pytest-nsys/ --repo a/pytest-nsys uses: a/b/.github/"
     )
+    assert renamed("* @a/maintainers @org/performance") == f"* @{OWNER}/maintainers @org/performance"
     assert renamed(of_another_day + GATE_ACTION.partition("/.github/")[2]) == renamed(ours) == ours
     assert (
         renamed("github.com/NVIDIA/nccl uses: ./.github/actions/x")

@@ -522,6 +522,7 @@ def test_no_workflow_puts_an_expression_into_a_command(path: Path) -> None:
         ("github-workflows", GITHUB_WORKFLOWS),
         ("gitlab-ci", [ROOT / "examples" / "ci" / "gitlab-ci.yml"]),
         ("dependabot", [ROOT / ".github" / "dependabot.yml"]),
+        ("citation-file-format", [ROOT / "CITATION.cff"]),
         ("github-issue-config", [FORMS / "config.yml"]),
         ("github-issue-forms", sorted(set(FORMS.glob("*.yml")) - {FORMS / "config.yml"})),
     ],
