@@ -176,12 +176,6 @@ def test_an_interruption_is_no_verdict(tmp_path: Path, monkeypatch: pytest.Monke
     assert (result.exit_code, result.output) == (130, "\ninterrupted\n")
 
 
-def test_control_characters_in_errors(tmp_path: Path) -> None:
-    result = run("--view=overlap", tmp_path / "absent\x1b[31m\n.sqlite", code=2)
-    assert "\x1b" not in result.stderr
-    assert result.stderr.count("\n") == 1
-
-
 def test_names_that_are_not_utf8(tmp_path: Path) -> None:
     path = good(tmp_path / "run.sqlite")
     name = b"forward chunk \xff backward chunk 0".hex()

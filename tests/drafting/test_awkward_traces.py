@@ -6,7 +6,6 @@ The truth stands beside each program in ``tests/support/awkward.py``. Where no s
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping
 from contextlib import closing
 from dataclasses import replace
@@ -94,33 +93,6 @@ def test_the_drafted_gate_is_of_the_step_and_green(drafted: Drafted, tmp_path: P
     for seed in range(2, 8):
         found = drafted.judged(AWKWARD[name].write(tmp_path / str(seed), format, seed))
         assert set(found.values()) <= {Outcome.PASSED, Outcome.IMPROVED}, (seed, found)
-
-
-WHY = {
-    "layers without names": r"its kernels repeat, maybe in parts of a step",
-    "prefill and decode by turns": r"23 steps of 2 kinds, which have no median in common",
-}
-"""What is said where the whole run is measured."""
-
-
-@pytest.mark.parametrize("name", EACH_PROGRAM)
-def test_all_commands_name_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
-    monkeypatch.chdir(tmp_path)  # from elsewhere its baseline would lie in what both folders have in common
-    trace, other = (AWKWARD[name].write(tmp_path / str(seed), Format.NSYS, seed) for seed in (1, 2))
-    shown = run("show", trace, code=0).stdout.splitlines()[0]
-    drafts = run("init", trace, "-o", tmp_path / "gates.nsys.yaml", code=0).stdout
-    checked = " ".join(run("check", trace, code=0).stdout.split())
-    compared = run("compare", trace, other, code=0).stdout
-    if name in WHY:
-        assert re.search(rf": the whole run is measured: {WHY[name]}$", shown)
-        words = re.search(rf"no anchor \({WHY[name]}; --anchor '.*' measures each\)", drafts)
-        assert "note: the whole run is measured: for figures of a step, mark it (NVTX)" in checked
-    else:
-        assert re.search(r": step = kernel .* to the next, one of \d+ ", shown), shown
-        words = re.search(r"anchor '.*?' \(found in the kernels of the trace: \d+ steps.*?\)", drafts)
-    assert words is not None, drafts
-    assert words[0] in checked
-    assert words[0].replace("of the trace", "of the base") in compared
 
 
 @pytest.mark.parametrize("name", SMALL)

@@ -45,7 +45,7 @@ from pytest_nsys.traces.sqlite_file import SqliteFile
 from tests.support.commands import answer, run
 from tests.support.gates import MS, Edit, Project, write_trace
 from tests.support.many_traces import write_nodes
-from tests.support.reference_data import DEEPSEEK, DUALPIPE, DUALPIPE_RUNS, REAL
+from tests.support.reference_data import DEEPSEEK, DUALPIPE, DUALPIPE_RUNS
 from tests.support.samples.builder import Process, TraceBuilder
 from tests.support.samples.formats import ENDINGS, Format
 from tests.support.samples.gpu_state import allocate
@@ -313,6 +313,7 @@ def test_too_few_anchors(tmp_path: Path, count: int, window: str) -> None:
         *("\x1b[31mstep {}\x1b[0m", "step_{} \\ back\\n", "@step `{}`", "nan{}", "x{}"),
     ],
 )
+@pytest.mark.sampled(4)
 def test_odd_names(tmp_path: Path, name: str) -> None:
     gate, _ = draft(steps(tmp_path / "run.sqlite", name))
     assert gate.resolved_convention.anchor is not None
@@ -978,29 +979,6 @@ def test_the_reference_traces(tmp_path: Path, name: str) -> None:
     names = {assertion.full_name for assertion in real(tmp_path, DUALPIPE / f"{name}.sqlite").assertions}
     assert {"no mixed comm streams", "exposed below baseline plus max(10%, 50us)"} <= names
     assert ("balance of compute across pp <= 1.11" in names) is (name == "pp2_ep2")
-
-
-@pytest.mark.reference
-@pytest.mark.parametrize(
-    ("name", "anchor"),
-    [
-        ("mfu_2gpu_before.sqlite", None),
-        ("hta_nccl_data.json.gz", "ProfilerStep#%"),
-        ("jax_te_attn.trace.json.gz", "PJRT_LoadedExecutable_Execute"),
-        ("h100_2gpu_1s.sqlite", None),
-        ("mi210__gpu_only_trace__gpu_only_trace.json.gz", "ProfilerStep#%"),
-    ],
-)
-@pytest.mark.sampled(3)
-def test_real_traces(tmp_path: Path, name: str, anchor: str | None) -> None:
-    assert real(tmp_path, REAL / name).resolved_convention.anchor == anchor
-
-
-@pytest.mark.reference
-@pytest.mark.parametrize("name", ["jax_cpu_0.10.2.trace.json.gz", "torch_2.13.0_cpu_gloo.pt.trace.json.gz"])
-def test_real_traces_without_a_gpu(tmp_path: Path, name: str) -> None:
-    with pytest.raises(NothingMeasured, match="no kernels"):
-        real(tmp_path, REAL / name)
 
 
 def real(folder: Path, trace: Path) -> GateFile:

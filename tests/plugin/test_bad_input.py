@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.support.gates import MS, Project
-from tests.support.samples.builder import Process, TraceBuilder
+from tests.support.gates import Project
 
 GATE = "assertions:\n  - overlap > 0%\n  - exposed_ns <= baseline + 1s"
 
@@ -75,28 +74,3 @@ def test_a_gate_file_that_is_a_folder(project: Project) -> None:
 def test_a_gate_file_that_leads_nowhere(project: Project) -> None:
     (project.root / "bad.nsys.yaml").symlink_to(project.root / "absent")
     assert "no tests ran" in project.pytest(code=5)
-
-
-def test_names_of_a_stranger_do_not_reach_the_terminal(project: Project) -> None:
-    """A range's name may hold what a terminal obeys."""
-
-    def escape(_: TraceBuilder, processes: list[Process]) -> None:
-        for process in processes:
-            process.range("forward chunk \x1b[31m\x07 backward chunk \u202e", 300 * MS, 310 * MS)
-            process.kernel("gemm", 301 * MS, 302 * MS)
-
-    project.gated("window: last\nassertions:\n  - window_ns <= 15ms\n  - window_ns <= 1ms", edit=escape)
-    said = project.pytest("--nsys-trace=run.sqlite", code=1)
-    assert "forward chunk �[31m� backward chunk �" in said
-    assert not {"\x1b", "\x07", "\u202e"} & set(said)
-
-
-def test_the_environment_in_a_trace_is_never_told(project: Project) -> None:
-    def secret(trace: TraceBuilder, _: list[Process]) -> None:
-        trace.insert("META_DATA_CAPTURE", name="ENVIRONMENT", value="TOKEN=hunter2")
-        trace.insert("TARGET_INFO_SYSTEM_ENV", name="TOKEN", value="hunter2")
-
-    project.gated(GATE, edit=secret)
-    said = project.refresh("--nsys-trace=run.sqlite", "-v", code=0)
-    said += project.pytest("--nsys-trace=run.sqlite", "-vv", f"--junitxml={project.root / 'junit.xml'}", code=0)
-    assert "hunter2" not in said + (project.root / "junit.xml").read_text() + str(project.baselines())

@@ -200,11 +200,6 @@ def test_baselines_of_a_configuration_that_is_gone_are_orphans(stored: Project) 
     assert "nothing to prune" in stored.command("baseline", "prune", "other.nsys.yaml", code=0)
 
 
-def test_workers_judge_the_same(stored: Project) -> None:
-    stored.pytest_in_a_process("perf", "-n", "2", "--nsys-trace=mixtral=perf/run/mixtral.sqlite", code=0)
-    stored.result.assert_outcomes(passed=3, skipped=1)
-
-
 def test_in_python_one_configuration_is_named(matrix: Project) -> None:
     matrix.gate(GATE.replace("- exposed_ns below baseline plus tolerance\n", ""), FILE)
     with open_run(matrix.root / "perf/run/llama.sqlite") as run:

@@ -401,13 +401,6 @@ def test_one_reason_for_all_metrics_is_said_once(history: Path) -> None:
     assert "compute_ns of gate.nsys.yaml, idle_ns of gate.nsys.yaml: no row" in result.stderr
 
 
-def test_text_of_the_database_does_not_reach_a_terminal_raw(history: Path) -> None:
-    append(history, [entry(every=[series({(0, "a\x1b[31mb"): "1"})], gate="g\x1b.nsys.yaml", branch="b\x1b")])
-    for form in ("table", "csv", "json", "markdown"):
-        result = run(history, "--format", form, code=0)
-        assert "\x1b" not in result.stdout + result.stderr
-
-
 def test_it_reads_what_a_session_wrote(project: Project) -> None:
     project.trace(exposed_us={(1, "stage4_f"): 500})
     project.gate("- exposed_ns < 1 ms")

@@ -232,6 +232,7 @@ def _kill_once_there(sign: Path, process: subprocess.Popen[bytes]) -> None:
     process.kill()
 
 
+@pytest.mark.slow
 def test_a_scheduler_that_dies_ends_the_run_in_one_line(project: Project) -> None:
     write_nodes(project.root / "run", 2, ranks=1)
     project.file(

@@ -247,41 +247,7 @@ def test_column_that_is_gone_or_computed_is_named(tmp_path: Path, column: str) -
         rows(path, "exposed_ns")
 
 
-def test_table_without_row_ids_is_read_as_a_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sqlite_file, "TWO_THREADS_FROM_BYTES", 0)
-    path = one_step(tmp_path)
-    columns = ", ".join(schema.TABLES[schema.NVTX].columns)
-    execute(
-        path,
-        f"ALTER TABLE {schema.NVTX} RENAME TO mine",
-        f"CREATE TABLE {schema.NVTX} ({columns}, PRIMARY KEY (start, end, text)) WITHOUT ROWID",
-        f"INSERT INTO {schema.NVTX} SELECT * FROM mine",
-    )
-    assert rows(path, "exposed_ns") == EXPOSED
-
-
-# -- files in use, and files that cannot be written
-
-
-def test_locked_file_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sqlite_file, "BUSY_TIMEOUT_S", 0.01)
-    path = one_step(tmp_path)
-    with closing(sqlite3.connect(path, isolation_level=None)) as writer:
-        writer.execute("BEGIN EXCLUSIVE")
-        with pytest.raises(TraceError, match=r"trace\.sqlite: is locked by another process"):
-            rows(path, "exposed_ns")
-        writer.execute("ROLLBACK")
-    assert rows(path, "exposed_ns") == EXPOSED
-
-
-def test_rows_of_a_write_ahead_log_are_read(tmp_path: Path) -> None:
-    path = one_step(tmp_path)
-    with closing(sqlite3.connect(path)) as writer:
-        writer.execute("PRAGMA journal_mode = WAL")
-        writer.execute(f"UPDATE {schema.KERNEL} SET end = end + 5")
-        writer.commit()
-        assert path.with_name("trace.sqlite-wal").stat().st_size
-        assert rows(path, "exposed_ns") == {(0, "stage2_f"): 45}
+# -- files that cannot be written
 
 
 @contextmanager

@@ -164,30 +164,6 @@ def test_two_built_in_conventions_are_listed(project: Project) -> None:
     project.command("--view=streams", "run.sqlite", "--convention=kineto", code=0)
 
 
-def test_workers_find_the_same(project: Project) -> None:
-    pytest.importorskip("xdist")
-    steps(project.root / "run.sqlite")
-    project.gate("- wall_exposed_ns < 1 ms\n- compute_ns > 0ns\n- no syncs")
-    said = project.pytest_in_a_process("-v", "-n2", "--nsys-trace=run.sqlite", code=0)
-    assert said.count(FOUND.format("trace")) == 1
-
-
-def test_the_fixtures_find_it_as_well(project: Project) -> None:
-    steps(project.root / "run.sqlite")
-    project.file(
-        "test_own.py",
-        """
-        def test_run(nsys_run, nsys_gate):
-            assert nsys_run.convention.anchor == "step %"
-            assert nsys_run.rows("wall_exposed_ns")
-            assert nsys_run.under("generic", "step %").rows("wall_exposed_ns")
-            nsys_gate("wall_exposed_ns < 1 ms")
-            nsys_gate("wall_exposed_ns < 1 ms", anchor="ste% %")
-        """,
-    )
-    project.pytest("--nsys-trace=run.sqlite", code=0)
-
-
 @pytest.mark.parametrize("name", BUILT_IN)
 def test_what_is_spelled_is_read_back(name: str) -> None:
     said = json.loads(json.dumps(spelled_convention(BUILT_IN[name])))

@@ -115,23 +115,6 @@ def test_ranks_that_are_copies_are_named_and_the_others_compared(project: Projec
     assert "both sides are the same trace: " in compare("base", "head", code=2).stderr
 
 
-def test_a_capture_on_both_sides_is_refused_beside_others(project: Project) -> None:
-    for rank in range(3):
-        of_one_rank(project, "base", rank)
-        of_one_rank(project, "other", rank)
-        of_one_rank(project, "head", rank)
-        shutil.copy(project.root / f"other/rank{rank}.sqlite", project.root / f"head/rank{rank}.sqlite")
-    said = compare("--base=base", "--base=other", "--head=head", code=2).stderr
-    assert "both sides are the same trace: other/rank0.sqlite (of which head/rank0.sqlite is a copy)" in said
-
-
-def test_copies_of_one_trace_are_no_captures(project: Project) -> None:
-    project.pair()
-    shutil.copy(project.root / "base.sqlite", project.root / "copy.sqlite")
-    said = compare("--base=base.sqlite", "--base=copy.sqlite", "--head=head.sqlite", code=2).stderr
-    assert said == "error: base: base.sqlite and copy.sqlite hold the same bytes: one trace is one sample\n"
-
-
 def test_a_row_that_got_worse_is_named_with_both_values(project: Project) -> None:
     paths = project.pair(200, {(1, "stage4_f"): 400})
     found = answer(*paths, code=1)

@@ -540,16 +540,6 @@ def test_a_report_never_replaces_measurements(project: Project) -> None:
     assert "is one of the measurements" in project.pytest("--nsys-measurements=m.json", "--nsys-json=m.json", code=4)
 
 
-def test_workers_judge_alike(project: Project) -> None:
-    pytest.importorskip("xdist")
-    peaks(project, 70, 73)
-    project.gate(f"{FILE}- rank 0 measured peak <= 72GiB\n- rank 1 measured peak <= 72GiB")
-    said = project.pytest_in_a_process("-n", "2", "--nsys-html=page.html", "--nsys-artifacts=art", code=1)
-    assert "1 failed, 1 passed" in said
-    assert not (project.root / "art").exists()
-    assert "rank 1 measured peak" in (project.root / "page.html").read_text(encoding="utf-8")
-
-
 def test_commands_take_measurements(project: Project) -> None:
     peaks(project, 70, 71)
     peaks(project, 70, 79, name="next.json")
