@@ -13,6 +13,7 @@ from pytest_nsys.core.conventions import COMPUTE, MIXED, UNKNOWN, CopyKind
 from pytest_nsys.core.families import OTHER
 from pytest_nsys.core.file_names import CONFIGURATION
 from pytest_nsys.core.model import KernelsMode, Span
+from pytest_nsys.core.version import DOCUMENTATION
 from pytest_nsys.gates.comparability import FIELDS
 from pytest_nsys.gates.gate_file import MATRIX, OF_EACH
 from pytest_nsys.gates.kinds import FORBIDDEN_MARKS, KEYS, SOURCE, KeyRow
@@ -43,7 +44,9 @@ from tests.gate_patterns import (
     alone,
 )
 
-ID = "urn:pytest-nsys:gate-file:1"
+ID = f"{DOCUMENTATION}schemas/gate-file-1.json"
+"""Where the site has it: tests/site.py puts each schema where it says that it is."""
+
 PATH = SOURCE.with_name("gate_file.schema.json")
 
 

@@ -38,9 +38,10 @@ def files() -> list[Path]:
         path
         for name in ("docs", "examples/ci", ".github")
         for path in (ROOT / name).rglob("*")
-        if path.suffix in (".md", ".yml", ".yaml")
+        if path.suffix in (".json", ".md", ".yml", ".yaml") or path.name == "CODEOWNERS"
     )
-    return sorted({*text, *below, ROOT / ".github" / "CODEOWNERS", ROOT / "pytest_nsys" / "core" / "version.py"})
+    package = ROOT / "pytest_nsys"
+    return sorted({*text, *below, *package.rglob("*.schema.json"), package / "core" / "version.py"})
 
 
 def commits() -> dict[str, set[str]]:

@@ -1,11 +1,13 @@
 """How do the pages of the repository become the site? Hooks of MkDocs, named in ``mkdocs.yml``.
 
 README.md is the home of the site, CONTRIBUTING.md and CHANGELOG.md are pages of it. Links are written as GitHub reads
-them; here they are turned to where the page stands on the site, or to the file in the repository.
+them; here they are turned to where the page stands on the site, or to the file in the repository. Each schema of the
+package is on the site where its ``$id`` says.
 """
 
 from __future__ import annotations
 
+import json
 import posixpath
 import re
 from pathlib import Path
@@ -46,13 +48,21 @@ def as_on_site(text: str, path: str, repository: str) -> str:
     return _LINK.sub(turned, _MARKER.sub(lambda marker: marker["code"] or "", text))
 
 
+def read_schemas(site: str) -> dict[str, str]:
+    """Return the text of each schema of the package, by its place below the address of the site."""
+    texts = [path.read_text(encoding="utf-8") for path in sorted((ROOT / "pytest_nsys").rglob("*.schema.json"))]
+    return {json.loads(text)["$id"].removeprefix(site): text for text in texts}
+
+
 def on_files(files: Any, config: Any) -> Any:
-    """The pages that stand outside of ``docs/``, or elsewhere on the site."""
+    """The pages that stand outside of ``docs/``, or elsewhere on the site, and the schemas."""
     from mkdocs.structure.files import File
 
     files.remove(files.get_file_from_path("README.md"))
     for path, there in PLACES.items():
         text = (ROOT / path).read_text(encoding="utf-8")
+        files.append(File.generated(config, there, content=text))
+    for there, text in read_schemas(config["site_url"]).items():
         files.append(File.generated(config, there, content=text))
     return files
 

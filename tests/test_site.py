@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import re
 from typing import Any
 
 import pytest
 import yaml
 
+from tests.gate_schema import PATH
 from tests.generate_docs import ROOT, pages
 from tests.repository import PROJECT
-from tests.site import PLACES, as_on_site, place
+from tests.site import PLACES, as_on_site, place, read_schemas
 
 REPOSITORY = PROJECT["urls"]["Repository"]
 SETTINGS = yaml.load(re.sub(r"!!python\S+", "", (ROOT / "mkdocs.yml").read_text(encoding="utf-8")), yaml.SafeLoader)
@@ -32,6 +34,17 @@ def test_the_site_is_that_of_the_project() -> None:
     assert SETTINGS["site_url"] == PROJECT["urls"]["Documentation"]
     assert SETTINGS["repo_url"] == REPOSITORY
     assert all((ROOT / path).exists() for path in PLACES)
+
+
+def test_each_schema_has_a_place_of_its_own() -> None:
+    """And the entry that SchemaStore is to get names that of gate files."""
+    schemas = read_schemas(SETTINGS["site_url"])
+    assert sorted(schemas) == [
+        f"schemas/{of}-1.json" for of in ("baseline", "check", "first-screen", "gate-file", "report")
+    ]
+    entry = json.loads((ROOT / ".github" / "schemastore.json").read_text(encoding="utf-8"))
+    assert schemas[entry["url"].removeprefix(SETTINGS["site_url"])] == PATH.read_text(encoding="utf-8")
+    assert entry["fileMatch"] == ["*.nsys.yaml"]
 
 
 @pytest.mark.parametrize(
