@@ -27,6 +27,7 @@ from pytest_nsys.traces.chrome.kineto_said import kind_of
 from pytest_nsys.traces.copies_as_kernels import with_copies
 from pytest_nsys.traces.opening import open_trace
 from pytest_nsys.traces.recorded import RecordedTrace
+from tests.support.commands import name_of_cut
 from tests.support.gates import MS, Project
 from tests.support.measure import captures, rows
 from tests.support.one_process import OneProcess
@@ -440,9 +441,9 @@ def test_they_survive_a_cut(project: Project, write: Callable[[Path, list[Copied
     names = {CopyKind.PEER: "peer", CopyKind.COLLECTIVE: "collective"}
     convention = replace(PLAIN, copies=tuple(names))
     project.file("own.yaml", "extends: generic\nanchor: step%\ncopies: [peer, collective]\n")
-    cut = project.root / "cut.json"
+    cut = project.root / name_of_cut(path, "cut", packed=False)
     for mode in (KernelsMode.LAUNCHED, KernelsMode.CONTAINED):
-        project.command("cut", path.name, "-o", "cut.json", "--convention=own.yaml", f"--kernels={mode}", code=0)
+        project.command("cut", path.name, "-o", cut.name, "--convention=own.yaml", f"--kernels={mode}", code=0)
         before = measured(path, convention, "median", mode)
         after = measured(cut, convention, "median", mode)
         alone = {"overlap_tax_ns"}  # needs the whole run
@@ -459,8 +460,8 @@ def test_a_cut_of_copies_alone(project: Project) -> None:
     path = nsys(project.root, [Copied(TO_PEER, 22_000, 25_000, launch_ns=20_600)], ranges)
     project.file("own.yaml", "extends: generic\nanchor: step%\ncopies: [peer]\n")
     how = ("--convention=own.yaml", "--kernels=launched", "--window=last")
-    project.command("cut", path.name, "-o", "cut.json", *how, code=0)
-    for trace in (path.name, "cut.json"):
+    project.command("cut", path.name, "-o", "cut.sqlite", *how, code=0)
+    for trace in (path.name, "cut.sqlite"):
         project.command("rows", "comm_ns", "--trace", trace, "--where=stage=none", *how, "--format=json", code=0)
         assert [row["comm_ns"] for row in json.loads(project.result.stdout.str())["rows"]] == [3_000]
 
@@ -469,8 +470,8 @@ def cut_of(project: Project, copies: str = "copies: peer\n") -> Path:
     """A cut of one copy between devices, under a convention that counts it unless it is told otherwise."""
     path = nsys(project.root, [Copied(TO_PEER, 2_000, 5_000)])
     project.file("own.yaml", f"extends: generic\nanchor: step%\n{copies}")
-    project.command("cut", path.name, "-o", "cut.json", "--convention=own.yaml", code=0)
-    return project.root / "cut.json"
+    project.command("cut", path.name, "-o", "cut.sqlite", "--convention=own.yaml", code=0)
+    return project.root / "cut.sqlite"
 
 
 def test_a_cut_without_copies_is_no_trace_of_them(project: Project) -> None:
@@ -478,21 +479,10 @@ def test_a_cut_without_copies_is_no_trace_of_them(project: Project) -> None:
         rows(cut_of(project, copies=""), "comm_ns", convention=PEER)
 
 
-def test_the_name_of_a_copy_in_a_cut_is_one_name(project: Project) -> None:
-    cut = cut_of(project)
-    content = json.loads(cut.read_text())
-    (copy,) = (event for event in content["traceEvents"] if event.get("name") == "[peer copy]")
-    copy["args"]["demangled"] = "another"
-    cut.write_text(json.dumps(content))
-    assert rows(cut, "comm_ns", convention=PEER) == {(0, "none"): 3_000}
-
-
 @pytest.mark.parametrize("held", [5, [5], None])
 def test_a_cut_that_was_changed_is_one_line(project: Project, held: object) -> None:
     cut = cut_of(project)
-    content = json.loads(cut.read_text())
-    content["pytestNsysCut"]["copies"] = held
-    cut.write_text(json.dumps(content))
+    execute(cut, f"UPDATE PYTEST_NSYS_CUT SET mark = json_set(mark, '$.copies', json('{json.dumps(held)}'))")
     with pytest.raises(TraceError, match="is not a complete cut of pytest-nsys"):
         rows(cut, "comm_ns", convention=PEER)
 

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from tests.support.commands import run
+from tests.support.gates import write_trace
 from tests.support.samples.builder import TraceBuilder
 from tests.support.samples.jax import JaxBuilder
 from tests.support.samples.kineto import KinetoBuilder
@@ -60,11 +61,12 @@ def test_any_other_csv_is_no_trace_of_rocprof(tmp_path: Path) -> None:
     assert "rocprof," not in run("show", tmp_path / "loss.csv", code=2).stderr
 
 
-def test_a_packed_export_is_told_to_be_unpacked(tmp_path: Path) -> None:
-    trace = TraceBuilder().write(tmp_path / "t.sqlite")
-    packed = tmp_path / "t.sqlite.gz"
-    packed.write_bytes(gzip.compress(trace.read_bytes()))
-    assert run("show", packed, code=2).stderr.endswith("is a packed SQLite database: unpack it (gunzip t.sqlite.gz)\n")
+def test_a_packed_export_is_read_where_its_name_says_so(tmp_path: Path) -> None:
+    trace = write_trace(tmp_path / "t.sqlite")
+    for name, code in (("t.sqlite.gz", 0), ("t.json.gz", 2)):
+        (tmp_path / name).write_bytes(gzip.compress(trace.read_bytes()))
+        said = run("--view=overlap", tmp_path / name, code=code)
+    assert said.stderr.endswith("is a packed SQLite database: unpack it (gunzip t.json.gz)\n")
 
 
 # The host side alone
