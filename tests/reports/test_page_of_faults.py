@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import re
 import subprocess
-import sys
 from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
@@ -16,6 +15,7 @@ from tests.support.commands import run
 from tests.support.fault_programs import WEIGHTS
 from tests.support.faults import FAULTS, gone
 from tests.support.page import Page
+from tests.support.quick_python import quick_python
 
 PageOf = Callable[[str], Page]
 
@@ -38,7 +38,7 @@ def page_of(tmp_path_factory: pytest.TempPathFactory) -> PageOf:
         with contextlib.chdir(folder):  # from elsewhere the baseline would lie in what both folders have in common
             run("init", base, code=0)
         words = ["-m", "pytest", "-q", "-p", "no:cacheprovider", f"--nsys-trace={head}", "--nsys-html=page.html", "."]
-        subprocess.run([sys.executable, *words], cwd=folder, stdout=subprocess.DEVNULL, check=False)
+        subprocess.run([quick_python(), *words], cwd=folder, stdout=subprocess.DEVNULL, check=False)
         return Page((folder / "page.html").read_text(encoding="utf-8"))
 
     return made

@@ -194,10 +194,10 @@ def messages() -> Iterator[Printed]:
 
 def _texts(path: Path) -> Iterator[tuple[str, int]]:
     """The texts of a module that are no docstring, with FILLED_IN for what is filled in."""
-    tree = ast.parse(path.read_text(encoding="utf-8"))
-    said = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
-    parts = {id(part) for node in ast.walk(tree) if isinstance(node, ast.JoinedStr) for part in node.values}
-    for node in ast.walk(tree):
+    nodes = [*ast.walk(ast.parse(path.read_text(encoding="utf-8")))]
+    said = {id(node.value) for node in nodes if isinstance(node, ast.Expr)}
+    parts = {id(part) for node in nodes if isinstance(node, ast.JoinedStr) for part in node.values}
+    for node in nodes:
         if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in said | parts:
             yield node.value, node.lineno
         if isinstance(node, ast.JoinedStr):

@@ -6,12 +6,12 @@
 from __future__ import annotations
 
 import subprocess
-import sys
 import tempfile
 from pathlib import Path
 
 from pytest_nsys.cli.demo import FSDP, Demo, write_demo
 from tests.support.browser import chromium
+from tests.support.quick_python import quick_python
 
 IMAGES = Path(__file__).resolve().parents[2] / "docs" / "images"
 PICTURE = IMAGES / "red-page.png"
@@ -25,7 +25,7 @@ def red_session(folder: Path, option: str, name: str, demo: Demo = FSDP) -> Path
     write_demo(folder / "demo", demo)
     written = folder / name
     options = [f"--nsys-trace=demo/traces/{demo.regressed}", f"{option}={written}"]
-    words = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *options, "demo"]
+    words = [quick_python(), "-m", "pytest", "-q", "-p", "no:cacheprovider", *options, "demo"]
     assert subprocess.run(words, cwd=folder, stdout=subprocess.DEVNULL, check=False).returncode == 1
     return written
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -404,30 +403,20 @@ AGAINST_A_BASELINE_ALONE = {"sequence"}
 """Metrics that no constant fits: ``HELD`` has them."""
 
 
-@dataclass
-class Judge:
-    """Judges traces by the gate of a case, written into a folder; ``base`` is the trace of the baseline."""
+def opened(folder: Path, name: str, trace: Trace) -> NsysRun:
+    """A trace, written into a folder, with what was measured beside it."""
+    more = dict(trace)
+    beside = folder / f"{name}.json"
+    beside.write_text(json.dumps(more.pop("measured", {"x": 1})), encoding="utf-8")
+    return open_run(write_trace(folder / f"{name}.sqlite", **more), measurements=beside)
 
-    folder: Path
-    case: Reds
-    base: Trace | None = None
 
-    def __call__(self, trace: Trace) -> set[str]:
-        """The outcomes of all assertions."""
-        gate = self.folder / "gate.nsys.yaml"
-        gate.write_text(f"version: 1\ntolerance: {{rel: 5%}}\n{self.case.gate}\n", encoding="utf-8")
-        with contextlib.ExitStack() as opened:
-            run = opened.enter_context(self._open("run", trace))
-            base = None
-            if self.base is not None:
-                base = opened.enter_context(self._open("base", self.base))
-            return {str(verdict.outcome) for verdict in judge(gate, run, base)}
-
-    def _open(self, name: str, trace: Trace) -> NsysRun:
-        more = dict(trace)
-        beside = self.folder / f"{name}.json"
-        beside.write_text(json.dumps(more.pop("measured", {"x": 1})), encoding="utf-8")
-        return open_run(write_trace(self.folder / f"{name}.sqlite", **more), measurements=beside)
+def outcomes(folder: Path, case: Reds, trace: Trace, base: NsysRun | None = None) -> set[str]:
+    """The outcomes of all assertions of a case."""
+    gate = folder / "gate.nsys.yaml"
+    gate.write_text(f"version: 1\ntolerance: {{rel: 5%}}\n{case.gate}\n", encoding="utf-8")
+    with opened(folder, "run", trace) as run:
+        return {str(verdict.outcome) for verdict in judge(gate, run, base)}
 
 
 def test_every_metric_has_a_case() -> None:
@@ -437,17 +426,15 @@ def test_every_metric_has_a_case() -> None:
 
 @pytest.mark.parametrize("case", [*METRIC_CASES.values(), *FORMS.values()], ids=[*METRIC_CASES, *FORMS])
 def test_every_metric_and_every_form_of_a_constant(tmp_path: Path, case: Reds) -> None:
-    judged = Judge(tmp_path, case)
-    assert judged(case.green) == {"passed"}
-    assert "failed" in judged(case.red)
+    assert outcomes(tmp_path, case, case.green) == {"passed"}
+    assert "failed" in outcomes(tmp_path, case, case.red)
 
 
 @pytest.mark.parametrize("case", HELD.values(), ids=HELD)
 def test_every_form_of_a_baseline(tmp_path: Path, case: Reds) -> None:
-    judged = Judge(tmp_path, case, base=case.base)
-    assert judged(case.base) == {"passed"}
-    assert judged(case.green) == {"passed"}
-    assert judged(case.red) == {"failed"}
+    with opened(tmp_path, "base", case.base) as base:
+        assert outcomes(tmp_path, case, case.green, base) == {"passed"}
+        assert outcomes(tmp_path, case, case.red, base) == {"failed"}
 
 
 @pytest.mark.parametrize("kind", ["metric", "constant", "baseline"])
