@@ -419,6 +419,7 @@ def figures(path: Path) -> dict[str, Fraction]:
 
 
 @pytest.mark.parametrize("format", ["nsys", "kineto"])
+@pytest.mark.sampled(2)
 def test_whatever_rows_are_lost_no_figure_moves_in_silence(
     tmp_path_factory: pytest.TempPathFactory, format: str
 ) -> None:

@@ -67,6 +67,7 @@ def covering(number: int, row: Row) -> Row:
 
 
 @pytest.mark.parametrize("format", Format)
+@pytest.mark.sampled(3)
 def test_a_kernel_over_all_later_ones_of_its_stream_is_no_kernel(tmp_path: Path, format: Format) -> None:
     """With it overlap was 100% and exposed 0: it hides all communication."""
     assert judged(tmp_path, format, Recorded(change=covering)) == {Outcome.ERROR}
@@ -87,6 +88,7 @@ def test_a_kernel_at_no_time_is_no_kernel(tmp_path: Path, format: Format, times:
 
 
 @pytest.mark.parametrize("format", LAUNCHING)
+@pytest.mark.sampled(2)
 def test_kernels_without_a_launch_after_the_last_step_are_looked_for(tmp_path: Path, format: Format) -> None:
     """They were looked for near the window alone."""
     late = tuple((at, at + 2 * MS) for at in range(200 * MS, 600 * MS, 3 * MS))
@@ -94,6 +96,7 @@ def test_kernels_without_a_launch_after_the_last_step_are_looked_for(tmp_path: P
 
 
 @pytest.mark.parametrize("format", LAUNCHING)
+@pytest.mark.sampled(2)
 def test_a_collective_that_starts_before_its_launch_is_of_another(tmp_path: Path, format: Format) -> None:
     """By 290% of a step, as of a launch that was lost: the next one's is taken for it."""
 
@@ -104,6 +107,7 @@ def test_a_collective_that_starts_before_its_launch_is_of_another(tmp_path: Path
 
 
 @pytest.mark.parametrize("format", LAUNCHING)
+@pytest.mark.sampled(3)
 def test_a_single_step_whose_recording_ended_inside_it_is_no_step(tmp_path: Path, format: Format) -> None:
     """It had lost its last third, and was improved against a whole one."""
     step = {f"{name}_{layer}": ns for layer in range(6) for name, ns in MICRO.items()}
@@ -113,6 +117,7 @@ def test_a_single_step_whose_recording_ended_inside_it_is_no_step(tmp_path: Path
 
 
 @pytest.mark.parametrize("format", LAUNCHING)
+@pytest.mark.sampled(3)
 def test_gemms_that_were_lost_are_missed(tmp_path: Path, format: Format) -> None:
     """Their launches are on record: a limit on compute was met."""
 
@@ -123,6 +128,7 @@ def test_gemms_that_were_lost_are_missed(tmp_path: Path, format: Format) -> None
 
 
 @pytest.mark.parametrize("format", LAUNCHING)
+@pytest.mark.sampled(3)
 def test_a_kernel_that_stands_there_twice_is_no_kernel(tmp_path: Path, format: Format) -> None:
     """A base with every kernel twice let a step pass that took nearly as long again."""
 

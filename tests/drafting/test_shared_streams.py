@@ -175,6 +175,7 @@ def compared(base: Path, head: Path) -> dict[str, str]:
 
 @pytest.mark.parametrize("format", FORMATS)
 @pytest.mark.parametrize("turned", [False, True])
+@pytest.mark.sampled(3)
 def test_both_sides_of_a_comparison_are_held_to_the_same(tmp_path: Path, format: Format, turned: bool) -> None:
     """Where either shares: else one side would have no row, and what moved would be told of nobody."""
     shared = PROGRAMS["all of it, beside gemms of another stream"].ops

@@ -34,6 +34,7 @@ def test_every_metric_of_a_cut_is_that_of_its_trace(
 
 @pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("format", ["nsys", "kineto"])
+@pytest.mark.sampled(3)
 def test_a_cut_for_a_gate_judges_every_kind(project: Project, format: str, engine: str) -> None:
     trace = write_serving(project.root / "run", format, four_requests(), engine=engine)
     project.gate("quality: {anchors: 1}\nassertions:\n" + "".join(f"- {each}\n" for each in SENTENCES))

@@ -53,6 +53,7 @@ SENTENCES = {
 
 @pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("format", FORMATS)
+@pytest.mark.sampled(3)
 def test_a_sentence_of_each_kind_is_green_and_red(project: Project, format: str, engine: str) -> None:
     trace = serve(project, four_requests(), format, engine)
     listed = [*SENTENCES, *SENTENCES.values()]
@@ -386,6 +387,7 @@ def test_mixed_is_a_purpose_of_streams_too(project: Project) -> None:
 
 
 @pytest.mark.parametrize("format", FORMATS)
+@pytest.mark.sampled(2)
 def test_the_first_screen_and_a_draft_tell_kinds_apart(project: Project, format: str) -> None:
     trace = serve(project, four_requests(), format)
     said = run(trace, code=0).stdout.splitlines()
@@ -447,6 +449,7 @@ def test_a_kind_that_nothing_is_of_is_not_drafted(
 
 
 @pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.sampled(2)
 def test_a_draft_of_one_step_asks_for_that_one(project: Project, engine: str) -> None:
     trace = serve(project, [decode(3)], "kineto", engine)
     project.command("init", trace, "-o", "drafted.nsys.yaml", code=0)
@@ -478,6 +481,7 @@ def test_commands_below_a_screen_measure_its_kind(
 
 
 @pytest.mark.parametrize("format", FORMATS)
+@pytest.mark.sampled(2)
 def test_commands_below_a_red_measure_its_kind(project: Project, format: str) -> None:
     trace = serve(project, four_requests(), format)
     red = {

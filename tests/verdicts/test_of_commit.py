@@ -76,6 +76,7 @@ def words(said: str) -> str:
 
 
 @pytest.mark.parametrize("write", FORMATS)
+@pytest.mark.sampled(3)
 def test_an_older_capture_is_an_error_that_names_both_times(judged: Project, write: Writer) -> None:
     trace = write(judged.root, DAYS_AGO)
     cases = judged.cases(f"--nsys-trace={trace}", code=1)
