@@ -54,6 +54,22 @@ def test_every_example_uses_the_action_of_this_repository() -> None:
     assert using == ["github-before-after.yml", "github-cluster.yml", "github-nightly.yml", "github.yml"]
 
 
+def test_what_is_copied_is_installed_from_git_until_there_is_a_release() -> None:
+    """PyPI has no package of the name: another could take it."""
+    if re.search(r"^## \[[0-9]", (ROOT / "CHANGELOG.md").read_text(encoding="utf-8"), re.MULTILINE):
+        return
+    paths = [path for path in FILES if path.is_relative_to(ROOT / "docs")]
+    paths += [ROOT / "README.md", *sorted((ROOT / "examples/ci").iterdir())]
+    installed = {
+        (name_of(path), line.strip())
+        for path in paths
+        for line in path.read_text(encoding="utf-8").splitlines()
+        if re.search(r"pip\b.*\b(install|wheel)\b.*\bpytest-nsys\b", line) and "--no-index" not in line
+    }
+    assert len(installed) >= 6
+    assert [(path, line) for path, line in installed if f"git+https://github.com/{REPOSITORY}" not in line] == []
+
+
 def test_every_link_of_the_project_leads_to_its_repository() -> None:
     assert all(
         f"github.com/{REPOSITORY}" in url or f"{OWNER}.github.io/{NAME}" in url for url in PROJECT["urls"].values()
