@@ -236,6 +236,7 @@ def test_a_gate_refuses_fused_kernels_and_can_accept_them(project: Project) -> N
     project.pytest("--nsys-trace=run.json", code=0)
 
 
+@pytest.mark.slow
 def test_no_kernel_of_the_real_traces_says_so() -> None:
     paths = [*DATA.glob("*/*.sqlite"), *DATA.glob("*/*.json.gz")]
     if not paths:

@@ -132,7 +132,7 @@ REAL_TRACES = [
 
 @pytest.mark.reference
 @pytest.mark.parametrize("path", REAL_TRACES, ids=lambda path: path.name)
-@pytest.mark.sampled(5)
+@pytest.mark.sampled(8)
 def test_the_parts_of_all_steps_sum_to_the_run(tmp_path: Path, path: Path) -> None:
     """As ``init`` finds the steps of each trace; parts of steps may leave time between them."""
     with closing(CaptureCache()) as library:

@@ -90,7 +90,7 @@ def test_the_drafted_gate_is_of_the_step_and_green(drafted: Drafted, tmp_path: P
     )
     own = drafted.judged(drafted.trace)
     assert own == dict.fromkeys(own, Outcome.PASSED)
-    for seed in range(2, 8):
+    for seed in range(2, 5):
         found = drafted.judged(AWKWARD[name].write(tmp_path / str(seed), format, seed))
         assert set(found.values()) <= {Outcome.PASSED, Outcome.IMPROVED}, (seed, found)
 

@@ -124,7 +124,7 @@ CASES: dict[str, tuple[Callable[[Path, int], Path], Anchor | None, str]] = {
 
 
 @pytest.mark.parametrize("case", CASES)
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(5)
 def test_the_commands_agree(project: Project, case: str) -> None:
     write, anchor, says = CASES[case]
     trace, other = write(project.root / "run", 1), write(project.root / "other", 2)

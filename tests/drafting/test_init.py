@@ -246,6 +246,7 @@ def test_communication_on_a_stream_that_computes_is_hidden_by_others(project: Pr
 
 
 @pytest.mark.reference
+@pytest.mark.slow
 def test_the_published_profile_of_deepseek(project: Project) -> None:
     """The same with the kernels of its stream 7 under communication cut to 60 %."""
     (project.root / DEEPSEEK.name).symlink_to(DEEPSEEK)

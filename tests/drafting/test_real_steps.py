@@ -72,7 +72,7 @@ NO_GPU = ("torch_2.13.0_cpu_gloo.pt.trace.json.gz", "jax_cpu_0.10.2.trace.json.g
 
 
 @pytest.mark.parametrize("trace", NAMED, ids=lambda trace: trace.name)
-@pytest.mark.sampled(6)
+@pytest.mark.sampled(9)
 def test_the_unit_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, trace: Path) -> None:
     """What was drafted passes on its own trace, or ``init`` does not write it."""
     monkeypatch.chdir(tmp_path)  # from elsewhere its baseline would lie in what both folders have in common

@@ -12,7 +12,7 @@ from functools import partial
 
 import pytest
 
-from tests.support.gates import Case, Project
+from tests.support.gates import Case, Project, built_once
 from tests.support.mutated_step import (
     COMPUTE,
     EXCHANGE,
@@ -222,11 +222,14 @@ MUTATIONS: Mapping[str, tuple[Size, ...]] = {
 }
 
 
-def accepted(project: Project) -> None:
+@pytest.fixture
+@built_once
+def accepted(project: Project) -> Project:
     """The good trace is the baseline."""
     project.gate(GATE)
     Step().write(project.root / "base.sqlite")
     project.refresh("--nsys-trace=base.sqlite")
+    return project
 
 
 def said(case: Case) -> Red:
@@ -236,14 +239,13 @@ def said(case: Case) -> Red:
 
 
 @pytest.mark.parametrize("kind", MUTATIONS)
-def test_the_gate_goes_red_exactly_where_it_should(project: Project, kind: str) -> None:
-    accepted(project)
+def test_the_gate_goes_red_exactly_where_it_should(accepted: Project, kind: str) -> None:
     for number, each in enumerate(MUTATIONS[kind]):
         step = Step()
         for mutation in each.mutations:
             mutation(step)
-        step.write(project.root / f"run{number}.sqlite")
-        cases = project.judged(f"run{number}.sqlite")
+        step.write(accepted.root / f"run{number}.sqlite")
+        cases = accepted.judged(f"run{number}.sqlite")
         assert tuple(cases) == NAMES
         assert {name for name, case in cases.items() if case.state != "passed"} == set(each.reds), number
         for name, red in each.reds.items():
@@ -257,21 +259,19 @@ def test_the_gate_goes_red_exactly_where_it_should(project: Project, kind: str) 
         assert set(green.values()) <= {"passed", "improved"}
 
 
-def test_the_good_trace_is_green_and_stays_it(project: Project) -> None:
-    accepted(project)
-    cases = project.judged("base.sqlite")
+def test_the_good_trace_is_green_and_stays_it(accepted: Project) -> None:
+    cases = accepted.judged("base.sqlite")
     assert {name: case.properties["nsys_outcome"] for name, case in cases.items()} == dict.fromkeys(NAMES, "passed")
 
 
 @pytest.mark.parametrize("ranks", [[1], range(RANKS)])
-def test_an_emptied_window_is_an_error_of_every_assertion(project: Project, ranks: Iterable[int]) -> None:
+def test_an_emptied_window_is_an_error_of_every_assertion(accepted: Project, ranks: Iterable[int]) -> None:
     """Where one rank has nothing to measure, nothing is said of the others either."""
-    accepted(project)
     step = Step()
     for rank in ranks:
         emptied(step, rank, MEDIAN)
-    step.write(project.root / "run.sqlite")
-    cases = project.judged()
+    step.write(accepted.root / "run.sqlite")
+    cases = accepted.judged()
     assert {name: case.state for name, case in cases.items()} == dict.fromkeys(NAMES, "error")
     first = f"rank {min(ranks)}"
     assert all(first in case.text and "no kernel" in case.text for case in cases.values())

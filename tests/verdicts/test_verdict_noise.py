@@ -13,7 +13,7 @@ import pytest
 
 from pytest_nsys.gates.noise import bound
 from pytest_nsys.stored.baselines import baseline_file
-from tests.support.gates import Case, Exposed, Project
+from tests.support.gates import Case, Exposed, Project, built_once
 
 ACCEPTED_US = (190, 205, 200, 195, 210)
 CALIBRATION_US = (198, 201, 202, 199, 201, 199)
@@ -44,6 +44,14 @@ def store(project: Project, accepted_us: Sequence[int] = ACCEPTED_US, calibratio
                 series.calibration[labels] = [1_000 * value for value in calibration_us]
     path.write_text(stored.dumps(), encoding="utf-8")
     return path
+
+
+@pytest.fixture
+@built_once
+def stored(project: Project) -> Project:
+    project.gate(GATE)
+    store(project)
+    return project
 
 
 def judged(project: Project, exposed_us: Exposed, code: int) -> dict[str, Case]:
@@ -85,23 +93,19 @@ def test_the_bound_of_these_runs_is_what_the_tests_below_take_it_for() -> None:
     ],
 )
 def test_tolerance_and_noise_draw_the_lines(
-    project: Project, now_us: int, usual: tuple[str, str], strict: tuple[str, str], noise: tuple[str, str]
+    stored: Project, now_us: int, usual: tuple[str, str], strict: tuple[str, str], noise: tuple[str, str]
 ) -> None:
     """T is 10 us: beyond it, up to 2T, the noise of 48.5 us excuses a row; beyond that nothing does."""
-    project.gate(GATE)
-    store(project)
-    project.trace(exposed_us=now_us)
-    assert outcomes(project.judged()) == {SENTENCE: usual, "strict": strict, "noise": noise}
+    stored.trace(exposed_us=now_us)
+    assert outcomes(stored.judged()) == {SENTENCE: usual, "strict": strict, "noise": noise}
 
 
-def test_inconclusive_is_told_at_the_line(project: Project) -> None:
-    project.gate(GATE)
-    store(project)
-    cases = judged(project, {(1, "stage4_f"): 220}, code=1)
+def test_inconclusive_is_told_at_the_line(stored: Project) -> None:
+    cases = judged(stored, {(1, "stage4_f"): 220}, code=1)
     what = "1 of 4 rows are beyond the tolerance, but within the measured noise"
     assert cases[SENTENCE].properties["nsys_message"] == what
     assert cases[SENTENCE].properties["nsys_row"] == "rank 1 stage4_f"
-    project.result.stdout.fnmatch_lines(
+    stored.result.stdout.fnmatch_lines(
         [f"  warning: {SENTENCE}: inconclusive: 1 of 4 rows are beyond the tolerance, *"]
     )
     assert f"inconclusive: {what}" in cases["strict"].text
