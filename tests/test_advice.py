@@ -50,12 +50,13 @@ def test_what_is_told_can_be_typed(texts: str, pytestconfig: pytest.Config) -> N
 @pytest.mark.sampled(3)
 def test_what_the_commands_print_of_a_run_can_be_typed(name: str, tmp_path: Path, pytestconfig: pytest.Config) -> None:
     path = RUNS[name](tmp_path)
+    kind = ".json.gz" if name.split()[0] in ("kineto", "jax") else ".sqlite.gz"
     asked: dict[str, list[tuple[object, ...]]] = {
         "show": [(), *(("--view", view) for view in VIEWS), ("--window", "1"), ("--rank", "0")],
         "check": [("--format", "json"), ("--format", "json", "--convention", "generic")],  # in whole lines
         "rows": [("family_ns", "mfu"), ("exposed", "--window", "0:1000"), ("measured mfu",)],
         "init": [("-o", tmp_path / "perf")],
-        "cut": [("-o", tmp_path / "cut.json.gz")],
+        "cut": [("-o", tmp_path / f"cut{kind}")],
     }
     lines = [
         Printed(command, line, f"{command} {more}")

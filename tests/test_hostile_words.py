@@ -285,7 +285,9 @@ def test_in_a_trace(project: Project, name: str, part: int) -> None:
         said = [run(*view, trace).output for view in VIEWS]
         said += [run("compare", whole, trace).output, run("check", trace).output]
         said += [run("init", trace, "-o", "new.nsys.yaml", "--force").output]
-        said += [run("cut", trace, "-o", "cut.json", "--window=run").output]
+        said += [
+            run("cut", trace, "-o", f"cut{'.json' if name.endswith('.json') else '.sqlite'}", "--window=run").output
+        ]
         said += [run("rows", "family_ns", f"--trace={trace}", "--window=run").output]
         said += looked_at(project, f"--nsys-trace={trace.name}", f"--nsys-against={whole.name}")
         found[what] = [line for text in said for line in commands_in(text)]

@@ -336,7 +336,7 @@ COMMANDS = {
     "rows": ("rows", "window_ns", "--trace={run}"),
     "kernels": ("{run}", "--view=kernels"),
     "collectives": ("{run}", "--view=collectives"),
-    "cut": ("cut", "{run}", "--output={folder}/cut.json"),
+    "cut": ("cut", "{run}", "--output={folder}/cut.sqlite"),
     "compare": ("compare", "{run}", "{other}"),
     "report": ("{run}", "--view=config", "--config={folder}/job.toml"),
 }

@@ -330,7 +330,7 @@ def test_a_cut_says_what_its_trace_lost(tmp_path: Path) -> None:
     path = write_one(tmp_path, "nsys", steps(put))
     convention = "--anchor=step%"
     for mode in ("contained", "launched"):
-        cut = tmp_path / f"{mode}.json.gz"
+        cut = tmp_path / f"{mode}.sqlite.gz"
         command("cut", path, "-o", cut, convention, f"--kernels={mode}", code=0)
         options = (convention, f"--kernels={mode}", "--format=json")
         shown = [json.loads(command("show", trace, *options, code=0).stdout)["doubts"] for trace in (path, cut)]

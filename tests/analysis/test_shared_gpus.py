@@ -178,7 +178,7 @@ def test_a_gate_refuses_it_and_can_accept_it(project: Project) -> None:
 @pytest.mark.parametrize("uuids", [SHARED, APART])
 def test_a_cut_knows_it_too(tmp_path: Path, write: Write, uuids: Sequence[str]) -> None:
     (tmp_path / "run").mkdir()
-    path, cut = write(tmp_path / "run", uuids), tmp_path / "cut.json"
+    path, cut = write(tmp_path / "run", uuids), tmp_path / "cut.sqlite"
     run("cut", path, "--convention=generic", "--anchor=step%", "-o", cut, code=0)
     assert told(cut) == told(path)
-    assert "GPU-5" not in cut.read_text()
+    assert b"GPU-5" not in cut.read_bytes()

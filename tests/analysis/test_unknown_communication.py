@@ -153,7 +153,7 @@ def test_a_gate_refuses_them_and_can_accept_them(project: Project) -> None:
 def test_a_cut_tells_of_them_too(tmp_path: Path) -> None:
     copies = [(DEVICE, 4_000, 600), (PEER, 6_000, 900), (DEVICE, 7_500, 950)]
     path = write(tmp_path, Format.NSYS, copies, call="ncclAllGather", collective=NCCL)
-    cut = tmp_path / "cut.json"
+    cut = tmp_path / "cut.sqlite"
     run("cut", path, "--convention=generic", "--anchor=step%", "-o", cut, code=0)
     assert found(cut) == found(path) != []
     before, after = (_transfers(each) for each in (path, cut))

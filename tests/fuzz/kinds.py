@@ -255,7 +255,7 @@ def exports(random: Random, folder: Path, found: Finding) -> None:
     _check_green(found, trace, ways)
     command(found, [*random.choice(LOOKS), str(trace)], trace)
     more = (
-        ["cut", str(trace), f"--output={folder / 'cut.json'}"],
+        ["cut", str(trace), f"--output={folder / 'cut.sqlite'}"],
         ["rows", "overlap_tax_ns", f"--trace={trace}"],
         ["compare", str(good()), str(trace)],
         ["init", str(trace), f"--output={folder / 'new.nsys.yaml'}", f"--baseline-dir={folder / 'stored'}"],
