@@ -18,15 +18,16 @@ from pytest_nsys.core.kept import grouped
 
 
 def find_equal_ranks(one: WindowGroup, other: WindowGroup) -> Iterator[tuple[RankTrack, RankTrack]]:
-    """Yield the ranks whose kernels are equal: around the windows, or of few kernels in the whole run. Of one group
-    those on two clocks.
+    """Yield the ranks whose kernels are equal, around the windows and then in the whole run. Of one group those on two
+    clocks.
     """
     alike = grouped((_measure(track), track) for track in other.tracks.values())
     for track in one.tracks.values():
         for twin in alike.get(_measure(track), ()) if len(track.kernels) else ():
             if (one is other and twin.rank.process.clock <= track.rank.process.clock) or not _is_equal(track, twin):
                 continue
-            pair = (track, twin) if len(track.kernels) >= ENOUGH else (_whole(one, track), _whole(other, twin))
+            # The whole run is read of what looks like a copy alone: prefill may take the same time where decode does not.
+            pair = _find_whole(one, track, other, twin)
             if len(pair[0].kernels) >= ENOUGH and _is_equal(*pair):
                 yield pair
 
@@ -36,10 +37,11 @@ def _measure(track: RankTrack) -> tuple[int, int]:
     return len(track.kernels), total(minus(track.kernels.end_ns, track.kernels.start_ns))
 
 
-def _whole(group: WindowGroup, track: RankTrack) -> RankTrack:
-    with contextlib.suppress(NsysError):  # a cut has no more of it
-        return group.run.whole().tracks[track.rank.number]
-    return track
+def _find_whole(one: WindowGroup, track: RankTrack, other: WindowGroup, twin: RankTrack) -> tuple[RankTrack, RankTrack]:
+    """Return what the whole runs have of two ranks; both as they are where one is of a cut, which has no more of it."""
+    with contextlib.suppress(NsysError):
+        return one.run.whole().tracks[track.rank.number], other.run.whole().tracks[twin.rank.number]
+    return track, twin
 
 
 def _is_equal(one: RankTrack, other: RankTrack) -> bool:

@@ -348,9 +348,9 @@ def format_of(
     none is asked for, and what is ``read``, each with what it is; as :func:`check_target`.
     """
     if output is not None:
-        check_target(f"--output {output}", Path(output), read)
         if not output.strip():
             raise UsageMistake("--output is empty: write --output FILE")
+        check_target(f"--output {output}", Path(output), read)
     suffix = Path(output).suffix.lower() if output is not None else ""
     if format is not None or not suffix:
         return format or default

@@ -143,7 +143,8 @@ class OtherRun(ReferenceSource):
             for spec in specs:
                 with suppress(NsysError):  # who asks for it is told
                     pairs = find_equal_ranks(here.measured(spec), there.measured(spec))
-                    kernels |= {track.rank.number: len(track.kernels) for track, _ in pairs}
+                    alike = ((track, twin) for track, twin in pairs if track.rank.number == twin.rank.number)
+                    kernels |= {track.rank.number: len(track.kernels) for track, _ in alike}
             found.append((here, there, kernels))
         return found
 

@@ -458,15 +458,13 @@ def test_captures_of_two_programs_are_a_mistake_that_names_the_side(project: Pro
     assert "error: base: the captures differ in mesh, world" in said
 
 
-def test_each_trace_is_opened_to_find_the_convention_and_to_measure(
-    project: Project, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_each_trace_is_opened_once_for_all_gates(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     project.gate("- exposed_ns below baseline plus 5%\n")
     project.gate("- overlap >= baseline - 3pp\n", "other.nsys.yaml")
     paths = project.pair()
     opened = watch_openings(monkeypatch)
     compare(*paths, "--gate=gate.nsys.yaml", "--gate=other.nsys.yaml", code=0)
-    assert Counter(path.name for path in opened) == {"base.sqlite": 2, "head.sqlite": 2}
+    assert Counter(path.name for path in opened) == {"base.sqlite": 1, "head.sqlite": 1}
 
 
 # Mistakes
@@ -490,7 +488,7 @@ def test_each_trace_is_opened_to_find_the_convention_and_to_measure(
         (["base.sqlite", "head.sqlite", "--output="], "--output is empty"),
         (["base.sqlite", "head.sqlite", "--output=c.foo"], "c.foo: .foo is not a known format: give --format, or one"),
         (["base.sqlite", "head.sqlite", "--output=./base.sqlite"], "is one of the traces"),
-        (["base.sqlite", "head.sqlite", "--output=no/such/folder.md"], "No such file or directory"),
+        (["base.sqlite", "head.sqlite", "--output=no/such/folder.md"], "there is no folder no/such; make it first"),
         (["base.sqlite", "head.sqlite", "--comparable-on=weather"], "comparable-on"),
         (["base.sqlite", "head.sqlite", "--window=5:1"], "a window must end after it starts"),
     ],
