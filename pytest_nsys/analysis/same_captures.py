@@ -26,7 +26,7 @@ def find_equal_ranks(one: WindowGroup, other: WindowGroup) -> Iterator[tuple[Ran
         for twin in alike.get(_measure(track), ()) if len(track.kernels) else ():
             if (one is other and twin.rank.process.clock <= track.rank.process.clock) or not _is_equal(track, twin):
                 continue
-            # The whole run is read of what looks like a copy alone: prefill may take the same time where decode does not.
+            # The whole run is read of what looks like a copy alone: prefill may be as long where decode is not.
             pair = _find_whole(one, track, other, twin)
             if len(pair[0].kernels) >= ENOUGH and _is_equal(*pair):
                 yield pair
