@@ -230,6 +230,10 @@ def test_the_last_refresh_is_the_first_run(history: Path, monkeypatch: pytest.Mo
         ({"new": "error"}, "new", (), False),
         ({"new": "no data"}, "new", (), True),
         ({"new": "inconclusive"}, "new", (), True),
+        ({"x <=": "failed"}, "x <=", (), False),  # when it was the only one that began so
+        ({"x <= 2ms": "failed"}, "x <=", (), False),
+        ({"x <= 2ms": "passed", "x <= 3ms": "failed"}, "x <=", (), True),  # of two that began so
+        ({"x <=": "passed", "x <= 2ms": "failed"}, "x <=", (), True),  # another one's id
     ],
 )
 def test_a_verdict_is_of_what_was_measured(
@@ -241,28 +245,8 @@ def test_a_verdict_is_of_what_was_measured(
         own: {**said, "assertion": own, "outcome": outcome, "measured": MEASURED} for own, outcome in verdicts.items()
     }
     append(history, [run])
-    assert bool(past_of(history, name=name, others=others).last_runs(1)) is follows
-
-
-@pytest.mark.parametrize(
-    ("verdicts", "follows"),
-    [
-        ({"x <=": "failed"}, False),  # when it was the only one that began so
-        ({"x <= 2ms": "failed"}, False),
-        ({"x <= 2ms": "passed", "x <= 3ms": "failed"}, True),  # of two that began so
-        ({"x <=": "passed", "x <= 2ms": "failed"}, True),  # another one's id
-    ],
-)
-def test_a_verdict_is_found_by_its_name_and_by_its_whole_sentence(
-    history: Path, verdicts: dict[str, str], follows: bool
-) -> None:
-    run = entry()
-    (said,) = run.verdicts.values()
-    run.verdicts = {
-        own: {**said, "assertion": own, "outcome": outcome, "measured": MEASURED} for own, outcome in verdicts.items()
-    }
-    append(history, [run])
-    assert bool(past_of(history, name="x <=", full_name="x <= 2ms").last_runs(1)) is follows
+    full = f"{name} 2ms" if name == "x <=" else ""
+    assert bool(past_of(history, name=name, full_name=full, others=others).last_runs(1)) is follows
 
 
 def test_of_renamed_assertions_the_one_of_the_same_rows_is_meant(history: Path) -> None:

@@ -81,9 +81,13 @@ def test_two_runs_of_the_same_values_are_nothing_worse(project: Project) -> None
 
 
 @pytest.mark.parametrize(
-    "arguments", [("base.sqlite", "./base.sqlite"), ("base.sqlite", "copy.sqlite"), ("*.sqlite", "head.sqlite")]
+    "arguments",
+    [
+        *(("base.sqlite", "./base.sqlite"), ("base.sqlite", "copy.sqlite"), ("*.sqlite", "head.sqlite")),
+        ("--base=head.sqlite", "--base=base.sqlite", "--head=copy.sqlite"),
+    ],
 )
-def test_a_run_is_not_compared_with_itself(project: Project, arguments: tuple[str, str]) -> None:
+def test_a_run_is_not_compared_with_itself(project: Project, arguments: tuple[str, ...]) -> None:
     project.pair()
     shutil.copy(project.root / "base.sqlite", project.root / "copy.sqlite")
     said = compare(*arguments, code=2).stderr
