@@ -50,7 +50,6 @@ MORE: Mapping[FindingKind, str] = {
     FindingKind.WRONG_STREAM: "--view streams",
     FindingKind.COMMUNICATION: "--view overlap",
     FindingKind.CLOCKS: "rows sm_clock_mhz",
-    FindingKind.UNEVEN: "rows compute_ns",
     FindingKind.PROFILER: "check",
 }
 """What shows more: a view, or a command; of all others the view of the budget."""

@@ -107,9 +107,9 @@ def test_what_a_finding_names_runs_whatever_was_measured(tmp_path: Path, asked: 
 
 
 def test_what_a_command_shows_of_a_finding_is_measured_as_it_was() -> None:
-    uneven = Finding(FindingKind.UNEVEN, 1, (1,), 2, 100, 10)
+    slow = Finding(FindingKind.CLOCKS, 1, (1,), 2, 100, 10)
     first = [("--window", "first")]
-    assert to_see_more(uneven, ["run"], first) == "pytest-nsys rows compute_ns run --window first"
+    assert to_see_more(slow, ["run"], first) == "pytest-nsys rows sm_clock_mhz run --window first"
     late = Finding(FindingKind.STRAGGLER, 1, (0, 1), 2, 100, 10)
     of_one = {"steady": "", "steady decode": " --window decode", "2 decode": " --window '2 decode'"}
     for typed, asked in of_one.items():
