@@ -154,7 +154,7 @@ class Around:
 
     def _check_length(self, what: str, *works: Kernels) -> None:
         """Raises TraceError where lengths, gaps and unions would be more than a column holds."""
-        first_ns, last_ns = hull(_from_to(work) for work in works if len(work))
+        first_ns, last_ns = hull(from_to(work) for work in works if len(work))
         if last_ns - first_ns > LONGEST_NS:
             said = f"from the first {what} to the last are more than 292 years"
             raise TraceError(f"{self.trace.path}: {said}: damaged, or changed after it was written; export it again")
@@ -249,7 +249,7 @@ class Around:
     @cached_property
     def _process_spans(self) -> dict[int, Interval]:
         """By process the time in which its kernels were looked for, or ran."""
-        ran = {lane: _from_to(own) for lane, own in self.kernels.items() if len(own)}
+        ran = {lane: from_to(own) for lane, own in self.kernels.items() if len(own)}
         read = {lane: span for lane, span in self.spans.items() if span is not None}
         return _of_processes({**ran, **read}.items())
 
@@ -270,7 +270,7 @@ class Around:
         return self._saying.get(global_pid) or NOTHING_SAID
 
 
-def _from_to(work: Kernels) -> Interval:
+def from_to(work: Kernels) -> Interval:
     """From the start of the first to the end of the last, of one at least."""
     return work.start_ns[0], bounds(work.end_ns)[1]
 
@@ -584,7 +584,7 @@ class RankTrack:
     @cached_property
     def longest_ns(self) -> int:
         """Length of the longest kernel: how far before a window one that reaches into it may start."""
-        return max(minus(self.kernels.end_ns, self.kernels.start_ns), default=0)
+        return bounds(minus(self.kernels.end_ns, self.kernels.start_ns))[1]
 
     @cached_property
     def contexts(self) -> Contexts:

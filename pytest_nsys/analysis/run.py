@@ -16,7 +16,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import NamedTuple
 
-from pytest_nsys.analysis.around import LONGEST_NS, Around, RankTrack
+from pytest_nsys.analysis.around import LONGEST_NS, Around, RankTrack, from_to
 from pytest_nsys.analysis.kernel_anchors import LaunchedKernels, steps_of_kernel
 from pytest_nsys.analysis.measurements import Measurements
 from pytest_nsys.analysis.rank_steps import steps_by_launch, steps_by_time
@@ -585,7 +585,7 @@ class WindowGroup:
                 nothing = f"rank {rank.number} ran no kernel: profile it again, or give the traces of the others"
                 self._without[rank.number] = NothingMeasured(f"{rank.trace}: {nothing}")
                 return []
-            self.windows[rank.number] = [Window(track.kernels.start_ns[0], max(track.kernels.end_ns), RUN)]
+            self.windows[rank.number] = [Window(*from_to(track.kernels), RUN)]
         windows = self.windows[rank.number]
         return [RankWindow(track, w, self.spec, in_window(track, w, self.spec)) for w in windows]
 

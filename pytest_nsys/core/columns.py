@@ -123,6 +123,11 @@ def where_not(column: Column | Flags) -> Column:
     return _column(numpy.flatnonzero(_seen(column) == 0))
 
 
+def latest(flags: Flags) -> Column:
+    """Of each place the number of the last flag at or before it that is set, -1 before the first."""
+    return _column(numpy.cumsum(_seen(flags), dtype=numpy.int64) - 1)
+
+
 def equal(column: Column | Flags, value: int) -> Flags:
     """1 where an element is ``value``."""
     return bytearray((_seen(column) == value).view(numpy.uint8).data)

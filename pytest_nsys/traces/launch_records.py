@@ -13,7 +13,6 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Set
 from fnmatch import fnmatchcase
 from fractions import Fraction
-from itertools import accumulate
 from typing import NamedTuple
 
 from pytest_nsys.core import columns
@@ -119,7 +118,7 @@ def records_of(calls: ApiCalls, recorded: Recorded, span: Interval | None) -> tu
     kinds = [kind_of_call(name) for name in calls.names]
     calls = _launching(calls, bytearray(kind is not None for kind in kinds))
     outermost = columns.outermost(calls.thread, calls.start_ns, calls.end_ns)
-    launches, launch_of = columns.where(outermost), array("q", [n - 1 for n in accumulate(outermost)])
+    launches, launch_of = columns.where(outermost), columns.latest(outermost)
     starts = columns.take(calls.start_ns, launches)
     chosen = columns.touching(starts, starts, *span) if span is not None else array("q", range(len(launches)))
 

@@ -332,3 +332,21 @@ def test_of_ids_in_runs_or_apart_no_other_number_passes(ids: set[int], values: l
 def test_many_ids_apart_are_a_list() -> None:
     assert " IN (" not in sqlite_conditions.one_of("id", range(1_000))
     assert " IN (" in sqlite_conditions.one_of("id", range(0, 1_000, 2))
+
+
+@pytest.mark.usefixtures("in_blocks")
+def test_the_calls_of_a_whole_run_are_read_once_for_kernels_and_records(tmp_path: Path) -> None:
+    process = (builder := TraceBuilder()).process(77)
+    for i in range(20):
+        process.kernel("kernel", 10 * i + 5, 10 * i + 9, launch_ns=10 * i)
+    trace, statements = NsysSqlite(builder.write(tmp_path / "trace.sqlite")), list[str]()
+    kernels = trace.kernels(dict.fromkeys(trace.lanes()))
+    for number in range(2):
+        trace.file.connection(number).set_trace_callback(statements.append)
+    (calls,) = trace.launch_calls(kernels).values()
+    records = trace.launch_records({lane.global_pid: None for lane in kernels}, kernels)
+    trace.close()
+    assert [*calls.start_ns] == [10 * i for i in range(20)]
+    assert records is not None
+    assert [(record.calls, record.without) for (record,) in records.values()] == [(20, 0)]
+    assert sum(f'"{schema.RUNTIME}" WHERE rowid BETWEEN 1 AND 7 ' in sql for sql in statements) == 1

@@ -13,17 +13,20 @@ import sqlite3
 from array import array
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from functools import cache
 from typing import NamedTuple
+from weakref import WeakKeyDictionary
 
 from pytest_nsys.core import columns
 from pytest_nsys.core.columns import Block, Column
+from pytest_nsys.core.errors import TraceError
 from pytest_nsys.core.intervals import hull
 from pytest_nsys.core.kept import grouped
 from pytest_nsys.core.model import NO_LAUNCH, Api, Interval, Lane, Stream
 from pytest_nsys.core.tables import Kernels, LaunchCalls, Place, StreamWait, each_once
-from pytest_nsys.traces.answers import EMPTY, CallTable, Earliest
+from pytest_nsys.traces.answers import EMPTY, ApiCalls, CallTable, Earliest
+from pytest_nsys.traces.launch_records import KINDS, around
 from pytest_nsys.traces.nsys.tables import (
     CUDA_EVENT,
     PLACE,
@@ -51,6 +54,9 @@ from pytest_nsys.traces.sqlite_zones import find_starting
 JSON_IN_SQLITE = (3, 38)
 """Since this version every SQLite knows json_each."""
 
+PROBES = 2_000
+"""So many rows at least show which processes there are."""
+
 LEAD_NS = 1_000_000_000
 """A kernel mostly starts no later than so long after its call."""
 
@@ -59,17 +65,29 @@ CALL = (*START, "end")
 
 
 def launch_calls(file: SqliteFile, kernels: Mapping[Lane, Kernels]) -> Mapping[Lane, LaunchCalls]:
-    """The call that launched each kernel."""
+    """The call that launched each kernel. Raises OddValue."""
     spans = [(some.start_ns[0] - LEAD_NS, columns.bounds(some.end_ns)[1]) for some in kernels.values() if len(some)]
-    known = call_tables(file, _wanted(kernels), CALL, hull(spans) if spans else None)
-    return {lane: known.get(lane.global_pid, EMPTY).of(some.correlation) for lane, some in kernels.items()}
-
-
-def _wanted(kernels: Mapping[Lane, Kernels]) -> dict[int, Earliest]:
-    found: dict[int, Column] = {}
-    for lane, some in kernels.items():
-        found.setdefault(lane.global_pid, array("q")).extend(some.correlation)
-    return {pid: Earliest(own) for pid, own in found.items()}
+    near = hull(spans)
+    launching: Mapping[int, ApiCalls] = {}
+    many = RUNTIME in file.tables and are_many(sum(map(len, kernels.values())))
+    if many and find_starting(file, RUNTIME, near) is None:
+        with suppress(TraceError):  # what is damaged may be the call of another process
+            launching = _all_launching(file)
+    found: dict[Lane, LaunchCalls] = {}
+    left: dict[int, Earliest] = {}
+    for pid, lanes in grouped((lane.global_pid, lane) for lane in kernels).items():
+        wanted = Earliest(columns.chained([kernels[lane].correlation for lane in lanes]))
+        if (calls := launching.get(pid)) is not None:
+            _check_ends(calls.start_ns, calls.end_ns)
+            wanted.see(calls.correlation, calls.start_ns, calls.end_ns, calls.thread)
+        if wanted.missing():
+            left[pid] = wanted
+        else:
+            table = wanted.table()
+            found |= {lane: table.of(kernels[lane].correlation) for lane in lanes}
+    known = call_tables(file, left, CALL, near)
+    others = (lane for lane in kernels if lane not in found)
+    return found | {lane: known.get(lane.global_pid, EMPTY).of(kernels[lane].correlation) for lane in others}
 
 
 def call_tables(
@@ -83,16 +101,18 @@ def call_tables(
     if RUNTIME not in file.tables or not wanted:
         return {}
     stretches = None if near is None else find_starting(file, RUNTIME, near)
-    tables = _read_tables(file, wanted, row, stretches)
-    left = {pid: own for pid, own in wanted.items() if own.missing()} if stretches is not None else {}
-    return {**tables, **_read_tables(file, left, row)} if left else tables
+    for where in (stretches, None) if stretches is not None else (None,):
+        _read_missing(file, wanted, row, where)
+    return {pid: own.table() for pid, own in wanted.items()}
 
 
-def _read_tables(
-    file: SqliteFile, wanted: Mapping[int, Earliest], row: Sequence[str], stretches: Sequence[Interval] | None = None
-) -> dict[int, CallTable]:
+def _read_missing(
+    file: SqliteFile, wanted: Mapping[int, Earliest], row: Sequence[str], stretches: Sequence[Interval] | None
+) -> None:
     """Look for the calls that are missing yet, in some stretches of row ids or everywhere."""
-    ids = {pid: own.missing() for pid, own in sorted(wanted.items())}
+    ids = {pid: own for pid, some in sorted(wanted.items()) if (own := some.missing())}
+    if not ids:
+        return
     many = stretches is None and are_many(sum(map(len, ids.values())))
 
     def rows() -> Iterable[Sequence[SqlRow]]:
@@ -106,7 +126,7 @@ def _read_tables(
         lists = [text for _, texts in each.values() for text in texts]
         return file.parts(", ".join(row), RUNTIME, where, lists, whole=many, stretches=stretches)
 
-    return read_blocks(file, row, RUNTIME, "1", lambda found: _earliest(found, wanted), whole=many, rows=rows)
+    read_blocks(file, row, RUNTIME, "1", lambda found: _see(found, wanted), whole=many, rows=rows)
 
 
 def calls_started(file: SqliteFile, spans: Mapping[int, Interval]) -> dict[int, CallTable]:
@@ -119,7 +139,9 @@ def calls_started(file: SqliteFile, spans: Mapping[int, Interval]) -> dict[int, 
     for tid, correlation, _ in found:
         for thread, rows in _by_thread(tid):
             started.setdefault(thread & ~THREAD_BITS, array("q")).extend(columns.take(correlation, rows))
-    return _earliest(found, {pid: Earliest(own) for pid, own in started.items()})
+    wanted = {pid: Earliest(own) for pid, own in started.items()}
+    _see(found, wanted)
+    return {pid: own.table() for pid, own in wanted.items()}
 
 
 def count_launches(file: SqliteFile) -> int:
@@ -131,6 +153,84 @@ def count_launches(file: SqliteFile) -> int:
     each = f"SELECT DISTINCT globalTid & {~THREAD_BITS}, correlationId FROM {RUNTIME} WHERE nameId IN ({names})"
     with damage(file, RUNTIME):
         return int(file.rows(f"SELECT count(*) FROM ({each})")[0][0])
+
+
+Launching = tuple[Mapping[int, str], Mapping[int, ApiCalls]]
+"""The names of the calls that launch work, by id, and those of them that did not fail, by process."""
+
+_UNTIL_RECORDS: WeakKeyDictionary[SqliteFile, Launching] = WeakKeyDictionary()
+"""Of a whole run kernels look for their calls first, and then calls for their work: one pass reads them for both."""
+
+
+def read_launching(file: SqliteFile, spans: Mapping[int, Interval | None]) -> Launching:
+    """The calls that launch work and start in the span of their process, or near it; of a process without a span all.
+    Raises TraceError for a damaged row.
+    """
+    if None in spans.values():
+        return _UNTIL_RECORDS.pop(file, None) or _read_launching(file, {})
+    return _read_launching(file, {**dict.fromkeys(_processes(file)), **spans})
+
+
+def _all_launching(file: SqliteFile) -> Mapping[int, ApiCalls]:
+    if file not in _UNTIL_RECORDS:
+        _UNTIL_RECORDS[file] = _read_launching(file, {})
+    return _UNTIL_RECORDS[file][1]
+
+
+def _read_launching(file: SqliteFile, spans: Mapping[int, Interval | None]) -> Launching:
+    with damage(file, STRINGS):
+        matches = " OR ".join("value GLOB ?" for _ in KINDS)
+        known = texts_of(file.rows(f"SELECT id, value FROM {STRINGS} WHERE {matches}", [*KINDS]))
+    if not known:
+        return known, {}
+    where = f"{one_of('nameId', known)} AND ifnull({file.column(RUNTIME, 'returnValue')}, 0) = 0"
+    stretches = None
+    if spans:
+        bounded = {pid: around(span) for pid, span in spans.items()}
+        each = [span for span in bounded.values() if span is not None]
+        if len(each) == len(bounded):
+            stretches, where = find_starting(file, RUNTIME, hull(each)), f"{within('start', *hull(each))} AND {where}"
+        own = {pid: "1" if span is None else within("start", *span) for pid, span in bounded.items()}
+        where += f" AND {by_process('globalTid', own)}"
+    row = ("globalTid", f"ifnull(correlationId, {NO_LAUNCH})", "start", "end", "nameId")
+    whole = not spans or None in spans.values()
+    with damage(file, RUNTIME):
+        calls = read_blocks(
+            file, row, RUNTIME, where, lambda found: _by_process(found, known), whole=whole, stretches=stretches
+        )
+    return known, {pid: _chained(calls.pop(pid)) for pid in [*calls]}
+
+
+def _by_process(found: Iterable[Block], known: Mapping[int, str]) -> dict[int, list[ApiCalls]]:
+    """The calls of each process as they are read: of a whole run they are never held twice."""
+    names, ids = [*known.values()], array("q", known)
+    order = columns.order(ids)
+    ids, order = columns.take(ids, order), columns.narrowed(order)
+    calls: dict[int, list[ApiCalls]] = {}
+    for tid, correlation, start, end, name in found:
+        threads, keys = columns.distinct(tid)
+        thread = columns.take(array("i", [key & THREAD_BITS for (key,) in keys]), threads)
+        some = ApiCalls(start, end, thread, columns.joined(ids, order, 0, name), correlation, names)
+        for pid, rows in columns.members_by(lambda each: each & ~THREAD_BITS, tid).items():
+            calls.setdefault(pid, []).append(some if len(rows) == len(start) else some.take(rows))
+    return calls
+
+
+def _chained(parts: Sequence[ApiCalls]) -> ApiCalls:
+    start, end, thread, name, correlation = (
+        columns.chained(each) for each in zip(*(part[:5] for part in parts), strict=True)
+    )
+    return ApiCalls(start, end, thread, name, correlation, parts[0].names)
+
+
+def _processes(file: SqliteFile) -> set[int]:
+    """The processes that call, but for one with hardly a call: of a large table some rows say it, from end to end."""
+    row_id, last = file.row_id(RUNTIME), file.about(RUNTIME)
+    rows = range(1, last + 1, max(1, last // PROBES))
+    where = f"{row_id} IN ({listed(rows)})" if row_id else "1"
+    with damage(file, RUNTIME):
+        found = file.rows(f"SELECT DISTINCT globalTid FROM {RUNTIME} WHERE {where}")
+    return {tid & ~THREAD_BITS for (tid,) in found if type(tid) is int}
 
 
 def read_api_calls(
@@ -158,17 +258,21 @@ def read_api_calls(
     return {pid: sorted(own.values(), key=lambda a: (a.start_ns, a.name)) for pid, own in calls.items()}
 
 
-def _earliest(found: Iterable[Block], wanted: Mapping[int, Earliest]) -> dict[int, CallTable]:
-    """The calls among blocks of ``CALL`` or ``START``, by process."""
+def _see(found: Iterable[Block], wanted: Mapping[int, Earliest]) -> None:
+    """Look for what is wanted of each process in blocks of ``CALL`` or ``START``."""
     for tid, correlation, start, *end in found:
-        if end and columns.exceeds(start, *end):
-            raise OddValue("a call ends before it starts")
+        if end:
+            _check_ends(start, *end)
         for thread, rows in _by_thread(tid):
             if (own := wanted.get(thread & ~THREAD_BITS)) is not None:
                 call = [columns.take(column, rows) for column in (start, *end)]
                 numbers = [array("q", [thread & THREAD_BITS]) * len(rows)] if end else []
                 own.see(columns.take(correlation, rows), *call, *numbers)
-    return {pid: own.table() for pid, own in wanted.items()}
+
+
+def _check_ends(starts: Column, ends: Column) -> None:
+    if columns.exceeds(starts, ends):
+        raise OddValue("a call ends before it starts")
 
 
 def _by_thread(tid: Column) -> Iterator[tuple[int, Column]]:

@@ -14,21 +14,19 @@ from functools import cached_property, partial
 from pytest_nsys.core import columns
 from pytest_nsys.core.columns import Block, Column
 from pytest_nsys.core.intervals import hull
-from pytest_nsys.core.model import NO_LAUNCH, Api, Interval, Lane, LaunchKind, LaunchRecord
+from pytest_nsys.core.model import Api, Interval, Lane, LaunchKind, LaunchRecord
 from pytest_nsys.core.tables import Kernels
 from pytest_nsys.traces.answers import ApiCalls, Earliest
 from pytest_nsys.traces.launch_records import (
     CAPTURES,
-    KINDS,
     NEXT_IDS,
     Recorded,
-    around,
     ids_of,
     kind_of_call,
     lacking_of,
     records_of,
 )
-from pytest_nsys.traces.nsys.calls import LEAD_NS, call_tables, read_api_calls
+from pytest_nsys.traces.nsys.calls import LEAD_NS, call_tables, read_api_calls, read_launching
 from pytest_nsys.traces.nsys.tables import (
     GRAPHS,
     HOST_COPY,
@@ -37,16 +35,12 @@ from pytest_nsys.traces.nsys.tables import (
     MEMSET,
     RUNTIME,
     STRINGS,
-    THREAD_BITS,
     by_process,
 )
-from pytest_nsys.traces.sqlite_columns import damage, has_many, read_blocks, texts_of
-from pytest_nsys.traces.sqlite_conditions import listed, one_of, within
+from pytest_nsys.traces.sqlite_columns import damage, has_many, read_blocks
+from pytest_nsys.traces.sqlite_conditions import one_of
 from pytest_nsys.traces.sqlite_file import SqliteFile
-from pytest_nsys.traces.sqlite_zones import find_starting, find_touching
-
-PROBES = 2_000
-"""So many rows at least show which processes there are."""
+from pytest_nsys.traces.sqlite_zones import find_touching
 
 EVER = (-(1 << 63), (1 << 63) - 1)
 
@@ -63,81 +57,12 @@ def read_launch_records(
     """
     if RUNTIME not in file.tables or STRINGS not in file.tables:
         return None
-    names = _names(file)
-    calls = _read_calls(file, names, spans)
+    names, calls = read_launching(file, spans)
     if not calls:
         return {}
     work = _Work(file, names, calls, ids_of(kernels), empty)
     each = {pid: records_of(own, work.of(pid), spans.get(pid)) for pid, own in calls.items()}
     return {pid: found for pid, found in each.items() if found}
-
-
-def _names(file: SqliteFile) -> dict[int, str]:
-    """The names of the calls that launch work, by id."""
-    globs = [*KINDS]
-    with damage(file, STRINGS):
-        matches = " OR ".join("value GLOB ?" for _ in globs)
-        return texts_of(file.rows(f"SELECT id, value FROM {STRINGS} WHERE {matches}", globs))
-
-
-def _read_calls(
-    file: SqliteFile, known: Mapping[int, str], spans: Mapping[int, Interval | None]
-) -> dict[int, ApiCalls]:
-    """The calls of these names in the spans that did not fail, by process."""
-    if not known:
-        return {}
-    bounded = {pid: around(span) for pid, span in ({**dict.fromkeys(_processes(file)), **spans}).items()}
-    own = {pid: "1" if span is None else within("start", *span) for pid, span in bounded.items()}
-    each = [span for span in bounded.values() if span is not None]
-    stretches, first = None, "1"
-    if len(each) == len(bounded):
-        stretches, first = find_starting(file, RUNTIME, hull(each)), within("start", *hull(each))
-    launches = f"{one_of('nameId', known)} AND ifnull({file.column(RUNTIME, 'returnValue')}, 0) = 0"
-    where = f"{first} AND {launches} AND {by_process('globalTid', own)}"
-    row = ("globalTid", f"ifnull(correlationId, {NO_LAUNCH})", "start", "end", "nameId")
-    with damage(file, RUNTIME):
-        calls = read_blocks(
-            file,
-            row,
-            RUNTIME,
-            where,
-            lambda found: _by_process(found, known),
-            whole=None in bounded.values(),
-            stretches=stretches,
-        )
-    return {pid: _chained(calls.pop(pid)) for pid in [*calls]}
-
-
-def _by_process(found: Iterable[Block], known: Mapping[int, str]) -> dict[int, list[ApiCalls]]:
-    """The calls of each process as they are read: of a whole run they are never held twice."""
-    names, ids = [*known.values()], array("q", known)
-    order = columns.order(ids)
-    ids, order = columns.take(ids, order), columns.narrowed(order)
-    calls: dict[int, list[ApiCalls]] = {}
-    for tid, correlation, start, end, name in found:
-        threads, keys = columns.distinct(tid)
-        thread = columns.take(array("i", [key & THREAD_BITS for (key,) in keys]), threads)
-        some = ApiCalls(start, end, thread, columns.joined(ids, order, 0, name), correlation, names)
-        for pid, rows in columns.members_by(lambda each: each & ~THREAD_BITS, tid).items():
-            calls.setdefault(pid, []).append(some if len(rows) == len(start) else some.take(rows))
-    return calls
-
-
-def _chained(parts: Sequence[ApiCalls]) -> ApiCalls:
-    start, end, thread, name, correlation = (
-        columns.chained(each) for each in zip(*(part[:5] for part in parts), strict=True)
-    )
-    return ApiCalls(start, end, thread, name, correlation, parts[0].names)
-
-
-def _processes(file: SqliteFile) -> set[int]:
-    """The processes that call, but for one with hardly a call: of a large table some rows say it, from end to end."""
-    row_id, last = file.row_id(RUNTIME), file.about(RUNTIME)
-    rows = range(1, last + 1, max(1, last // PROBES))
-    where = f"{row_id} IN ({listed(rows)})" if row_id else "1"
-    with damage(file, RUNTIME):
-        found = file.rows(f"SELECT DISTINCT globalTid FROM {RUNTIME} WHERE {where}")
-    return {tid & ~THREAD_BITS for (tid,) in found if type(tid) is int}
 
 
 class _Work:
