@@ -15,13 +15,13 @@ from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, TypeVar, overload
 
-from pytest_nsys.analysis.capture_cache import CaptureCache, check_captures, check_two_runs
-from pytest_nsys.analysis.captures import Captures, usual, why_none
-from pytest_nsys.analysis.fitting import Choice
-from pytest_nsys.analysis.metric_names import metric_named, unknown
-from pytest_nsys.analysis.metrics import METRICS, Metric
-from pytest_nsys.analysis.table import NothingSelected, Selector
-from pytest_nsys.analysis.windows import (
+from pytest_nsys.analysis.captures.cache import CaptureCache, check_captures, check_two_runs
+from pytest_nsys.analysis.captures.captures import Captures, usual, why_none
+from pytest_nsys.analysis.metrics.names import metric_named, unknown
+from pytest_nsys.analysis.metrics.registry import METRICS, Metric
+from pytest_nsys.analysis.metrics.table import NothingSelected, Selector
+from pytest_nsys.analysis.steps.convention_fit import Choice
+from pytest_nsys.analysis.windows.spans import (
     MEDIAN,
     OUTSIDE,
     RUN,
@@ -53,7 +53,7 @@ from pytest_nsys.gates.model import (
 )
 from pytest_nsys.gates.selection import complete
 from pytest_nsys.gates.sentences import check_dimension, parse_sentence
-from pytest_nsys.reports.notebook import verdict_html
+from pytest_nsys.reports.words.notebook import verdict_html
 from pytest_nsys.traces.measurements import measurements_of
 from pytest_nsys.traces.opening import find_traces
 from pytest_nsys.verdicts.comparison import Comparison, TwoRuns, compare_runs
@@ -62,8 +62,8 @@ from pytest_nsys.verdicts.records import RowRecord, uniform
 from pytest_nsys.verdicts.references import OtherRun
 
 if TYPE_CHECKING:
-    from pytest_nsys.analysis.summary import Summary
-    from pytest_nsys.reports.views import Shown
+    from pytest_nsys.analysis.summary.summary import Summary
+    from pytest_nsys.reports.views.view import Shown
 
 Paths = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 """A capture (file, folder or glob), or several of one program."""
@@ -177,8 +177,12 @@ class NsysRun:
 
         Raises TraceError where nothing can be measured.
         """
-        from pytest_nsys.analysis.summary import Summary, summary_of, usual_spec  # tests that gate do not pay for it
-        from pytest_nsys.reports.first_screen_html import as_html
+        from pytest_nsys.analysis.summary.summary import (  # tests that gate do not pay for it
+            Summary,
+            summary_of,
+            usual_spec,
+        )
+        from pytest_nsys.reports.screens.first_screen_html import as_html
 
         shown.register(Summary, as_html)
         captures = self.captures
@@ -253,7 +257,7 @@ class NsysRun:
     @property
     def metrics(self) -> Mapping[str, Metric]:
         """The metrics that have rows in the usual window, by name: unit, direction, dimensions, summary of each."""
-        from pytest_nsys.analysis.summary import usual_spec
+        from pytest_nsys.analysis.summary.summary import usual_spec
 
         captures = self.captures
         spec = usual_spec(captures)
@@ -275,9 +279,9 @@ class NsysRun:
         its first capture. Raises NothingMeasured where the view has nothing to show.
         """
         __tracebackhide__ = True
-        from pytest_nsys.analysis.summary import usual_spec
-        from pytest_nsys.reports.all_views import VIEWS
-        from pytest_nsys.reports.views import Looked
+        from pytest_nsys.analysis.summary.summary import usual_spec
+        from pytest_nsys.reports.views.all_views import VIEWS
+        from pytest_nsys.reports.views.view import Looked
 
         if (view := VIEWS.get(name)) is None:
             raise ArgumentMistake(f"there is no view '{printable(str(name), 40)}'{hint(str(name), VIEWS, 'there are')}")

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
-from pytest_nsys.analysis.metrics import METRICS
-from pytest_nsys.analysis.windows import MEDIAN, RUN, STEADY
+from pytest_nsys.analysis.metrics.registry import METRICS
+from pytest_nsys.analysis.windows.spans import MEDIAN, RUN, STEADY
 from pytest_nsys.gates.convention_keys import AUTO
 
 FOUND: Mapping[str, str] = {AUTO: "The convention and the anchor that the trace fits (default)."}

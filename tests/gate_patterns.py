@@ -9,8 +9,8 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable
 
-from pytest_nsys.analysis.metric_names import BY_UNIT, SHORT
-from pytest_nsys.analysis.metrics import MEASURED, METRICS
+from pytest_nsys.analysis.metrics.names import BY_UNIT, SHORT
+from pytest_nsys.analysis.metrics.registry import MEASURED, METRICS
 from pytest_nsys.core.units import (
     ANY,
     BARE,

@@ -35,7 +35,7 @@ from typing import Any
 import click
 import yaml
 
-from pytest_nsys.analysis.metrics import METRICS, Better
+from pytest_nsys.analysis.metrics.registry import METRICS, Better
 from pytest_nsys.cli import main
 from pytest_nsys.cli.group import GROUPS
 from pytest_nsys.core.conventions import BUILT_IN, Convention

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from pytest_nsys.core.version import DOCUMENTATION
-from pytest_nsys.reports.all_views import VIEWS
+from pytest_nsys.reports.views.all_views import VIEWS
 from tests.repository import PROJECT, ROOT
 from tests.support.advice import (
     ANY,

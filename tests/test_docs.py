@@ -16,9 +16,9 @@ from typing import Any
 import pytest
 import yaml
 
-from pytest_nsys.analysis.budget_facts import BudgetPart
-from pytest_nsys.analysis.circumstances import RunKey
-from pytest_nsys.analysis.windows import UsedWindow
+from pytest_nsys.analysis.explain.budget_lines import BudgetPart
+from pytest_nsys.analysis.windows.circumstances import RunKey
+from pytest_nsys.analysis.windows.spans import UsedWindow
 from pytest_nsys.core.conventions import BUILT_IN
 from pytest_nsys.core.errors import GateFileError
 from pytest_nsys.core.model import KernelsMode, Span, Window
@@ -27,7 +27,7 @@ from pytest_nsys.core.version import DOCUMENTATION
 from pytest_nsys.gates.gate_file import loads_gate_file
 from pytest_nsys.gates.kinds import KEYS
 from pytest_nsys.gates.model import Aggregate, FromBaseline, GateFile, JudgedRow, Outcome, Tolerance
-from pytest_nsys.reports.rank_bars import HEADS
+from pytest_nsys.reports.screens.rank_bars import HEADS
 from tests.gates.test_gate_file_schema import validates
 from tests.generate_docs import GENERATED, MARKED, ROOT, DocsMistake, convention_yaml, pages, rewritten, steady
 from tests.support.commands import run

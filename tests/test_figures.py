@@ -9,7 +9,7 @@ import json
 
 import pytest
 
-from pytest_nsys.analysis.metrics import METRICS
+from pytest_nsys.analysis.metrics.registry import METRICS
 from tests.support.figures import CONVENTIONS, FILE, figures
 from tests.support.samples.formats import Format
 

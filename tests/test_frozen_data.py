@@ -21,7 +21,7 @@ from pytest_nsys.core.file_names import CUT_MEMBER, CUT_TABLE
 from pytest_nsys.tools.nvidia_smi import GpuState
 from pytest_nsys.traces.cut import LostWork
 from pytest_nsys.traces.gpu_log import GpuLog, write_log
-from tests.analysis.test_pipeline import GATE as STAGES
+from tests.analysis.metrics.test_pipeline import GATE as STAGES
 from tests.cli.test_report_command import CONFIG, write_run
 from tests.support.commands import answer, run
 from tests.support.gates import Project

@@ -22,8 +22,8 @@ from pytest_nsys.core.errors import ArgumentMistake, NothingMeasured, TraceError
 from pytest_nsys.core.shown import html_of
 from pytest_nsys.gates.model import GateFile, JudgedRow, Outcome, Verdict
 from pytest_nsys.library import assertion_of
-from pytest_nsys.reports.first_screen_json import screen
-from pytest_nsys.reports.notebook import AMBER, GREEN, RED
+from pytest_nsys.reports.screens.first_screen_json import screen
+from pytest_nsys.reports.words.notebook import AMBER, GREEN, RED
 from pytest_nsys.verdicts.comparison import Result
 from pytest_nsys.verdicts.records import records_of, uniform
 from tests.support.commands import run as command

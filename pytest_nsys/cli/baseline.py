@@ -24,7 +24,7 @@ from pytest_nsys.merge_base.judge_process import JudgeRequest, start_judge
 from pytest_nsys.plugin.session import BASELINES
 from pytest_nsys.plugin.settings import spell_whole_options
 from pytest_nsys.reports.session.markdown import merge_base_parts
-from pytest_nsys.reports.tables import CellKind, Column, Format, Measure, Row, Table, number, texts
+from pytest_nsys.reports.tables.formats import CellKind, Column, Format, Measure, Row, Table, number, texts
 from pytest_nsys.stored.baselines.baseline_file import Baseline, load, spelled
 from pytest_nsys.stored.baselines.store import BaselineStore, Pruned, orphans, remove, window_beside
 from pytest_nsys.stored.baselines.store import prune as prune_shelf

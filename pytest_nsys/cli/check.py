@@ -17,8 +17,8 @@ from pytest_nsys.core.conventions import Anchor
 from pytest_nsys.core.errors import GateFileError, UsageMistake
 from pytest_nsys.core.file_names import GATE_SUFFIX, Address, named_as_gate
 from pytest_nsys.gates.gate_file import load_one
-from pytest_nsys.reports.check_report import Checked, as_json_report, as_text
-from pytest_nsys.reports.targets import YAML
+from pytest_nsys.reports.screens.check import Checked, as_json_report, as_text
+from pytest_nsys.reports.tables.targets import YAML
 
 
 @click.command()

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from pytest_nsys.analysis.capture_cache import check_captures
+from pytest_nsys.analysis.captures.cache import check_captures
 from pytest_nsys.cli.group import Exit
 from pytest_nsys.cli.options import MeasureOptions, deliver, format_of, measurements_option, measuring, reading
 from pytest_nsys.cli.saying import say
@@ -28,7 +28,7 @@ from pytest_nsys.verdicts.comparison import Result, TwoRuns, compare_runs
 from pytest_nsys.verdicts.references import OtherRun
 
 if TYPE_CHECKING:
-    from pytest_nsys.reports.pictures import AssertionPictures
+    from pytest_nsys.reports.drawings.pictures import AssertionPictures
 
 ENDS = {
     Result.NOT_WORSE: Exit.GOOD,
@@ -138,7 +138,7 @@ def _report(session: Session, format: str, verbose: bool) -> str:
 
 def _pictures(session: Session, judged: Sequence[tuple[OtherRun, Verdict]]) -> AssertionPictures:
     """What the page draws: of what deserves a look, else of what is nearest to failing."""
-    from pytest_nsys.reports.pictures import pictures_of
+    from pytest_nsys.reports.drawings.pictures import pictures_of
     from pytest_nsys.reports.session.story import led_by
 
     records, sent = led_by(session.records), set[str]()

@@ -11,8 +11,8 @@ from typing import NamedTuple
 
 import click
 
-from pytest_nsys.analysis.cutting import RunCut, write_cut
-from pytest_nsys.analysis.cutting import cut as cut_out
+from pytest_nsys.analysis.captures.cut import RunCut, write_cut
+from pytest_nsys.analysis.captures.cut import cut as cut_out
 from pytest_nsys.cli.asking import stores
 from pytest_nsys.cli.options import MeasureOptions, measuring, note_lines, print_notes, reading
 from pytest_nsys.cli.saying import say
@@ -25,8 +25,8 @@ from pytest_nsys.core.words import counted, printable, typed
 from pytest_nsys.gates.convention_keys import check_named
 from pytest_nsys.gates.gate_file import load_one
 from pytest_nsys.gates.model import GateFile, requests_of
-from pytest_nsys.reports.perfetto import draw, packed, perfetto_json
-from pytest_nsys.reports.targets import check_target
+from pytest_nsys.reports.drawings.perfetto import draw, packed, perfetto_json
+from pytest_nsys.reports.tables.targets import check_target
 from pytest_nsys.tools.files import write_whole
 from pytest_nsys.traces.opening import JSON, SQLITE, find_traces, is_of_tables, stem_of
 from pytest_nsys.verdicts.evaluate import GateContext, resolved

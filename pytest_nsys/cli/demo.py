@@ -12,7 +12,7 @@ from pathlib import Path
 
 import click
 
-from pytest_nsys.analysis.capture_cache import CaptureCache
+from pytest_nsys.analysis.captures.cache import CaptureCache
 from pytest_nsys.cli.init import store_rows
 from pytest_nsys.cli.saying import say
 from pytest_nsys.core.errors import NsysError, UsageMistake

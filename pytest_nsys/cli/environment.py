@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from pytest_nsys.core.errors import NsysError
 from pytest_nsys.core.version import VERSION
 from pytest_nsys.core.words import printable
-from pytest_nsys.reports.check_report import Plugin, Surroundings
+from pytest_nsys.reports.screens.check import Plugin, Surroundings
 from pytest_nsys.tools.nsys_command import find_nsys
 
 if TYPE_CHECKING:

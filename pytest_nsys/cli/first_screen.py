@@ -5,16 +5,16 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from pytest_nsys.analysis.summary import summary_of
+from pytest_nsys.analysis.summary.summary import summary_of
 from pytest_nsys.cli.options import MeasureOptions, deliver, pen_of
 from pytest_nsys.core.errors import UsageMistake
 from pytest_nsys.core.words import printable
 from pytest_nsys.core.workload import Workload
 from pytest_nsys.gates.workload_keys import read_config
-from pytest_nsys.reports.first_screen import FirstScreen
-from pytest_nsys.reports.first_screen_html import as_html
-from pytest_nsys.reports.first_screen_json import as_json_screen
-from pytest_nsys.reports.tables import Format, html_page
+from pytest_nsys.reports.screens.first_screen import FirstScreen
+from pytest_nsys.reports.screens.first_screen_html import as_html
+from pytest_nsys.reports.screens.first_screen_json import as_json_screen
+from pytest_nsys.reports.tables.formats import Format, html_page
 
 
 def first_screen(

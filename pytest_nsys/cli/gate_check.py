@@ -15,7 +15,7 @@ from pytest_nsys.core.file_names import GATE_SUFFIX, gate_files_below, misnamed,
 from pytest_nsys.core.words import counted, typed
 from pytest_nsys.gates.gate_file import load_gate_file
 from pytest_nsys.gates.kinds import SCHEMA, SCHEMA_TITLE
-from pytest_nsys.reports.check_report import CheckedGate, MistakeAt
+from pytest_nsys.reports.screens.check import CheckedGate, MistakeAt
 
 
 class GateFiles(NamedTuple):

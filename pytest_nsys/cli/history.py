@@ -9,8 +9,8 @@ from pathlib import Path
 
 import click
 
-from pytest_nsys.analysis.metric_names import metric_named
-from pytest_nsys.analysis.table import Selector
+from pytest_nsys.analysis.metrics.names import metric_named
+from pytest_nsys.analysis.metrics.table import Selector
 from pytest_nsys.cli.options import (
     check_dimensions,
     format_option,
@@ -23,9 +23,9 @@ from pytest_nsys.core.errors import NothingMeasured, UsageMistake, did_you_mean,
 from pytest_nsys.core.kept import grouped
 from pytest_nsys.core.words import counted, printable
 from pytest_nsys.gates.comparability import shown
-from pytest_nsys.reports.history_report import accepted_lines, history_report
-from pytest_nsys.reports.tables import Format
-from pytest_nsys.reports.trend import SHORT_COMMIT, on_one_scale, trend_of
+from pytest_nsys.reports.stored.history import accepted_lines, history_report
+from pytest_nsys.reports.tables.formats import Format
+from pytest_nsys.reports.words.trend import SHORT_COMMIT, on_one_scale, trend_of
 from pytest_nsys.stored.history.reading import History, Track, ahead, known_in, load, tracks_of
 
 DATABASE = "perf.db"

@@ -17,17 +17,17 @@ from typing import NamedTuple
 
 import click
 
-from pytest_nsys.analysis.budget import find_budgets
-from pytest_nsys.analysis.capture_cache import CaptureCache
-from pytest_nsys.analysis.captures import Captures
-from pytest_nsys.analysis.collectives import on_record
-from pytest_nsys.analysis.fitting import GENERIC, LABELLED, Choice, choose, found, of_one_step
-from pytest_nsys.analysis.metrics import METRICS
-from pytest_nsys.analysis.mostly import mostly
-from pytest_nsys.analysis.outliers import find_hiccup
-from pytest_nsys.analysis.parallel import OpenOnce
-from pytest_nsys.analysis.run import Run
-from pytest_nsys.analysis.windows import WindowSpec
+from pytest_nsys.analysis.budget.budget import find_budgets
+from pytest_nsys.analysis.captures.cache import CaptureCache
+from pytest_nsys.analysis.captures.captures import Captures
+from pytest_nsys.analysis.captures.outliers import find_hiccup
+from pytest_nsys.analysis.captures.parallel import OpenOnce
+from pytest_nsys.analysis.metrics.collectives import on_record
+from pytest_nsys.analysis.metrics.registry import METRICS
+from pytest_nsys.analysis.steps.convention_fit import GENERIC, LABELLED, Choice, choose, found, of_one_step
+from pytest_nsys.analysis.summary.mostly import mostly
+from pytest_nsys.analysis.windows.run import Run
+from pytest_nsys.analysis.windows.spans import WindowSpec
 from pytest_nsys.cli.asking import place_of
 from pytest_nsys.cli.options import reading_ahead
 from pytest_nsys.cli.saying import say
@@ -51,7 +51,7 @@ from pytest_nsys.gates.gate_file import loads_gate_file
 from pytest_nsys.gates.kinds import SCHEMA, SCHEMA_TITLE
 from pytest_nsys.gates.model import GateFile, Outcome, spec_for
 from pytest_nsys.gates.selection import absences, excuse
-from pytest_nsys.reports.mostly import SHOW_RUN, mostly_lines
+from pytest_nsys.reports.screens.mostly import SHOW_RUN, mostly_lines
 from pytest_nsys.stored.baselines.store import BaselineStore, store_of
 from pytest_nsys.tools.files import write_whole
 from pytest_nsys.traces.opening import usual_convention

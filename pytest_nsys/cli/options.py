@@ -20,15 +20,15 @@ from typing import Any
 
 import click
 
-from pytest_nsys.analysis.capture_cache import CaptureCache
-from pytest_nsys.analysis.captures import Captures, usual
-from pytest_nsys.analysis.fitting import Choice
-from pytest_nsys.analysis.metrics import Request
-from pytest_nsys.analysis.parallel import ReadAhead
-from pytest_nsys.analysis.run import chosen_ranks
-from pytest_nsys.analysis.step_words import Searched
-from pytest_nsys.analysis.table import Selector
-from pytest_nsys.analysis.windows import MEDIAN, RUN, WindowSpec, as_one_step, left_open, meant_word, spec_under
+from pytest_nsys.analysis.captures.cache import CaptureCache
+from pytest_nsys.analysis.captures.captures import Captures, usual
+from pytest_nsys.analysis.captures.parallel import ReadAhead
+from pytest_nsys.analysis.metrics.registry import Request
+from pytest_nsys.analysis.metrics.table import Selector
+from pytest_nsys.analysis.steps.convention_fit import Choice
+from pytest_nsys.analysis.steps.words import Searched
+from pytest_nsys.analysis.windows.run import chosen_ranks
+from pytest_nsys.analysis.windows.spans import MEDIAN, RUN, WindowSpec, as_one_step, left_open, meant_word, spec_under
 from pytest_nsys.cli.saying import say
 from pytest_nsys.cli.shared_options import anchor_option, convention_option, executor_option
 from pytest_nsys.core.conventions import Anchor, Convention, written_anchor
@@ -39,9 +39,9 @@ from pytest_nsys.core.units import UnitMistake, parse_quantity
 from pytest_nsys.core.words import printable
 from pytest_nsys.core.workload import Workload
 from pytest_nsys.gates.convention_keys import check_named, convention_of
-from pytest_nsys.reports.bars import Pen
-from pytest_nsys.reports.tables import Format, Table
-from pytest_nsys.reports.targets import check_target
+from pytest_nsys.reports.tables.bars import Pen
+from pytest_nsys.reports.tables.formats import Format, Table
+from pytest_nsys.reports.tables.targets import check_target
 from pytest_nsys.tools.executors import check_executor, on_terminal
 from pytest_nsys.tools.files import write_whole
 from pytest_nsys.traces.measurements import measurements_of

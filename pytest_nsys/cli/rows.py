@@ -9,11 +9,11 @@ from pathlib import Path
 
 import click
 
-from pytest_nsys.analysis.captures import Captures
-from pytest_nsys.analysis.metric_names import FIRST, example, spoken
-from pytest_nsys.analysis.metrics import MEASURED, METRICS, Metric, metric_called
-from pytest_nsys.analysis.table import Labelled, NothingSelected, Selector, select
-from pytest_nsys.analysis.windows import OUTSIDE, WindowSpec
+from pytest_nsys.analysis.captures.captures import Captures
+from pytest_nsys.analysis.metrics.names import FIRST, example, spoken
+from pytest_nsys.analysis.metrics.registry import MEASURED, METRICS, Metric, metric_called
+from pytest_nsys.analysis.metrics.table import Labelled, NothingSelected, Selector, select
+from pytest_nsys.analysis.windows.spans import OUTSIDE, WindowSpec
 from pytest_nsys.cli.options import (
     MeasureOptions,
     about_windows,
@@ -34,7 +34,7 @@ from pytest_nsys.core.units import kept_in, plain
 from pytest_nsys.core.words import place_words
 from pytest_nsys.gates.selection import absences
 from pytest_nsys.library import MetricRow, metric_of
-from pytest_nsys.reports.tables import CellKind, Column, Format, Measure, Row, Table, number, texts
+from pytest_nsys.reports.tables.formats import CellKind, Column, Format, Measure, Row, Table, number, texts
 from pytest_nsys.traces.measurements import measurements_of, read_measurements
 
 

@@ -1,7 +1,7 @@
 """``pytest-nsys TRACE…``: what is in a run, as one screen, or one part of it in full.
 
-Each part is a view of ``reports.all_views``. An option that a view has no use for is a mistake that names those that
-take it.
+Each part is a view of ``reports.views.all_views``. An option that a view has no use for is a mistake that names those
+that take it.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from pathlib import Path
 
 import click
 
-from pytest_nsys.analysis.windows import RUN, of_one_window
+from pytest_nsys.analysis.windows.spans import RUN, of_one_window
 from pytest_nsys.cli.options import (
     MeasureOptions,
     about_windows,
@@ -41,10 +41,10 @@ from pytest_nsys.gates.convention_keys import built_in_or_read
 from pytest_nsys.gates.gate_file import load_one
 from pytest_nsys.gates.kinds import read_families
 from pytest_nsys.gates.workload_keys import read_config
-from pytest_nsys.reports.all_views import VIEWS
-from pytest_nsys.reports.bars import Pen
-from pytest_nsys.reports.tables import Format
-from pytest_nsys.reports.views import Looked, Shown, View
+from pytest_nsys.reports.tables.bars import Pen
+from pytest_nsys.reports.tables.formats import Format
+from pytest_nsys.reports.views.all_views import VIEWS
+from pytest_nsys.reports.views.view import Looked, Shown, View
 
 FIRST = "the first screen"
 """What is shown without a view."""

@@ -6,18 +6,18 @@ import contextlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from pytest_nsys.analysis.captures import OF_A_RUN, Captures, available
+from pytest_nsys.analysis.captures.captures import OF_A_RUN, Captures, available
 from pytest_nsys.analysis.fact_bounds import Bounds
 from pytest_nsys.analysis.facts.fact import Weight
-from pytest_nsys.analysis.metrics import METRICS
-from pytest_nsys.analysis.run import Run
-from pytest_nsys.analysis.windows import WindowSpec
+from pytest_nsys.analysis.metrics.registry import METRICS
+from pytest_nsys.analysis.windows.run import Run
+from pytest_nsys.analysis.windows.spans import WindowSpec
 from pytest_nsys.cli.asking import shown
 from pytest_nsys.cli.group import Exit
 from pytest_nsys.cli.options import MeasureOptions
 from pytest_nsys.core.conventions import Anchor
 from pytest_nsys.core.errors import NothingMeasured, NsysError
-from pytest_nsys.reports.check_report import Group, RunShape, TraceFile
+from pytest_nsys.reports.screens.check import Group, RunShape, TraceFile
 from pytest_nsys.traces.measurements import find_measurements, read_measurements
 from pytest_nsys.traces.opening import format_of
 

@@ -9,24 +9,13 @@ found in parts that they hold, or is refused: none wraps.
 from __future__ import annotations
 
 import heapq
-import os
 from array import array
 from collections import Counter
 from collections.abc import Callable, Hashable, Sequence
 from itertools import accumulate, pairwise
 from typing import Any, TypeAlias, TypeVar
 
-_SPINS = "OPENBLAS_THREAD_TIMEOUT"
-"""How long the threads of OpenBLAS spin before they sleep, as a power of two: at its import, by default, for 60 ms."""
-
-if spins := _SPINS not in os.environ:
-    os.environ[_SPINS] = "20"
-try:
-    import numpy
-    from numpy.typing import NDArray
-finally:
-    if spins:
-        del os.environ[_SPINS]
+from pytest_nsys.core.arrays import NDArray, numpy
 
 Column: TypeAlias = "array[int]"
 Block: TypeAlias = "Sequence[Column]"

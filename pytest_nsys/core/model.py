@@ -1,7 +1,7 @@
 """The nouns that every part shares: what a trace holds, and what a measurement is.
 
 All times are integers of nanoseconds on the clock of their trace; what may be compared over two clocks, and how well,
-says :mod:`pytest_nsys.analysis.common_clock`.
+says :mod:`pytest_nsys.analysis.metrics.common_clock`.
 Values are integers or exact fractions until they are printed. Nothing here knows a file format, a gate or pytest.
 """
 

@@ -15,10 +15,10 @@ from pytest_nsys.analysis.facts.fact import Weight
 from pytest_nsys.analysis.facts.ground import Ground
 from pytest_nsys.analysis.facts.kinds import facts_of
 from pytest_nsys.analysis.facts.steps import anchor_counts, is_one
-from pytest_nsys.analysis.fitting import Allowed, Choice
-from pytest_nsys.analysis.metrics import METRICS
-from pytest_nsys.analysis.run import Run
-from pytest_nsys.analysis.windows import RUN
+from pytest_nsys.analysis.metrics.registry import METRICS
+from pytest_nsys.analysis.steps.convention_fit import Allowed, Choice
+from pytest_nsys.analysis.windows.run import Run
+from pytest_nsys.analysis.windows.spans import RUN
 from pytest_nsys.core.conventions import BUILT_IN, COMPUTE, MIXED, NO_STAGE, UNKNOWN, Convention, Purpose
 from pytest_nsys.core.errors import TraceError
 from pytest_nsys.core.numbers import share_of

@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any
 
-from pytest_nsys.analysis.fitting import Choice
-from pytest_nsys.analysis.windows import MEDIAN
+from pytest_nsys.analysis.steps.convention_fit import Choice
+from pytest_nsys.analysis.windows.spans import MEDIAN
 from pytest_nsys.core.conventions import BUILT_IN, Convention, Purpose, written_anchor
 from pytest_nsys.core.words import printable
 from pytest_nsys.drafting.sentences import DraftSentence

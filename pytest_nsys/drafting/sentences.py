@@ -13,18 +13,18 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from math import ceil
 
-from pytest_nsys.analysis.activity import SYNCHRONISING_CALLS, waiting_call
-from pytest_nsys.analysis.around import LONGEST_NS
-from pytest_nsys.analysis.captures import Captures
+from pytest_nsys.analysis.captures.captures import Captures
 from pytest_nsys.analysis.fact_bounds import FEW_ANCHORS
-from pytest_nsys.analysis.metric_names import spoken
-from pytest_nsys.analysis.metrics import METRICS, STEP_TIME
-from pytest_nsys.analysis.rank_window import RankWindow
-from pytest_nsys.analysis.sharing import ALL, OWN, Walls, sharing_in, walls
-from pytest_nsys.analysis.step_kinds import by_number
-from pytest_nsys.analysis.table import NothingSelected
-from pytest_nsys.analysis.throughput import counted_periods, step_periods
-from pytest_nsys.analysis.windows import RUN, WindowSpec
+from pytest_nsys.analysis.metrics.activity import SYNCHRONISING_CALLS, waiting_call
+from pytest_nsys.analysis.metrics.names import spoken
+from pytest_nsys.analysis.metrics.registry import METRICS, STEP_TIME
+from pytest_nsys.analysis.metrics.sharing import ALL, OWN, Walls, sharing_in, walls
+from pytest_nsys.analysis.metrics.table import NothingSelected
+from pytest_nsys.analysis.metrics.throughput import counted_periods, step_periods
+from pytest_nsys.analysis.windows.rank_window import RankWindow
+from pytest_nsys.analysis.windows.spans import RUN, WindowSpec
+from pytest_nsys.analysis.windows.step_kinds import by_number
+from pytest_nsys.analysis.windows.tracks import LONGEST_NS
 from pytest_nsys.core.conventions import NO_STAGE, UNKNOWN
 from pytest_nsys.core.exact import exact, median
 from pytest_nsys.core.model import KernelsMode, Label, Value

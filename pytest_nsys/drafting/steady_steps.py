@@ -12,10 +12,10 @@ from dataclasses import replace
 from math import ceil
 from typing import NamedTuple
 
-from pytest_nsys.analysis.captures import Captures
-from pytest_nsys.analysis.metrics import Metric, Scope
-from pytest_nsys.analysis.rank_window import RankWindow
-from pytest_nsys.analysis.windows import MEDIAN, STEADY, WindowSpec
+from pytest_nsys.analysis.captures.captures import Captures
+from pytest_nsys.analysis.metrics.registry import Metric, Scope
+from pytest_nsys.analysis.windows.rank_window import RankWindow
+from pytest_nsys.analysis.windows.spans import MEDIAN, STEADY, WindowSpec
 from pytest_nsys.core.errors import NsysError
 from pytest_nsys.core.model import Label, Value
 from pytest_nsys.core.words import counted

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import NamedTuple
 
-from pytest_nsys.analysis.table import MetricTable, NothingSelected
+from pytest_nsys.analysis.metrics.table import MetricTable, NothingSelected
 from pytest_nsys.core.exact import distance
 from pytest_nsys.core.numbers import change_words, format_apart
 from pytest_nsys.core.units import HASH

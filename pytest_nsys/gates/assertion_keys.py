@@ -9,8 +9,8 @@ from collections.abc import Collection, Iterable, Mapping
 
 from yaml.nodes import Node, ScalarNode
 
-from pytest_nsys.analysis.metrics import Metric
-from pytest_nsys.analysis.table import Selector
+from pytest_nsys.analysis.metrics.registry import Metric
+from pytest_nsys.analysis.metrics.table import Selector
 from pytest_nsys.core.conventions import KIND_WORDS
 from pytest_nsys.core.words import printable
 from pytest_nsys.gates.kinds import Entry

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from pytest_nsys.analysis.step_words import Searched, found_words, why_whole
+from pytest_nsys.analysis.steps.words import Searched, found_words, why_whole
 from pytest_nsys.core.conventions import BUILT_IN, Convention, convention_words
 
 

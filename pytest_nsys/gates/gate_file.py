@@ -19,8 +19,8 @@ from pathlib import Path
 from yaml.nodes import MappingNode, Node, ScalarNode
 
 from pytest_nsys.analysis.fact_bounds import Bounds
-from pytest_nsys.analysis.metrics import Metric
-from pytest_nsys.analysis.table import Selector
+from pytest_nsys.analysis.metrics.registry import Metric
+from pytest_nsys.analysis.metrics.table import Selector
 from pytest_nsys.core.errors import ArgumentMistake, did_you_mean, hint
 from pytest_nsys.core.file_names import CONFIGURATION, Address
 from pytest_nsys.core.units import ANY, limit_value, parse_quantity

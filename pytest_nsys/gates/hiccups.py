@@ -10,9 +10,9 @@ from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from typing import NamedTuple
 
-from pytest_nsys.analysis.captures import Captures
-from pytest_nsys.analysis.outliers import FEWEST_FOR_HICCUP, find_hiccup
-from pytest_nsys.analysis.table import MetricTable, NothingSelected
+from pytest_nsys.analysis.captures.captures import Captures
+from pytest_nsys.analysis.captures.outliers import FEWEST_FOR_HICCUP, find_hiccup
+from pytest_nsys.analysis.metrics.table import MetricTable, NothingSelected
 from pytest_nsys.core.errors import NsysError
 from pytest_nsys.core.exact import exact, median
 from pytest_nsys.core.model import KernelsMode, Span, Value

@@ -24,7 +24,15 @@ from fractions import Fraction
 from itertools import takewhile
 from typing import NamedTuple
 
-from pytest_nsys.analysis.table import Labelled, MetricTable, NothingSelected, Selector, label_key, meant, select
+from pytest_nsys.analysis.metrics.table import (
+    Labelled,
+    MetricTable,
+    NothingSelected,
+    Selector,
+    label_key,
+    meant,
+    select,
+)
 from pytest_nsys.core.exact import distance, exact, median
 from pytest_nsys.core.kept import grouped
 from pytest_nsys.core.model import Label, Note, Row, Value

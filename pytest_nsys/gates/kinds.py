@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
 from pytest_nsys.analysis.fact_bounds import OFF, Bounds
-from pytest_nsys.analysis.windows import meant_word
+from pytest_nsys.analysis.windows.spans import meant_word
 from pytest_nsys.core.conventions import BUILT_IN, COMPUTE, MIXED, UNKNOWN, Anchor, CopyKind, KernelAnchor, Purpose
 from pytest_nsys.core.engine_steps import StepKind
 from pytest_nsys.core.errors import did_you_mean, hint

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from fractions import Fraction
 from typing import NamedTuple
 
-from pytest_nsys.analysis.metrics import Metric, held_to_steps
+from pytest_nsys.analysis.metrics.registry import Metric, held_to_steps
 from pytest_nsys.core.errors import did_you_mean
 from pytest_nsys.core.units import (
     ANY,

@@ -12,12 +12,12 @@ from fractions import Fraction
 from pathlib import Path
 from typing import NamedTuple
 
-from pytest_nsys.analysis.circumstances import RUN_FACTS
-from pytest_nsys.analysis.explained import Explained, StepChange
+from pytest_nsys.analysis.explain.parts import Explained, StepChange
 from pytest_nsys.analysis.fact_bounds import FEW_ANCHORS, Bounds
-from pytest_nsys.analysis.metrics import Metric, Request, known_metric
-from pytest_nsys.analysis.table import Selector, row_key
-from pytest_nsys.analysis.windows import OUTSIDE, LookedAt, UsedWindow, WindowSpec, spec_under
+from pytest_nsys.analysis.metrics.registry import Metric, Request, known_metric
+from pytest_nsys.analysis.metrics.table import Selector, row_key
+from pytest_nsys.analysis.windows.circumstances import RUN_FACTS
+from pytest_nsys.analysis.windows.spans import OUTSIDE, LookedAt, UsedWindow, WindowSpec, spec_under
 from pytest_nsys.core.conventions import MESH_AXES, Convention
 from pytest_nsys.core.exact import distance
 from pytest_nsys.core.file_names import Address

@@ -16,7 +16,15 @@ from fractions import Fraction
 from itertools import chain
 from typing import NamedTuple
 
-from pytest_nsys.analysis.table import Labelled, MetricTable, NothingSelected, Selector, asks_for_none, select, selected
+from pytest_nsys.analysis.metrics.table import (
+    Labelled,
+    MetricTable,
+    NothingSelected,
+    Selector,
+    asks_for_none,
+    select,
+    selected,
+)
 from pytest_nsys.core.conventions import NO_STAGE
 from pytest_nsys.core.exact import aggregate, exact
 from pytest_nsys.core.kept import grouped

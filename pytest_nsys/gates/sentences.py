@@ -26,10 +26,10 @@ from fractions import Fraction
 from functools import partial
 from typing import Self
 
-from pytest_nsys.analysis.budget_facts import BLOCKED
-from pytest_nsys.analysis.metric_names import BY_UNIT, SHORT, metric_named, sentence_for
-from pytest_nsys.analysis.metrics import MEASURED, METRICS, PERIOD, STEP_TIME, Metric, measured
-from pytest_nsys.analysis.table import STATISTICS, Selector
+from pytest_nsys.analysis.explain.budget_lines import BLOCKED
+from pytest_nsys.analysis.metrics.names import BY_UNIT, SHORT, metric_named, sentence_for
+from pytest_nsys.analysis.metrics.registry import MEASURED, METRICS, PERIOD, STEP_TIME, Metric, measured
+from pytest_nsys.analysis.metrics.table import STATISTICS, Selector
 from pytest_nsys.core.conventions import KIND_WORDS, MIXED
 from pytest_nsys.core.errors import did_you_mean, hint
 from pytest_nsys.core.families import spelt

@@ -11,8 +11,8 @@ from dataclasses import replace
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
-from pytest_nsys.analysis.metrics import Metric
-from pytest_nsys.analysis.table import Selector
+from pytest_nsys.analysis.metrics.registry import Metric
+from pytest_nsys.analysis.metrics.table import Selector
 from pytest_nsys.core.conventions import BUILT_IN, Convention, convention_words
 from pytest_nsys.core.errors import UsageMistake
 from pytest_nsys.core.model import Label
@@ -23,7 +23,7 @@ from pytest_nsys.gates.model import Assertion, ByModel, Constant, FromBaseline, 
 from pytest_nsys.gates.sentences import check_dimension, selecting
 
 if TYPE_CHECKING:
-    from pytest_nsys.analysis.captures import Captures
+    from pytest_nsys.analysis.captures.captures import Captures
 
 
 def settled(assertion: Assertion, captures: Captures, stated: Mapping[str, Label] | None = None) -> Assertion:

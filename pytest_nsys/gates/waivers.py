@@ -9,7 +9,7 @@ import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from datetime import date
 
-from pytest_nsys.analysis.table import MetricTable, Selector, matches
+from pytest_nsys.analysis.metrics.table import MetricTable, Selector, matches
 from pytest_nsys.core.exact import exact
 from pytest_nsys.core.model import Value
 from pytest_nsys.core.numbers import format_apart

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from pytest_nsys.analysis.captures import Captures
+from pytest_nsys.analysis.captures.captures import Captures
 from pytest_nsys.core.errors import NsysError, UsageMistake
 from pytest_nsys.core.file_names import Address
 from pytest_nsys.core.words import counted, printable
@@ -27,10 +27,10 @@ from pytest_nsys.plugin.saying import say
 from pytest_nsys.plugin.session import NsysSession
 from pytest_nsys.plugin.settings import install, path_of
 from pytest_nsys.plugin.sources import named_traces
-from pytest_nsys.reports.explanation import worst_rank
-from pytest_nsys.reports.perfetto import BASE, HEAD, RunDrawing, draw, packed, perfetto_json
-from pytest_nsys.reports.pictures import find_explaining_windows
-from pytest_nsys.reports.targets import check_target
+from pytest_nsys.reports.drawings.perfetto import BASE, HEAD, RunDrawing, draw, packed, perfetto_json
+from pytest_nsys.reports.drawings.pictures import find_explaining_windows
+from pytest_nsys.reports.tables.targets import check_target
+from pytest_nsys.reports.words.explanation import worst_rank
 from pytest_nsys.tools.files import write_whole
 from pytest_nsys.verdicts.evaluate import GateContext
 

@@ -10,7 +10,7 @@ from typing import Any, Self
 
 import pytest
 
-from pytest_nsys.analysis.captures import Captures
+from pytest_nsys.analysis.captures.captures import Captures
 from pytest_nsys.core.conventions import Anchor
 from pytest_nsys.core.errors import ArgumentMistake, GateFileError, NoRows, NoTraceGiven, NsysError
 from pytest_nsys.core.model import Step
@@ -22,8 +22,8 @@ from pytest_nsys.library import MetricRow, NsysRun, assertion_of
 from pytest_nsys.outcomes import GateFailed, GateNotJudged, NotRun, NsysWarning
 from pytest_nsys.plugin.session import session_of
 from pytest_nsys.plugin.settings import given
-from pytest_nsys.reports.explanation import explanation, reason_words
 from pytest_nsys.reports.session.record import record_of
+from pytest_nsys.reports.words.explanation import explanation, reason_words
 from pytest_nsys.verdicts.evaluate import GateContext, evaluate
 
 

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import pytest
 
-from pytest_nsys.analysis.explained import What
-from pytest_nsys.analysis.metrics import METRICS
+from pytest_nsys.analysis.explain.parts import What
+from pytest_nsys.analysis.metrics.registry import METRICS
 from pytest_nsys.core.errors import BaselineError, GateFileError, Mistake, NothingMeasured, NoTraceGiven, NsysError
 from pytest_nsys.core.file_names import misnamed
 from pytest_nsys.core.model import Step
@@ -26,13 +26,13 @@ from pytest_nsys.gates.model import Assertion, GateFile, Outcome, Verdict, spec_
 from pytest_nsys.outcomes import GateFailed, GateNotJudged, NotRun, NsysWarning
 from pytest_nsys.plugin.session import NsysSession, session_of
 from pytest_nsys.plugin.settings import path_of
-from pytest_nsys.reports.explanation import ACCEPT, worst_rank
 from pytest_nsys.reports.session.record import Record, error_record, record_of
+from pytest_nsys.reports.words.explanation import ACCEPT, worst_rank
 
 if TYPE_CHECKING:
     from pytest_nsys.plugin.recorder import HistoryEntry
     from pytest_nsys.plugin.refreshing import Refreshing
-    from pytest_nsys.reports.pictures import Pictures
+    from pytest_nsys.reports.drawings.pictures import Pictures
     from pytest_nsys.verdicts.evaluate import GateContext
 
 
@@ -238,7 +238,7 @@ class GateItem(JudgedItem):
             self._error(error)
         record = record_of(verdict, self._run_words())
         if verdict.outcome is not Outcome.PASSED:
-            from pytest_nsys.reports.explanation import explanation
+            from pytest_nsys.reports.words.explanation import explanation
 
             steps = self._next_steps(verdict)
             if path_of(self.config, "nsys_artifacts") is not None:
@@ -267,7 +267,7 @@ class GateItem(JudgedItem):
             self.warn(NsysWarning(f"{self.assertion.full_name}: {text}"))
 
     def _next_steps(self, verdict: Verdict) -> list[Step]:
-        from pytest_nsys.reports.unresolved_failures import build_accepting_sentence
+        from pytest_nsys.reports.stored.unresolved_failures import build_accepting_sentence
 
         session = session_of(self.config)
         steps: list[Step] = []
@@ -365,7 +365,7 @@ _DRAWN = pytest.StashKey[set[str]]()
 
 def _drawn(session: NsysSession, verdict: Verdict, context: GateContext) -> Pictures:
     """What the page draws of a verdict. A window is handed over once by a process."""
-    from pytest_nsys.reports.pictures import pictures_of, worst_of
+    from pytest_nsys.reports.drawings.pictures import pictures_of, worst_of
 
     before = context.windows_before
     base = before.captures if before is not None else None

@@ -12,7 +12,7 @@ from pytest_nsys.core.words import printable
 from pytest_nsys.gates.model import Assertion, GateFile
 from pytest_nsys.plugin.session import NsysSession
 from pytest_nsys.plugin.settings import ACCEPTANCE
-from pytest_nsys.reports.unresolved_failures import (
+from pytest_nsys.reports.stored.unresolved_failures import (
     UnresolvedFailure,
     find_unresolved_failures,
     format_unresolved_failures,
@@ -102,7 +102,7 @@ class Refreshing:
 
     def lines(self, *, folded: bool = False) -> list[str]:
         """Old and new value of every changed row, or the first of each series, and what was not written."""
-        from pytest_nsys.reports.changes import noise_lines, written_lines
+        from pytest_nsys.reports.stored.changes import noise_lines, written_lines
 
         shown, lines = self.session.shown, []
         for written in self.written:

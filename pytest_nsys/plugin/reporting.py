@@ -29,11 +29,11 @@ from pytest_nsys.plugin.settings import SETTINGS, Setting, install, path_of
 from pytest_nsys.plugin.sources import named_measurements, named_traces
 from pytest_nsys.reports.session.record import Record
 from pytest_nsys.reports.session.session import Session, ordered
-from pytest_nsys.reports.targets import check_target
+from pytest_nsys.reports.tables.targets import check_target
 from pytest_nsys.tools.files import append, write_whole
 
 if TYPE_CHECKING:
-    from pytest_nsys.reports.pictures import Pictures
+    from pytest_nsys.reports.drawings.pictures import Pictures
 
 NAME = "nsys-reporting"
 ANNOTATE = "nsys_annotate"

@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pytest_nsys.analysis.metrics import CUT, OF_ONE_WINDOW, Request
-from pytest_nsys.analysis.windows import MEDIAN, STEADY
+from pytest_nsys.analysis.metrics.registry import CUT, OF_ONE_WINDOW, Request
+from pytest_nsys.analysis.windows.spans import MEDIAN, STEADY
 from pytest_nsys.core.conventions import BUILT_IN, Anchor, Convention, written_anchor
 from pytest_nsys.core.errors import NsysError, SeveralCaptures, UsageMistake
 from pytest_nsys.core.file_names import Address
@@ -32,8 +32,8 @@ from pytest_nsys.plugin.settings import ACCEPTANCE, JUDGED_TREE, WorkTree, given
 from pytest_nsys.plugin.sources import MEASUREMENTS, Source, Sources, plain, prefix
 
 if TYPE_CHECKING:
-    from pytest_nsys.analysis.capture_cache import CaptureCache
-    from pytest_nsys.analysis.captures import Captures
+    from pytest_nsys.analysis.captures.cache import CaptureCache
+    from pytest_nsys.analysis.captures.captures import Captures
     from pytest_nsys.stored.baselines.store import BaselineStore
     from pytest_nsys.verdicts.evaluate import GateContext
 
@@ -61,7 +61,7 @@ class NsysSession:
     @cached_property
     def library(self) -> CaptureCache:
         """The runs of the session."""
-        from pytest_nsys.analysis.capture_cache import CaptureCache
+        from pytest_nsys.analysis.captures.cache import CaptureCache
 
         return CaptureCache(self._opening)
 
@@ -71,7 +71,7 @@ class NsysSession:
             from pytest_nsys.traces.opening import open_trace
 
             return open_trace
-        from pytest_nsys.analysis.parallel import ReadAhead
+        from pytest_nsys.analysis.captures.parallel import ReadAhead
 
         return ReadAhead(given(self.config, "nsys_executor"), self._shows_progress)(paths, *asked)
 
@@ -233,7 +233,7 @@ class NsysSession:
             convention = gate.resolved_convention
             captures = self.captures(gate)
             # Only what has a trace pays for what reads and judges it.
-            from pytest_nsys.analysis.capture_cache import check_two_runs
+            from pytest_nsys.analysis.captures.cache import check_two_runs
             from pytest_nsys.gates.hiccups import leave_out_hiccup
             from pytest_nsys.verdicts.evaluate import GateContext
             from pytest_nsys.verdicts.references import OtherRun, PastRuns

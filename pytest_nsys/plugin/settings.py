@@ -238,7 +238,7 @@ def _from(folder: Path, value: str) -> str:
 
 
 def _check_against(config: pytest.Config, setting: Setting) -> None:
-    from pytest_nsys.analysis.capture_cache import check_two_runs
+    from pytest_nsys.analysis.captures.cache import check_two_runs
     from pytest_nsys.traces.opening import find_traces
 
     if config.getoption("nsys_baseline_ref"):

@@ -153,7 +153,7 @@ class Sources:
             if beside.values and not (gate.needs_trace and gate.assertions):
                 return Source((), self.config.invocation_params.dir), beside
             if not gate.needs_trace:
-                from pytest_nsys.analysis.measurements import NONE_GIVEN
+                from pytest_nsys.analysis.windows.measurements import NONE_GIVEN
 
                 raise UsageMistake(NONE_GIVEN) from None
             raise
@@ -166,7 +166,7 @@ def prefix(gate: GateFile) -> str:
 
 def named_traces(config: pytest.Config) -> Iterator[Path]:
     """The traces that options and the ini file name."""
-    from pytest_nsys.reports.targets import files_of
+    from pytest_nsys.reports.tables.targets import files_of
 
     here = config.invocation_params.dir
     yield from files_of([path for setting in (TRACE, BASE[0]) for _, path in paths_of(config, setting)], here)

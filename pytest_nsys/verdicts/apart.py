@@ -12,13 +12,13 @@ from fractions import Fraction
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from pytest_nsys.analysis.captures import Captures
-from pytest_nsys.analysis.explained import Breakdown, RankWait
-from pytest_nsys.analysis.metrics import Metric, Scope
-from pytest_nsys.analysis.rank_window import RankWindow
-from pytest_nsys.analysis.run import Run, RunWindow
-from pytest_nsys.analysis.throughput import STATISTICS, counted_periods, slowest_rank
-from pytest_nsys.analysis.windows import LookedAt, UsedWindow, WindowSpec, marks_steps
+from pytest_nsys.analysis.captures.captures import Captures
+from pytest_nsys.analysis.explain.parts import Breakdown, RankWait
+from pytest_nsys.analysis.metrics.registry import Metric, Scope
+from pytest_nsys.analysis.metrics.throughput import STATISTICS, counted_periods, slowest_rank
+from pytest_nsys.analysis.windows.rank_window import RankWindow
+from pytest_nsys.analysis.windows.run import Run, RunWindow
+from pytest_nsys.analysis.windows.spans import LookedAt, UsedWindow, WindowSpec, marks_steps
 from pytest_nsys.core.errors import NoRows, NothingMeasured, NsysError
 from pytest_nsys.core.exact import distance
 from pytest_nsys.core.kept import kept
@@ -26,7 +26,7 @@ from pytest_nsys.core.model import KernelsMode, Label, Span, Value
 from pytest_nsys.gates.model import Labels
 
 if TYPE_CHECKING:
-    from pytest_nsys.analysis.roots import Roots
+    from pytest_nsys.analysis.explain.roots import Roots
 
 MEDIAN_PERIOD = "p50"
 
@@ -130,7 +130,9 @@ class RunBreakdowns:
     @kept
     def roots(self, was: Apart, now: Apart) -> Roots:
         """Those of what changed between a window before and one of these traces."""
-        from pytest_nsys.analysis.roots import Roots  # as what takes a window apart: only what moved pays for it
+        from pytest_nsys.analysis.explain.roots import (
+            Roots,  # as what takes a window apart: only what moved pays for it
+        )
 
         return Roots(was.get, now.get, was.lengths_ns.keys() & now.lengths_ns.keys())
 
@@ -183,7 +185,7 @@ class RunBreakdowns:
 
     @kept
     def _broken_down(self, capture: int, spec: WindowSpec, n: int, rank: int) -> Breakdown:
-        from pytest_nsys.analysis.breakdown import break_down  # only what moved pays for what takes it apart
+        from pytest_nsys.analysis.budget.breakdown import break_down  # only what moved pays for what takes it apart
 
         own = self.captures.runs[capture].measured(spec).ranks[rank]
         windows, waits = self._together(capture, spec, n, len(own))
@@ -194,7 +196,7 @@ class RunBreakdowns:
         self, capture: int, spec: WindowSpec, n: int, count: int
     ) -> tuple[Mapping[int, RankWindow], Mapping[int, Mapping[int, RankWait]]]:
         """The n-th windows of the ranks that have as many, and what their collectives waited over files."""
-        from pytest_nsys.analysis.straggling import waits_over_files
+        from pytest_nsys.analysis.metrics.straggling import waits_over_files
 
         ranks = self.captures.runs[capture].measured(spec).ranks
         known = {number: own for number, own in ranks.items() if self.among is None or number in self.among}

@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import TYPE_CHECKING, NamedTuple
 
-from pytest_nsys.analysis.explained import Change, ChangeKind, Explained, Explanation, Root, StepChange, What
-from pytest_nsys.analysis.metrics import METRICS, PERIOD, Metric
-from pytest_nsys.analysis.table import MetricTable
-from pytest_nsys.analysis.windows import LookedAt, WindowSpec
+from pytest_nsys.analysis.explain.parts import Change, ChangeKind, Explained, Explanation, Root, StepChange, What
+from pytest_nsys.analysis.metrics.registry import METRICS, PERIOD, Metric
+from pytest_nsys.analysis.metrics.table import MetricTable
+from pytest_nsys.analysis.windows.spans import LookedAt, WindowSpec
 from pytest_nsys.core.errors import NsysError
 from pytest_nsys.core.exact import distance
 from pytest_nsys.core.kept import kept
@@ -24,8 +24,8 @@ from pytest_nsys.gates.model import WORSE, JudgedRow, Labels, Outcome, Verdict, 
 from pytest_nsys.verdicts.apart import MEDIAN_PERIOD, Apart, RunBreakdowns, usual
 
 if TYPE_CHECKING:
-    from pytest_nsys.analysis.captures import Captures
-    from pytest_nsys.analysis.roots import Roots
+    from pytest_nsys.analysis.captures.captures import Captures
+    from pytest_nsys.analysis.explain.roots import Roots
 
 EXPLAINED = (*WORSE, Outcome.INCONCLUSIVE, Outcome.IMPROVED)
 
@@ -186,7 +186,7 @@ class _Rows:
 
         A row of several ranks, or of a metric that has no parts, has the roots alone.
         """
-        from pytest_nsys.analysis.behind import behind, came_or_went
+        from pytest_nsys.analysis.explain.credits import behind, came_or_went
 
         metric, roots, parts = self.metric, self.now.roots(sides.was, sides.now), self.metric.hangs_on
         shared = sides.was.lengths_ns.keys() & sides.now.lengths_ns.keys()

@@ -17,17 +17,17 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import NamedTuple
 
-from pytest_nsys.analysis.capture_cache import CaptureCache, Files
-from pytest_nsys.analysis.captures import Captures, check_captures
-from pytest_nsys.analysis.circumstances import RunKey
+from pytest_nsys.analysis.captures.cache import CaptureCache, Files
+from pytest_nsys.analysis.captures.captures import Captures, check_captures
 from pytest_nsys.analysis.fact_bounds import Bounds
-from pytest_nsys.analysis.fitting import GENERIC, Choice
-from pytest_nsys.analysis.measurements import Measurements
-from pytest_nsys.analysis.metrics import MEASURED, METRICS, Metric, measured
-from pytest_nsys.analysis.sharing import ALL, OWN, Walls, sharing_in, walls
-from pytest_nsys.analysis.structure import ContentKind, Item, contents
-from pytest_nsys.analysis.table import NothingSelected, asks_for_none, label_key
-from pytest_nsys.analysis.windows import MEDIAN, RUN, UsedWindow, WindowSpec
+from pytest_nsys.analysis.metrics.registry import MEASURED, METRICS, Metric, measured
+from pytest_nsys.analysis.metrics.sharing import ALL, OWN, Walls, sharing_in, walls
+from pytest_nsys.analysis.metrics.structure import ContentKind, Item, contents
+from pytest_nsys.analysis.metrics.table import NothingSelected, asks_for_none, label_key
+from pytest_nsys.analysis.steps.convention_fit import GENERIC, Choice
+from pytest_nsys.analysis.windows.circumstances import RunKey
+from pytest_nsys.analysis.windows.measurements import Measurements
+from pytest_nsys.analysis.windows.spans import MEDIAN, RUN, UsedWindow, WindowSpec
 from pytest_nsys.core.conventions import Anchor, Convention
 from pytest_nsys.core.errors import NothingMeasured, NsysError, naming
 from pytest_nsys.core.exact import distance, exact, median

@@ -14,14 +14,14 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 
-from pytest_nsys.analysis.captures import Captures
-from pytest_nsys.analysis.circumstances import steps_of
-from pytest_nsys.analysis.explained import StepChange
+from pytest_nsys.analysis.captures.captures import Captures
+from pytest_nsys.analysis.explain.parts import StepChange
 from pytest_nsys.analysis.facts.fact import Weight
-from pytest_nsys.analysis.fitting import Choice, FitAlike
-from pytest_nsys.analysis.metrics import METRICS, PERIOD, STEP, STEP_TIME
-from pytest_nsys.analysis.table import MetricTable, NothingSelected
-from pytest_nsys.analysis.windows import WindowSpec, noun_of
+from pytest_nsys.analysis.metrics.registry import METRICS, PERIOD, STEP, STEP_TIME
+from pytest_nsys.analysis.metrics.table import MetricTable, NothingSelected
+from pytest_nsys.analysis.steps.convention_fit import Choice, FitAlike
+from pytest_nsys.analysis.windows.circumstances import steps_of
+from pytest_nsys.analysis.windows.spans import WindowSpec, noun_of
 from pytest_nsys.core.conventions import Convention
 from pytest_nsys.core.errors import BaselineError, NsysError, TraceError
 from pytest_nsys.core.exact import distance

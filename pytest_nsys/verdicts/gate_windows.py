@@ -7,12 +7,12 @@ from contextlib import suppress
 from itertools import chain
 from typing import NamedTuple
 
-from pytest_nsys.analysis.cutting import RunCut, cut, write_cut
-from pytest_nsys.analysis.metrics import METRICS, PERIOD, Better
-from pytest_nsys.analysis.run import Run
-from pytest_nsys.analysis.table import MetricTable, matches, meant
-from pytest_nsys.analysis.throughput import QUANTILES
-from pytest_nsys.analysis.windows import WindowSpec
+from pytest_nsys.analysis.captures.cut import RunCut, cut, write_cut
+from pytest_nsys.analysis.metrics.registry import METRICS, PERIOD, Better
+from pytest_nsys.analysis.metrics.table import MetricTable, matches, meant
+from pytest_nsys.analysis.metrics.throughput import QUANTILES
+from pytest_nsys.analysis.windows.run import Run
+from pytest_nsys.analysis.windows.spans import WindowSpec
 from pytest_nsys.core.errors import NothingMeasured, NsysError, TraceError, UsageMistake
 from pytest_nsys.core.file_names import WINDOW_SUFFIX
 from pytest_nsys.core.kept import grouped

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from pytest_nsys.analysis.captures import Captures
-from pytest_nsys.analysis.quantities import QUANTITIES
-from pytest_nsys.analysis.windows import WindowSpec
+from pytest_nsys.analysis.captures.captures import Captures
+from pytest_nsys.analysis.metrics.quantities import QUANTITIES
+from pytest_nsys.analysis.windows.spans import WindowSpec
 from pytest_nsys.core.errors import NothingMeasured
 from pytest_nsys.core.exact import distance
 from pytest_nsys.core.model import Value

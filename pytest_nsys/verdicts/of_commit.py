@@ -7,7 +7,7 @@ from fractions import Fraction
 from pathlib import Path
 from time import time_ns
 
-from pytest_nsys.analysis.captures import Captures
+from pytest_nsys.analysis.captures.captures import Captures
 from pytest_nsys.analysis.fact_bounds import LONGEST_JOB_NS, Bounds
 from pytest_nsys.analysis.facts.fact import Fact, Measured
 from pytest_nsys.analysis.facts.kinds import weighed

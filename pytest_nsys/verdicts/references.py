@@ -16,13 +16,13 @@ from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pytest_nsys.analysis.captures import Captures
-from pytest_nsys.analysis.circumstances import steps_of
-from pytest_nsys.analysis.metrics import Metric
-from pytest_nsys.analysis.run import Run
-from pytest_nsys.analysis.same_captures import find_equal_ranks
-from pytest_nsys.analysis.table import MetricTable, NothingSelected
-from pytest_nsys.analysis.windows import MEDIAN, WindowSpec
+from pytest_nsys.analysis.captures.captures import Captures
+from pytest_nsys.analysis.captures.duplicates import find_equal_ranks
+from pytest_nsys.analysis.metrics.registry import Metric
+from pytest_nsys.analysis.metrics.table import MetricTable, NothingSelected
+from pytest_nsys.analysis.windows.circumstances import steps_of
+from pytest_nsys.analysis.windows.run import Run
+from pytest_nsys.analysis.windows.spans import MEDIAN, WindowSpec
 from pytest_nsys.core.errors import NsysError, UsageMistake, naming
 from pytest_nsys.core.kept import grouped, kept
 from pytest_nsys.core.model import Note, Value

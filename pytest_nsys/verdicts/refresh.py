@@ -15,8 +15,8 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
-from pytest_nsys.analysis.captures import Captures
-from pytest_nsys.analysis.circumstances import RunKey
+from pytest_nsys.analysis.captures.captures import Captures
+from pytest_nsys.analysis.windows.circumstances import RunKey
 from pytest_nsys.core.errors import BaselineError, IncomparableError, NothingMeasured, NsysError
 from pytest_nsys.core.model import Value
 from pytest_nsys.core.numbers import format_value

@@ -11,8 +11,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
-from pytest_nsys.analysis.metrics import Metric
-from pytest_nsys.analysis.table import MetricTable, meant, row_key
+from pytest_nsys.analysis.metrics.registry import Metric
+from pytest_nsys.analysis.metrics.table import MetricTable, meant, row_key
 from pytest_nsys.core.errors import BaselineError
 from pytest_nsys.core.exact import distance
 from pytest_nsys.core.model import Value

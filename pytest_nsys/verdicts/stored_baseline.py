@@ -8,15 +8,15 @@ from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
 
-from pytest_nsys.analysis.capture_cache import CaptureCache
-from pytest_nsys.analysis.captures import Captures
-from pytest_nsys.analysis.circumstances import steps_of
+from pytest_nsys.analysis.captures.cache import CaptureCache
+from pytest_nsys.analysis.captures.captures import Captures
+from pytest_nsys.analysis.captures.outliers import FEWEST_FOR_HICCUP
 from pytest_nsys.analysis.fact_bounds import ENOUGH
 from pytest_nsys.analysis.facts.fact import Fact, Measured, Weight
 from pytest_nsys.analysis.facts.kinds import weighed
-from pytest_nsys.analysis.metrics import Metric
-from pytest_nsys.analysis.outliers import FEWEST_FOR_HICCUP
-from pytest_nsys.analysis.windows import WindowSpec
+from pytest_nsys.analysis.metrics.registry import Metric
+from pytest_nsys.analysis.windows.circumstances import steps_of
+from pytest_nsys.analysis.windows.spans import WindowSpec
 from pytest_nsys.core.errors import BaselineError, NsysError, TraceError
 from pytest_nsys.core.kept import kept
 from pytest_nsys.core.model import Note

@@ -15,14 +15,14 @@ from functools import cached_property
 from itertools import zip_longest
 from typing import TypeVar
 
-from pytest_nsys.analysis.captures import Captures
-from pytest_nsys.analysis.explained import Breakdown
-from pytest_nsys.analysis.metrics import METRICS, Metric, Of
-from pytest_nsys.analysis.quantities import QUANTITIES
-from pytest_nsys.analysis.rank_window import RankWindow
-from pytest_nsys.analysis.structure import SharedStream, shared_streams
-from pytest_nsys.analysis.table import MetricTable, label_key
-from pytest_nsys.analysis.windows import WindowSpec
+from pytest_nsys.analysis.captures.captures import Captures
+from pytest_nsys.analysis.explain.parts import Breakdown
+from pytest_nsys.analysis.metrics.quantities import QUANTITIES
+from pytest_nsys.analysis.metrics.registry import METRICS, Metric, Of
+from pytest_nsys.analysis.metrics.structure import SharedStream, shared_streams
+from pytest_nsys.analysis.metrics.table import MetricTable, label_key
+from pytest_nsys.analysis.windows.rank_window import RankWindow
+from pytest_nsys.analysis.windows.spans import WindowSpec
 from pytest_nsys.core.columns import take, total
 from pytest_nsys.core.errors import NsysError
 from pytest_nsys.core.kept import grouped

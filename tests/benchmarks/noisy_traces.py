@@ -10,12 +10,12 @@ from functools import lru_cache
 from pathlib import Path
 from random import Random
 
-from pytest_nsys.analysis.captures import Captures, LeftOut
-from pytest_nsys.analysis.circumstances import RunKey
-from pytest_nsys.analysis.metrics import METRICS, Metric, Request
-from pytest_nsys.analysis.run import Run
-from pytest_nsys.analysis.table import MetricTable
-from pytest_nsys.analysis.windows import WindowSpec
+from pytest_nsys.analysis.captures.captures import Captures, LeftOut
+from pytest_nsys.analysis.metrics.registry import METRICS, Metric, Request
+from pytest_nsys.analysis.metrics.table import MetricTable
+from pytest_nsys.analysis.windows.circumstances import RunKey
+from pytest_nsys.analysis.windows.run import Run
+from pytest_nsys.analysis.windows.spans import WindowSpec
 from pytest_nsys.core.conventions import BUILT_IN
 from pytest_nsys.core.model import Label
 from pytest_nsys.traces.opening import open_trace

@@ -15,7 +15,7 @@ from itertools import product
 from random import Random
 from typing import NamedTuple
 
-from pytest_nsys.analysis.outliers import find_outliers
+from pytest_nsys.analysis.captures.outliers import find_outliers
 from tests.benchmarks.noisy_traces import COMMON, EXPOSED_NS, OUTLYING_BY
 
 TRIALS = 2_000

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
-from pytest_nsys.analysis.metrics import METRICS
+from pytest_nsys.analysis.metrics.registry import METRICS
 from tests.benchmarks.measuring import Bench, Group, Line, Spent, less, seconds
 from tests.benchmarks.traces import LARGE, distinct_names, dualpipe, shorter, unmarked
 
@@ -86,9 +86,9 @@ def names(bench: Bench) -> Iterator[Line]:
 SEARCH = """
 import sys, time
 from pathlib import Path
-from pytest_nsys.analysis.capture_cache import CaptureCache
-from pytest_nsys.analysis.fitting import LABELLED
-from pytest_nsys.analysis.step_search import search
+from pytest_nsys.analysis.captures.cache import CaptureCache
+from pytest_nsys.analysis.steps.convention_fit import LABELLED
+from pytest_nsys.analysis.steps.search import search
 run = CaptureCache().one_run([sys.argv[1]], Path(), LABELLED).runs[0]
 assert all(len(track.launch_ns) for track in run.whole().tracks.values())
 start = time.CLOCK()

@@ -16,7 +16,9 @@ from tests.support.gates import Project
 from tests.support.samples.builder import TraceBuilder
 from tests.support.samples.kineto import KinetoBuilder
 
-SCHEMA = json.loads(Path(reports.__file__).with_name("check.schema.json").read_text(encoding="utf-8"))
+SCHEMA = json.loads(
+    Path(reports.__file__).with_name("screens").joinpath("check.schema.json").read_text(encoding="utf-8")
+)
 
 
 GOOD = "- overlap >= 60%\n- exposed_ns below baseline plus 5%\n"

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from pytest_nsys.analysis.metric_names import FIRST, example, spoken
-from pytest_nsys.analysis.metrics import METRICS, OF_STEP, Metric
+from pytest_nsys.analysis.metrics.names import FIRST, example, spoken
+from pytest_nsys.analysis.metrics.registry import METRICS, OF_STEP, Metric
 from pytest_nsys.core.conventions import BUILT_IN
 from pytest_nsys.gates.model import GateFile, Location
 from pytest_nsys.gates.sentences import parse_sentence

@@ -10,19 +10,21 @@ import jsonschema
 import pytest
 
 from pytest_nsys import reports
-from pytest_nsys.analysis.findings import Finding
-from pytest_nsys.analysis.losses import FindingKind
+from pytest_nsys.analysis.summary.findings import Finding
+from pytest_nsys.analysis.summary.losses import FindingKind
 from pytest_nsys.cli import options
 from pytest_nsys.cli.options import MeasureOptions
-from pytest_nsys.reports.first_screen import LINES
-from pytest_nsys.reports.next_steps import to_see_more
-from pytest_nsys.reports.tables import Format
+from pytest_nsys.reports.screens.first_screen import LINES
+from pytest_nsys.reports.screens.next_steps import to_see_more
+from pytest_nsys.reports.tables.formats import Format
 from tests.support.bad_traces import BAD
 from tests.support.commands import answer, run
 from tests.support.samples.builder import TraceBuilder
 from tests.support.summaries import RUNS, bare_kernels
 
-SCHEMA = json.loads(Path(reports.__file__).with_name("first_screen.schema.json").read_text(encoding="utf-8"))
+SCHEMA = json.loads(
+    Path(reports.__file__).with_name("screens").joinpath("first_screen.schema.json").read_text(encoding="utf-8")
+)
 
 
 def test_a_bare_path_and_show_print_the_same_screen(tmp_path: Path) -> None:

@@ -15,8 +15,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from pytest_nsys.analysis.circumstances import Launcher
-from pytest_nsys.analysis.kernel_families import FamilySums
+from pytest_nsys.analysis.metrics.families import FamilySums
+from pytest_nsys.analysis.windows.circumstances import Launcher
 from pytest_nsys.core.conventions import BUILT_IN
 from pytest_nsys.core.families import (
     FAMILIES,

@@ -6,7 +6,7 @@ from fractions import Fraction
 
 import pytest
 
-from pytest_nsys.analysis.kernel_families import FamilySums
+from pytest_nsys.analysis.metrics.families import FamilySums
 from pytest_nsys.core.conventions import BUILT_IN
 from pytest_nsys.core.families import FAMILIES, OTHER, classifier, declaration, names_of, short_name, zero_filled
 from pytest_nsys.core.family_table import TABLE, XLA_ALONE

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from pytest_nsys.analysis.around import NO_CONTEXT, Saying
+from pytest_nsys.analysis.windows.tracks import NO_CONTEXT, Saying
 from pytest_nsys.core.errors import NothingMeasured
 from pytest_nsys.core.intervals import Intervals
 from pytest_nsys.core.model import OPEN_END_NS, KernelsMode, Range

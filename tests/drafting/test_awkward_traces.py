@@ -14,10 +14,10 @@ from pathlib import Path
 
 import pytest
 
-from pytest_nsys.analysis.capture_cache import CaptureCache
-from pytest_nsys.analysis.fitting import LABELLED
-from pytest_nsys.analysis.step_facts import FoundUnits, UnitIs
-from pytest_nsys.analysis.step_search import search
+from pytest_nsys.analysis.captures.cache import CaptureCache
+from pytest_nsys.analysis.steps.convention_fit import LABELLED
+from pytest_nsys.analysis.steps.facts import FoundUnits, UnitIs
+from pytest_nsys.analysis.steps.search import search
 from pytest_nsys.core.conventions import BUILT_IN
 from pytest_nsys.core.exact import distance, median
 from pytest_nsys.core.model import KernelsMode, Value

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from pytest_nsys.analysis.capture_cache import CaptureCache
+from pytest_nsys.analysis.captures.cache import CaptureCache
 from pytest_nsys.drafting.sentences import MOST
 from pytest_nsys.gates.model import Outcome
 from pytest_nsys.verdicts.evaluate import GateContext, evaluate

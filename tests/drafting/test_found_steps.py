@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from pytest_nsys import open_run
-from pytest_nsys.analysis.run import Run
+from pytest_nsys.analysis.windows.run import Run
 from pytest_nsys.core.conventions import Anchor, Convention, KernelAnchor, convention_words, written_anchor
 from pytest_nsys.core.words import printable
-from pytest_nsys.reports.explanation import ordinal
+from pytest_nsys.reports.words.explanation import ordinal
 from tests.support.awkward import AWKWARD
 from tests.support.gates import MS, Project
 from tests.support.kernel_steps import PLAIN, written
@@ -166,7 +166,7 @@ def test_a_written_anchor_is_never_searched(project: Project, monkeypatch: pytes
     def refused(run: Run) -> None:
         raise AssertionError(f"{run.path} was searched")
 
-    monkeypatch.setattr("pytest_nsys.analysis.fitting.search", refused)
+    monkeypatch.setattr("pytest_nsys.analysis.steps.convention_fit.search", refused)
     project.pytest("gate.nsys.yaml", code=0)
     slower = kernels_alone(project.root / "slower", 20)
     said = project.pytest("gate.nsys.yaml", f"--nsys-trace={slower}", code=1)

@@ -24,11 +24,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_nsys import open_run
-from pytest_nsys.analysis.candidates import Candidate, anchor_candidates
-from pytest_nsys.analysis.capture_cache import CaptureCache
-from pytest_nsys.analysis.captures import Captures
-from pytest_nsys.analysis.fitting import GENERIC, Choice
-from pytest_nsys.analysis.run import Run
+from pytest_nsys.analysis.captures.cache import CaptureCache
+from pytest_nsys.analysis.captures.captures import Captures
+from pytest_nsys.analysis.steps.candidates import Candidate, anchor_candidates
+from pytest_nsys.analysis.steps.convention_fit import GENERIC, Choice
+from pytest_nsys.analysis.windows.run import Run
 from pytest_nsys.cli.init import Traces, checked, drafted
 from pytest_nsys.core.conventions import BUILT_IN, like
 from pytest_nsys.core.errors import NothingMeasured, UsageMistake

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from pytest_nsys import open_run
-from pytest_nsys.analysis.fitting import Choice, OpenUnder, found
-from pytest_nsys.analysis.run import Run
+from pytest_nsys.analysis.steps.convention_fit import Choice, OpenUnder, found
+from pytest_nsys.analysis.windows.run import Run
 from pytest_nsys.core.conventions import Convention
 from pytest_nsys.gates.convention_keys import convention_of
 from tests.support.bad_traces import AT, good
@@ -113,6 +113,6 @@ def test_the_file_is_looked_at_once_for_all_next_steps(project: Project, monkeyp
         looked.append(more)
         return found(run, under, usual, *more)
 
-    monkeypatch.setattr("pytest_nsys.analysis.capture_cache.found", watched)
+    monkeypatch.setattr("pytest_nsys.analysis.captures.cache.found", watched)
     assert project.pytest(code=1).count("next:   pytest-nsys ") == 2
     assert looked == [(None, ())]

@@ -12,7 +12,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from pytest_nsys.analysis.capture_cache import CaptureCache
+from pytest_nsys.analysis.captures.cache import CaptureCache
 from pytest_nsys.cli.init import store_rows
 from pytest_nsys.core.errors import BaselineError
 from pytest_nsys.gates.gate_file import load_gate_file

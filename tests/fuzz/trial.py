@@ -14,15 +14,15 @@ from pathlib import Path
 
 from click.testing import CliRunner
 
-from pytest_nsys.analysis.capture_cache import CaptureCache
-from pytest_nsys.analysis.captures import Captures
+from pytest_nsys.analysis.captures.cache import CaptureCache
+from pytest_nsys.analysis.captures.captures import Captures
 from pytest_nsys.cli import main
 from pytest_nsys.core.errors import GOES_ON, GateFileError, NsysError
 from pytest_nsys.core.model import Label, Value
 from pytest_nsys.gates.gate_file import load_gate_file
 from pytest_nsys.gates.model import GateFile, spec_for
-from pytest_nsys.reports.explanation import explanation
 from pytest_nsys.reports.session.record import record_of
+from pytest_nsys.reports.words.explanation import explanation
 from pytest_nsys.stored.baselines.store import store_of
 from pytest_nsys.traces.measurements import measurements_of
 from pytest_nsys.verdicts.evaluate import GateContext, evaluate, resolved

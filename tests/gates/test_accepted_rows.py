@@ -7,7 +7,7 @@ from fractions import Fraction
 
 import pytest
 
-from pytest_nsys.analysis.table import MetricTable
+from pytest_nsys.analysis.metrics.table import MetricTable
 from pytest_nsys.core.model import Row, Value
 from pytest_nsys.gates.accepted import LET_PASS, AcceptedRows, Refreshed, accept
 from pytest_nsys.gates.judgement import Judgement, Reference, judge, with_rule

@@ -292,5 +292,5 @@ def test_limits_of_two_kinds_are_never_alike() -> None:
 def test_a_gate_file_is_understood_without_what_opens_traces() -> None:
     """Collecting and linting gate files starts sooner for it."""
     code = "import sys, pytest_nsys.gates.gate_file; "
-    code += "print({'sqlite3', 'concurrent.futures', 'numpy', 'pytest_nsys.analysis.run'} & sys.modules.keys())"
+    code += "print({'sqlite3', 'concurrent.futures', 'numpy', 'pytest_nsys.analysis.windows.run'} & sys.modules.keys())"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "set()\n"

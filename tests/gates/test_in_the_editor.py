@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_nsys.analysis.windows import WORDS
+from pytest_nsys.analysis.windows.spans import WORDS
 from pytest_nsys.core.conventions import BUILT_IN
 from pytest_nsys.drafting.gate_text import SCHEMA_NAME
 from pytest_nsys.gates.convention_keys import AUTO

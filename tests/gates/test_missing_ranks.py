@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from pytest_nsys import judge, open_run
-from pytest_nsys.analysis.table import MetricTable, NothingSelected, Selector
+from pytest_nsys.analysis.metrics.table import MetricTable, NothingSelected, Selector
 from pytest_nsys.core.conventions import NO_STAGE
 from pytest_nsys.core.model import Label, Row
 from pytest_nsys.gates.model import Verdict

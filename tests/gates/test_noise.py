@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_nsys.analysis.captures import Captures
-from pytest_nsys.analysis.run import Run
+from pytest_nsys.analysis.captures.captures import Captures
+from pytest_nsys.analysis.windows.run import Run
 from pytest_nsys.core.conventions import BUILT_IN
 from pytest_nsys.core.model import Value
 from pytest_nsys.gates.judgement import _about_tolerance

@@ -14,8 +14,8 @@ from hypothesis import event, given
 from hypothesis import strategies as st
 
 import pytest_nsys
-from pytest_nsys.analysis.metrics import METRICS
-from pytest_nsys.analysis.windows import WORDS
+from pytest_nsys.analysis.metrics.registry import METRICS
+from pytest_nsys.analysis.windows.spans import WORDS
 from pytest_nsys.core.conventions import BUILT_IN
 from pytest_nsys.core.units import WRITTEN_UNITS
 from pytest_nsys.gates.limits import COMPARISONS, SentenceMistake

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_nsys.analysis.table import MetricTable, NothingSelected, Selector, label_key, matches, meant, select
+from pytest_nsys.analysis.metrics.table import MetricTable, NothingSelected, Selector, label_key, matches, meant, select
 from pytest_nsys.core.conventions import NO_STAGE
 from pytest_nsys.core.exact import aggregate
 from pytest_nsys.core.model import Label, Row, Value

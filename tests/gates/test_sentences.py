@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_nsys.analysis.metrics import METRICS
-from pytest_nsys.analysis.table import Selector
+from pytest_nsys.analysis.metrics.registry import METRICS
+from pytest_nsys.analysis.metrics.table import Selector
 from pytest_nsys.gates.limits import SentenceMistake, parse_requirement
 from pytest_nsys.gates.model import Aggregate, Assertion, Comparator, Constant, FromBaseline, Tolerance, judged
 from pytest_nsys.gates.sentences import aggregate_word

@@ -10,7 +10,7 @@ import yaml
 from hypothesis import assume, event, given
 from hypothesis import strategies as st
 
-from pytest_nsys.analysis.metrics import METRICS
+from pytest_nsys.analysis.metrics.registry import METRICS
 from pytest_nsys.core.errors import GateFileError
 from pytest_nsys.core.units import COUNT, HASH, RATIO, TIME
 from pytest_nsys.gates.model import Assertion

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from pytest_nsys.analysis.table import UNSEEN, MetricTable
+from pytest_nsys.analysis.metrics.table import UNSEEN, MetricTable
 from pytest_nsys.core.model import Row, Unseen, Value
 from pytest_nsys.gates.judgement import Judgement, Reference, judge
 from pytest_nsys.gates.model import Outcome

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_nsys.analysis.metrics import METRICS
-from pytest_nsys.analysis.windows import RUN
+from pytest_nsys.analysis.metrics.registry import METRICS
+from pytest_nsys.analysis.windows.spans import RUN
 from pytest_nsys.core.conventions import BUILT_IN, Convention
 from pytest_nsys.core.errors import NsysError
 from pytest_nsys.core.model import KernelsMode

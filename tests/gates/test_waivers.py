@@ -8,7 +8,7 @@ from fractions import Fraction
 
 import pytest
 
-from pytest_nsys.analysis.table import MetricTable
+from pytest_nsys.analysis.metrics.table import MetricTable
 from pytest_nsys.core.exact import distance
 from pytest_nsys.core.model import Value
 from pytest_nsys.gates.model import Assertion, GateFile, JudgedRow, Outcome

@@ -75,17 +75,21 @@ def test_rows_go_once_they_were_told(project: Project) -> None:
 
 
 FACTS = {
-    "step_facts",
-    "step_words",
-    "budget_facts",
-    "circumstances",
-    "explained",
+    "explain",
+    "explain.budget_lines",
+    "explain.parts",
     "fact_bounds",
     "facts",
-    "metric_names",
     "metrics",
-    "table",
+    "metrics.names",
+    "metrics.registry",
+    "metrics.table",
+    "steps",
+    "steps.facts",
+    "steps.words",
     "windows",
+    "windows.circumstances",
+    "windows.spans",
 }
 """The modules of ``analysis`` that measure nothing."""
 

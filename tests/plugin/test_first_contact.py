@@ -12,7 +12,7 @@ import pytest
 
 from pytest_nsys.core.numbers import format_range
 from pytest_nsys.core.words import print_plainly
-from pytest_nsys.reports.check_report import Checked, Plugin, RunShape, Surroundings, TraceFile, as_text
+from pytest_nsys.reports.screens.check import Checked, Plugin, RunShape, Surroundings, TraceFile, as_text
 from tests.support.commands import run
 from tests.support.gate_files import loaded, mistakes
 from tests.support.gates import Project

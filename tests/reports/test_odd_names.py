@@ -9,7 +9,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from pytest_nsys.reports.tables import without_halves
+from pytest_nsys.reports.tables.formats import without_halves
 from tests.support.commands import run
 from tests.support.gates import Project
 from tests.support.sql import ask

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from pytest_nsys.analysis.circumstances import RunKey
+from pytest_nsys.analysis.windows.circumstances import RunKey
 from pytest_nsys.core.conventions import BUILT_IN
 from pytest_nsys.core.errors import BaselineError
 from pytest_nsys.core.model import Value

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from pytest_nsys.analysis.captures import Captures
-from pytest_nsys.analysis.run import Run
+from pytest_nsys.analysis.captures.captures import Captures
+from pytest_nsys.analysis.windows.run import Run
 from pytest_nsys.core.errors import HistoryError
 from pytest_nsys.gates.model import Outcome
 from pytest_nsys.stored.history.database import RunEntry, append, run_facts, series_facts

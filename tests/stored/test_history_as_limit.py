@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_nsys.analysis.table import Selector
+from pytest_nsys.analysis.metrics.table import Selector
 from pytest_nsys.core.errors import HistoryError
 from pytest_nsys.gates.judgement import BadRuns
 from pytest_nsys.gates.model import Severities, Severity

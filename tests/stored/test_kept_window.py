@@ -11,8 +11,8 @@ from typing import Any, NoReturn
 
 import pytest
 
-from pytest_nsys.analysis.capture_cache import CaptureCache
-from pytest_nsys.analysis.captures import Captures
+from pytest_nsys.analysis.captures.cache import CaptureCache
+from pytest_nsys.analysis.captures.captures import Captures
 from pytest_nsys.core.file_names import WINDOW_SUFFIX
 from pytest_nsys.stored.baselines.baseline_file import WINDOW, load
 from pytest_nsys.stored.baselines.store import BaselineStore, digest_of, window_beside

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from pytest_nsys.analysis.step_facts import UnitIs
+from pytest_nsys.analysis.steps.facts import UnitIs
 from tests.support.awkward_models import (
     aten,
     embedding,

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from pytest_nsys.analysis.capture_cache import CaptureCache
-from pytest_nsys.analysis.windows import RUN
+from pytest_nsys.analysis.captures.cache import CaptureCache
+from pytest_nsys.analysis.windows.spans import RUN
 from pytest_nsys.cli.init import Traces, drafted, store_rows
 from pytest_nsys.core.errors import NsysError
 from pytest_nsys.drafting.gate_text import gate_text

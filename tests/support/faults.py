@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from functools import partial
 
-from pytest_nsys.analysis.explained import NEXT_STEP, ChangeKind, What
+from pytest_nsys.analysis.explain.parts import NEXT_STEP, ChangeKind, What
 from tests.support.fault_programs import (
     ADAM,
     ALL_GATHER,

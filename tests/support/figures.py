@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from pytest_nsys import NsysError, open_run
-from pytest_nsys.analysis.metrics import METRICS
-from pytest_nsys.analysis.quantities import QUANTITIES
+from pytest_nsys.analysis.metrics.quantities import QUANTITIES
+from pytest_nsys.analysis.metrics.registry import METRICS
 from pytest_nsys.core.conventions import BUILT_IN, Convention
 from pytest_nsys.core.model import KernelsMode, Span
 from pytest_nsys.core.workload import TwoStages, Workload

@@ -24,7 +24,7 @@ from zlib import crc32
 
 import pytest
 
-from pytest_nsys.analysis.capture_cache import CaptureCache
+from pytest_nsys.analysis.captures.cache import CaptureCache
 from pytest_nsys.cli import main
 from pytest_nsys.cli.asking import Updating
 from pytest_nsys.core.errors import NsysError
@@ -33,8 +33,8 @@ from pytest_nsys.core.trace import Trace
 from pytest_nsys.gates.gate_file import load_gate_file
 from pytest_nsys.gates.model import Assertion
 from pytest_nsys.gates.names import without_limit
-from pytest_nsys.reports.explanation import explanation
 from pytest_nsys.reports.session.record import record_of
+from pytest_nsys.reports.words.explanation import explanation
 from pytest_nsys.stored.baselines.store import store_of
 from pytest_nsys.traces import opening
 from pytest_nsys.traces.nsys.sqlite import NsysSqlite

@@ -22,7 +22,7 @@ from random import Random
 from shutil import copyfile
 from typing import Any
 
-from pytest_nsys.analysis.run import Run
+from pytest_nsys.analysis.windows.run import Run
 
 Clock = Callable[[int], int]
 

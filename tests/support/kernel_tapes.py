@@ -5,7 +5,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Sequence
 
-from pytest_nsys.analysis.kernel_anchors import KernelOrder, LaunchedKernels, kernel_order
+from pytest_nsys.analysis.windows.kernel_anchors import KernelOrder, LaunchedKernels, kernel_order
 from pytest_nsys.core.model import NO_LAUNCH, Stream
 from pytest_nsys.core.tables import Kernels
 from tests.support.samples.builder import Process

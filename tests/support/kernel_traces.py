@@ -8,8 +8,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from pytest_nsys.analysis.capture_cache import CaptureCache
-from pytest_nsys.analysis.kernel_families import FamilySums, sums_of
+from pytest_nsys.analysis.captures.cache import CaptureCache
+from pytest_nsys.analysis.metrics.families import FamilySums, sums_of
 from pytest_nsys.core.conventions import BUILT_IN, Convention
 from pytest_nsys.core.model import Value
 from pytest_nsys.core.workload import Workload

@@ -8,12 +8,12 @@ from contextlib import closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
 
-from pytest_nsys.analysis.capture_cache import CaptureCache
-from pytest_nsys.analysis.captures import Captures
-from pytest_nsys.analysis.explained import Breakdown, Explanation
-from pytest_nsys.analysis.metrics import METRICS
-from pytest_nsys.analysis.quantities import QUANTITIES
-from pytest_nsys.analysis.windows import WindowSpec
+from pytest_nsys.analysis.captures.cache import CaptureCache
+from pytest_nsys.analysis.captures.captures import Captures
+from pytest_nsys.analysis.explain.parts import Breakdown, Explanation
+from pytest_nsys.analysis.metrics.quantities import QUANTITIES
+from pytest_nsys.analysis.metrics.registry import METRICS
+from pytest_nsys.analysis.windows.spans import WindowSpec
 from pytest_nsys.core.conventions import BUILT_IN, Convention
 from pytest_nsys.core.model import KernelsMode, Label, Span, Value, Window
 from pytest_nsys.core.workload import Workload

@@ -11,7 +11,7 @@ from typing import Any
 
 import jsonschema
 
-from pytest_nsys.analysis.circumstances import RunKey
+from pytest_nsys.analysis.windows.circumstances import RunKey
 from pytest_nsys.gates.model import (
     Assertion,
     Comparator,

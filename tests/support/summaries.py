@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from pytest_nsys.analysis.captures import Captures
-from pytest_nsys.analysis.summary import Summary, summary_of
-from pytest_nsys.analysis.windows import WindowSpec
+from pytest_nsys.analysis.captures.captures import Captures
+from pytest_nsys.analysis.summary.summary import Summary, summary_of
+from pytest_nsys.analysis.windows.spans import WindowSpec
 from pytest_nsys.cli.options import MeasureOptions
 from tests.support.samples.builder import TraceBuilder
 from tests.support.samples.data_parallel import DataParallelShape, write_data_parallel

@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import cast
 
-from pytest_nsys.analysis.around import Around, AskedWindows, RankTrack
-from pytest_nsys.analysis.rank_window import RankWindow
-from pytest_nsys.analysis.windows import WindowSpec
+from pytest_nsys.analysis.windows.rank_window import RankWindow
+from pytest_nsys.analysis.windows.spans import WindowSpec
+from pytest_nsys.analysis.windows.tracks import Around, AskedWindows, RankTrack
 from pytest_nsys.core.conventions import Convention
 from pytest_nsys.core.errors import NoRows
 from pytest_nsys.core.model import Interval, Lane, ProcessId, Range, Rank, Window

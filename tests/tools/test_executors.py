@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from pytest_nsys.analysis.parallel import TraceJob, _finished, read
+from pytest_nsys.analysis.captures.parallel import TraceJob, _finished, read
 from pytest_nsys.core.errors import UsageMistake
 from pytest_nsys.core.trace import Trace
 from pytest_nsys.tools import workers as dask_cluster
@@ -239,7 +239,7 @@ def test_a_scheduler_that_dies_ends_the_run_in_one_line(project: Project) -> Non
         "slow.py",
         """
         import pathlib, time
-        import pytest_nsys.analysis.parallel as reading
+        import pytest_nsys.analysis.captures.parallel as reading
         def open_trace(_):
             pathlib.Path("is-read").touch()
             time.sleep(30)

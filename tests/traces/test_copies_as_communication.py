@@ -14,9 +14,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_nsys.analysis.captures import Captures
-from pytest_nsys.analysis.metrics import METRICS, Request
-from pytest_nsys.analysis.parallel import TraceJob, ask_all, read
+from pytest_nsys.analysis.captures.captures import Captures
+from pytest_nsys.analysis.captures.parallel import TraceJob, ask_all, read
+from pytest_nsys.analysis.metrics.registry import METRICS, Request
 from pytest_nsys.core.conventions import BUILT_IN, COPY_NAMES, Convention, CopyKind
 from pytest_nsys.core.errors import NothingMeasured, NsysError, TraceError
 from pytest_nsys.core.families import FAMILIES, OTHER, Family, classifier
@@ -498,7 +498,7 @@ def test_what_another_process_read_answers_without_the_file(tmp_path: Path, writ
     def closed(_: Path) -> Trace:
         raise AssertionError("the file was opened again")
 
-    from pytest_nsys.analysis.run import Run
+    from pytest_nsys.analysis.windows.run import Run
 
     trace = cast(Trace, RecordedTrace(path, closed, outcome.recording))
     assert Captures([Run([trace], PEER)]).rows(METRICS["exposed_ns"], spec).rows == expected

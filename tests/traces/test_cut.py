@@ -13,10 +13,10 @@ from typing import Any
 
 import pytest
 
-from pytest_nsys.analysis.budget import budget_of, facts_of
-from pytest_nsys.analysis.captures import Captures
-from pytest_nsys.analysis.metrics import METRICS
-from pytest_nsys.analysis.windows import WindowSpec, clocks
+from pytest_nsys.analysis.budget.budget import budget_of, facts_of
+from pytest_nsys.analysis.captures.captures import Captures
+from pytest_nsys.analysis.metrics.registry import METRICS
+from pytest_nsys.analysis.windows.spans import WindowSpec, clocks
 from pytest_nsys.core.conventions import BUILT_IN, Convention
 from pytest_nsys.core.errors import NsysError
 from pytest_nsys.core.model import KernelsMode, Span

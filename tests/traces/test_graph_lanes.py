@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from pytest_nsys.analysis.collectives import DTYPE_BYTES
+from pytest_nsys.analysis.metrics.collectives import DTYPE_BYTES
 from pytest_nsys.core.conventions import BUILT_IN
 from pytest_nsys.traces.chrome import json_stream
 from pytest_nsys.traces.chrome.kineto import Kineto

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from pytest_nsys.analysis.capture_cache import CaptureCache
-from pytest_nsys.analysis.metrics import METRICS, Request
-from pytest_nsys.analysis.parallel import MANY, ReadAhead
-from pytest_nsys.analysis.windows import spec_under
+from pytest_nsys.analysis.captures.cache import CaptureCache
+from pytest_nsys.analysis.captures.parallel import MANY, ReadAhead
+from pytest_nsys.analysis.metrics.registry import METRICS, Request
+from pytest_nsys.analysis.windows.spans import spec_under
 from pytest_nsys.core.conventions import BUILT_IN
 from pytest_nsys.tools.executors import on_terminal
 from pytest_nsys.traces import sqlite_file
@@ -181,8 +181,8 @@ def test_a_thousand_files_are_no_thousand_descriptors(tmp_path: Path) -> None:
     code = (
         "import resource; resource.setrlimit(resource.RLIMIT_NOFILE, (256, 256)); from pathlib import Path; "
         "from pytest_nsys.core.conventions import BUILT_IN as B; "
-        "from pytest_nsys.analysis.capture_cache import CaptureCache; "
-        "from pytest_nsys.analysis.metrics import METRICS as M; "
+        "from pytest_nsys.analysis.captures.cache import CaptureCache; "
+        "from pytest_nsys.analysis.metrics.registry import METRICS as M; "
         "e = CaptureCache().captures(['run'], Path(), B['pithtrain']); "
         "print(len(e.rows(M['overlap'], e.spec('median')).rows))"
     )

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from pytest_nsys.analysis.facts.steps import empty_anchors
-from pytest_nsys.analysis.run import Run
-from pytest_nsys.analysis.windows import WindowSpec
+from pytest_nsys.analysis.windows.run import Run
+from pytest_nsys.analysis.windows.spans import WindowSpec
 from pytest_nsys.core.conventions import BUILT_IN
 from pytest_nsys.core.model import OPEN_END_NS
 from pytest_nsys.traces.nsys.sqlite import NsysSqlite

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_nsys.analysis.metrics import METRICS
+from pytest_nsys.analysis.metrics.registry import METRICS
 from pytest_nsys.core.conventions import BUILT_IN
 from pytest_nsys.core.errors import NothingMeasured, TraceError
 from pytest_nsys.core.model import KernelsMode, Value

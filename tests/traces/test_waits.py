@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from pytest_nsys.analysis.budget import budget_of, facts_of
-from pytest_nsys.analysis.budget_facts import BudgetFacts
+from pytest_nsys.analysis.budget.budget import budget_of, facts_of
+from pytest_nsys.analysis.explain.budget_lines import BudgetFacts
 from pytest_nsys.core.conventions import BUILT_IN, CopyKind
 from pytest_nsys.core.model import NO_LAUNCH, NO_STREAM, KernelsMode, Stream
 from pytest_nsys.core.tables import Place, StreamWait

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from pytest_nsys.analysis.explained import ChangeKind, What
+from pytest_nsys.analysis.explain.parts import ChangeKind, What
 from pytest_nsys.gates.model import Outcome, Verdict
 from pytest_nsys.reports.session.markdown import prose
 from tests.support.gates import MS, ByName, Project, built_once

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 import pytest_nsys
-from pytest_nsys.analysis.metrics import METRICS, Better
+from pytest_nsys.analysis.metrics.registry import METRICS, Better
 from pytest_nsys.cli.demo import write_demo
 from pytest_nsys.core.words import place_words
 from pytest_nsys.gates.gate_file import load_gate_file

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from pytest_nsys import NsysRun, judge, open_run
-from pytest_nsys.analysis.metrics import METRICS
+from pytest_nsys.analysis.metrics.registry import METRICS
 from tests.support.gates import MS, Project, write_trace
 from tests.support.samples.builder import Process, TraceBuilder
 from tests.support.samples.gpu_state import allocate, free, sm_clock

@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
-from pytest_nsys.analysis.capture_cache import CaptureCache
-from pytest_nsys.analysis.metrics import METRICS
+from pytest_nsys.analysis.captures.cache import CaptureCache
+from pytest_nsys.analysis.metrics.registry import METRICS
 from pytest_nsys.cli.demo import write_demo
 from pytest_nsys.core.errors import NsysError
 from pytest_nsys.core.model import KernelsMode, Span
@@ -24,7 +24,7 @@ from pytest_nsys.gates.gate_file import load_gate_file
 from pytest_nsys.gates.model import GateFile
 from pytest_nsys.verdicts.evaluate import GateContext, evaluate
 from pytest_nsys.verdicts.references import OtherRun
-from tests.analysis.test_facts import session
+from tests.analysis.facts.test_facts import session
 from tests.support.chrome import chrome
 from tests.support.commands import name_of_cut, run
 from tests.support.gates import ANCHOR, MS, Project

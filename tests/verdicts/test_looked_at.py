@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from pytest_nsys.analysis.capture_cache import CaptureCache
+from pytest_nsys.analysis.captures.cache import CaptureCache
 from pytest_nsys.gates.gate_file import load_gate_file
-from pytest_nsys.reports.explanation import shown_windows
-from pytest_nsys.reports.pictures import pictures_of
+from pytest_nsys.reports.drawings.pictures import pictures_of
+from pytest_nsys.reports.words.explanation import shown_windows
 from pytest_nsys.verdicts.evaluate import GateContext, evaluate
 from pytest_nsys.verdicts.references import OtherRun
 from tests.support.fault_programs import ADAM, dense

@@ -17,7 +17,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_nsys.analysis.capture_cache import CaptureCache
+from pytest_nsys.analysis.captures.cache import CaptureCache
 from pytest_nsys.core.errors import NsysError
 from pytest_nsys.core.model import Value
 from pytest_nsys.gates.model import GateFile, Outcome

@@ -17,9 +17,9 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from pytest_nsys.analysis.capture_cache import CaptureCache
-from pytest_nsys.analysis.captures import Captures
-from pytest_nsys.analysis.metrics import METRICS
+from pytest_nsys.analysis.captures.cache import CaptureCache
+from pytest_nsys.analysis.captures.captures import Captures
+from pytest_nsys.analysis.metrics.registry import METRICS
 from pytest_nsys.core.model import KernelsMode, Label, Span, Value
 from pytest_nsys.core.units import BARE, COUNT, HASH, RATIO, TIME
 from pytest_nsys.gates.gate_file import load_gate_file
@@ -47,7 +47,7 @@ WHY_NO_SIZES = {
     Format.ROCPD: "rocprofv3 records the calls of RCCL, and not how many ranks they are of",
 }
 WHY_NO_STATE = {
-    "peak_allocated_bytes": "the step allocates nothing; tests/analysis/test_gpu_state.py has some that do",
+    "peak_allocated_bytes": "the step allocates nothing; tests/analysis/metrics/test_gpu_state.py has some that do",
     "sm_clock_mhz": "Nsight Systems alone samples clocks, and the step has no samples",
 }
 CANNOT: Mapping[tuple[str, Format], str] = {

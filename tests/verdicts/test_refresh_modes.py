@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from pytest_nsys.analysis.circumstances import RunKey
+from pytest_nsys.analysis.windows.circumstances import RunKey
 from pytest_nsys.stored.baselines.baseline_file import Baseline
 from pytest_nsys.stored.baselines.store import BaselineStore
 from pytest_nsys.verdicts.refresh import Refresh

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from pytest_nsys.analysis.metrics import METRICS
-from pytest_nsys.analysis.table import MetricTable, Selector
+from pytest_nsys.analysis.metrics.registry import METRICS
+from pytest_nsys.analysis.metrics.table import MetricTable, Selector
 from pytest_nsys.core.errors import BaselineError
 from pytest_nsys.core.model import Row, Value
 from pytest_nsys.gates.model import Aggregate, Assertion, Comparator, FromBaseline, Location, Requirement, Tolerance

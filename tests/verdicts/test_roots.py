@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from pytest_nsys.analysis.explained import Change, ChangeKind, Explanation
+from pytest_nsys.analysis.explain.parts import Change, ChangeKind, Explanation
 from tests.support.drafted import Drafted
 from tests.support.faults import FAULTS, Expected, Fault
 from tests.support.injections import stretched, tape

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_nsys.analysis.capture_cache import CaptureCache
+from pytest_nsys.analysis.captures.cache import CaptureCache
 from pytest_nsys.cli.init import store_rows
 from pytest_nsys.gates.gate_file import load_gate_file
 from pytest_nsys.reports.session.headline import of_session

@@ -13,13 +13,13 @@ from typing import Any, cast
 
 import pytest
 
-from pytest_nsys.analysis import captures as evaluation
-from pytest_nsys.analysis.capture_cache import CaptureCache
-from pytest_nsys.analysis.circumstances import RunKey, key_of
-from pytest_nsys.analysis.metrics import METRICS
-from pytest_nsys.analysis.structure import ContentKind, Item, SharedStream
-from pytest_nsys.analysis.table import MetricTable
-from pytest_nsys.analysis.windows import WindowSpec
+from pytest_nsys.analysis.captures import captures as evaluation
+from pytest_nsys.analysis.captures.cache import CaptureCache
+from pytest_nsys.analysis.metrics.registry import METRICS
+from pytest_nsys.analysis.metrics.structure import ContentKind, Item, SharedStream
+from pytest_nsys.analysis.metrics.table import MetricTable
+from pytest_nsys.analysis.windows.circumstances import RunKey, key_of
+from pytest_nsys.analysis.windows.spans import WindowSpec
 from pytest_nsys.core.conventions import BUILT_IN
 from pytest_nsys.core.errors import BaselineError
 from pytest_nsys.core.model import KernelsMode, Label, Row, Setup, Span, Value

@@ -10,7 +10,7 @@ from fractions import Fraction
 
 import pytest
 
-from pytest_nsys.analysis.outliers import find_outliers
+from pytest_nsys.analysis.captures.outliers import find_outliers
 from pytest_nsys.verdicts.refresh_modes import Mode
 from tests.support.gates import MS, Project
 from tests.support.samples.builder import Process, TraceBuilder

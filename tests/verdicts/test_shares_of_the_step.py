@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from pytest_nsys import open_run
-from pytest_nsys.analysis.metrics import METRICS, held_to_steps, metric_called
+from pytest_nsys.analysis.metrics.registry import METRICS, held_to_steps, metric_called
 from pytest_nsys.gates.limits import SentenceMistake
 from pytest_nsys.gates.model import Comparator, Constant
 from tests.support.gate_files import asked, loaded, mistakes

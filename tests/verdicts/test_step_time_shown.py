@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from pytest_nsys.analysis.explained import Change, ChangeKind, Root, What
-from pytest_nsys.reports.root_words import cause_words
+from pytest_nsys.analysis.explain.parts import Change, ChangeKind, Root, What
+from pytest_nsys.reports.words.roots import cause_words
 from pytest_nsys.verdicts.causes import NONE_KEPT
 from tests.support.gates import MS, Project, sign
 from tests.support.reports import checked

@@ -13,13 +13,13 @@ from fnmatch import fnmatchcase
 from fractions import Fraction
 from typing import NamedTuple
 
-from pytest_nsys.analysis.collectives import lacking, transfers, unrecorded
 from pytest_nsys.analysis.facts.fact import Measured
 from pytest_nsys.analysis.facts.ground import Ground
-from pytest_nsys.analysis.metrics import Of
-from pytest_nsys.analysis.rank_window import RankWindow
-from pytest_nsys.analysis.run import Run, WindowGroup
-from pytest_nsys.analysis.sharing import sharing_in
+from pytest_nsys.analysis.metrics.collectives import lacking, transfers, unrecorded
+from pytest_nsys.analysis.metrics.registry import Of
+from pytest_nsys.analysis.metrics.sharing import sharing_in
+from pytest_nsys.analysis.windows.rank_window import RankWindow
+from pytest_nsys.analysis.windows.run import Run, WindowGroup
 from pytest_nsys.core.columns import minus, total
 from pytest_nsys.core.conventions import BUILT_IN, COPY_NAMES, NO_STAGE, Convention, CopyKind
 from pytest_nsys.core.errors import TraceError

@@ -6,9 +6,9 @@ from contextlib import suppress
 from typing import NamedTuple
 
 from pytest_nsys.analysis.fact_bounds import NO_BOUNDS, Bounds
-from pytest_nsys.analysis.metrics import Metric, Of
-from pytest_nsys.analysis.run import Run, WindowGroup
-from pytest_nsys.analysis.windows import WindowSpec, marks_steps
+from pytest_nsys.analysis.metrics.registry import Metric, Of
+from pytest_nsys.analysis.windows.run import Run, WindowGroup
+from pytest_nsys.analysis.windows.spans import WindowSpec, marks_steps
 from pytest_nsys.core.errors import NothingMeasured
 from pytest_nsys.core.model import KernelsMode
 

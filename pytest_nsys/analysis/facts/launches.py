@@ -7,7 +7,7 @@ from fractions import Fraction
 
 from pytest_nsys.analysis.facts.fact import Measured
 from pytest_nsys.analysis.facts.ground import Ground
-from pytest_nsys.analysis.run import Unlaunched, WindowGroup
+from pytest_nsys.analysis.windows.run import Unlaunched, WindowGroup
 from pytest_nsys.core.columns import total
 from pytest_nsys.core.errors import NothingMeasured
 from pytest_nsys.core.kept import kept

@@ -13,8 +13,8 @@ from typing import NamedTuple
 
 from pytest_nsys.analysis.facts.fact import Measured
 from pytest_nsys.analysis.facts.ground import Ground
-from pytest_nsys.analysis.rank_window import RankWindow
-from pytest_nsys.analysis.run import WindowGroup
+from pytest_nsys.analysis.windows.rank_window import RankWindow
+from pytest_nsys.analysis.windows.run import WindowGroup
 from pytest_nsys.core.columns import bounds, equal, take, where_not
 from pytest_nsys.core.intervals import hull
 from pytest_nsys.core.kept import kept

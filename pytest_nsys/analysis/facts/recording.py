@@ -7,14 +7,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from pytest_nsys.analysis.around import RankTrack
-from pytest_nsys.analysis.common_clock import zeros_of
 from pytest_nsys.analysis.facts.fact import Measured
 from pytest_nsys.analysis.facts.ground import Ground
-from pytest_nsys.analysis.gpu_state import sm_clock_mhz
-from pytest_nsys.analysis.run import Run, WindowGroup
-from pytest_nsys.analysis.throughput import profiler_overhead
-from pytest_nsys.analysis.windows import absent_ranks, clocks
+from pytest_nsys.analysis.metrics.common_clock import zeros_of
+from pytest_nsys.analysis.metrics.gpu_state import sm_clock_mhz
+from pytest_nsys.analysis.metrics.throughput import profiler_overhead
+from pytest_nsys.analysis.windows.run import Run, WindowGroup
+from pytest_nsys.analysis.windows.spans import absent_ranks, clocks
+from pytest_nsys.analysis.windows.tracks import RankTrack
 from pytest_nsys.core.errors import NoRows, SeveralCaptures
 from pytest_nsys.core.model import SINCE_1970, Interval, ProcessId, Value
 from pytest_nsys.core.numbers import format_value

@@ -15,10 +15,10 @@ from typing import NamedTuple
 from pytest_nsys.analysis.fact_bounds import FEW_ANCHORS
 from pytest_nsys.analysis.facts.fact import Measured
 from pytest_nsys.analysis.facts.ground import Ground
-from pytest_nsys.analysis.run import Run, WindowGroup
-from pytest_nsys.analysis.step_kinds import counted_steps
-from pytest_nsys.analysis.throughput import Deviation, deviation
-from pytest_nsys.analysis.windows import MEDIAN, STEADY, WindowSpec, anchor_of, numbered, whole_steps
+from pytest_nsys.analysis.metrics.throughput import Deviation, deviation
+from pytest_nsys.analysis.windows.run import Run, WindowGroup
+from pytest_nsys.analysis.windows.spans import MEDIAN, STEADY, WindowSpec, anchor_of, numbered, whole_steps
+from pytest_nsys.analysis.windows.step_kinds import counted_steps
 from pytest_nsys.core.columns import take
 from pytest_nsys.core.conventions import KernelAnchor
 from pytest_nsys.core.errors import NothingMeasured

@@ -11,19 +11,19 @@ from collections.abc import Iterable, Iterator, Mapping
 from fractions import Fraction
 from typing import Any
 
-from pytest_nsys.analysis.explained import ChangeKind
+from pytest_nsys.analysis.explain.parts import ChangeKind
 from pytest_nsys.core.exact import median, percentile
 from pytest_nsys.core.model import merged
 from pytest_nsys.core.numbers import MINUS, format_value
 from pytest_nsys.core.words import counted
 from pytest_nsys.gates.model import JudgedRow, Outcome, Verdict
-from pytest_nsys.reports.causes import cause_table
-from pytest_nsys.reports.explanation import came_or_went, row_table, rows_to_show
+from pytest_nsys.reports.drawings.pictures import Pictures, Spread
 from pytest_nsys.reports.page.page import Drawn, percent
-from pytest_nsys.reports.pictures import Pictures, Spread
 from pytest_nsys.reports.session.headline import as_sentence
 from pytest_nsys.reports.session.record import Record
-from pytest_nsys.reports.tables import WHOLE_TEXT, table_of
+from pytest_nsys.reports.tables.formats import WHOLE_TEXT, table_of
+from pytest_nsys.reports.words.causes import cause_table
+from pytest_nsys.reports.words.explanation import came_or_went, row_table, rows_to_show
 
 
 def assertion_view(

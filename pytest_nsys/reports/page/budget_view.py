@@ -10,14 +10,14 @@ from dataclasses import replace
 from fractions import Fraction
 from typing import Literal
 
-from pytest_nsys.analysis.budget_facts import BLOCKED, Blocking, BudgetFacts, BudgetPart, Delayed, about_edges
+from pytest_nsys.analysis.explain.budget_lines import BLOCKED, Blocking, BudgetFacts, BudgetPart, Delayed, about_edges
 from pytest_nsys.core.numbers import Scale, format_value, scale_of
 from pytest_nsys.core.numbers import percent as in_percent
 from pytest_nsys.core.units import TIME
-from pytest_nsys.reports import budget_report
-from pytest_nsys.reports.budget_report import AT_LEAST, AT_MOST, held_up, lines_of
 from pytest_nsys.reports.page.page import NARROWEST, NO_BREAK, Drawn, label_of, percent, unparted
-from pytest_nsys.reports.tables import Table, numbers, table_of, texts
+from pytest_nsys.reports.tables.formats import Table, numbers, table_of, texts
+from pytest_nsys.reports.views import budget as budget_report
+from pytest_nsys.reports.views.budget import AT_LEAST, AT_MOST, held_up, lines_of
 
 LEAST_PATTERN = Fraction(6, 300)
 """Of a bar: what is narrower has no pattern, of which a phone would show a line."""

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pytest_nsys.core.units import BYTES, NANOSECONDS
-from pytest_nsys.reports.tables import without_halves
+from pytest_nsys.reports.tables.formats import without_halves
 
 if TYPE_CHECKING:
     from jinja2 import Template

@@ -15,7 +15,7 @@ from pytest_nsys.core.numbers import format_value
 from pytest_nsys.core.units import BARE, COUNT, NANOSECONDS, RATIO, SHARES, TIME
 from pytest_nsys.core.words import exists_in, printable
 from pytest_nsys.reports.page.page import template
-from pytest_nsys.reports.trend import Moment, Trend, shift_words
+from pytest_nsys.reports.words.trend import Moment, Trend, shift_words
 
 TICKS = "▁▂▃▄▅▆▇█"
 ASCII_TICKS = "_.:-=+*#"

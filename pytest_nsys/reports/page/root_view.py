@@ -16,16 +16,16 @@ from pytest_nsys.core.numbers import format_signed, format_value, scale_of
 from pytest_nsys.core.units import TIME
 from pytest_nsys.core.words import counted
 from pytest_nsys.gates.model import Outcome
+from pytest_nsys.reports.drawings.pictures import AssertionPictures, by_turn
 from pytest_nsys.reports.page.assertion_view import assertion_view
 from pytest_nsys.reports.page.page import Drawn
-from pytest_nsys.reports.pictures import AssertionPictures, by_turn
-from pytest_nsys.reports.root_words import ALIKE
 from pytest_nsys.reports.session.headline import as_sentence
 from pytest_nsys.reports.session.record import Record
 from pytest_nsys.reports.session.roots import called_in, root_sentence
 from pytest_nsys.reports.session.session import Session
 from pytest_nsys.reports.session.story import Story, StoryRoot, led_by
-from pytest_nsys.reports.tables import Table, number, numbers, table_of, texts
+from pytest_nsys.reports.tables.formats import Table, number, numbers, table_of, texts
+from pytest_nsys.reports.words.roots import ALIKE
 
 MOST_CHANGES = 64
 """Ranks and configurations of which a section says how much each changed; the JSON report has all."""

@@ -9,15 +9,15 @@ from dataclasses import replace
 from itertools import chain
 from typing import Any
 
-from pytest_nsys.analysis.explained import Explained
+from pytest_nsys.analysis.explain.parts import Explained
 from pytest_nsys.core.words import printable
 from pytest_nsys.merge_base.base_verdict import SHOWN_REDS
+from pytest_nsys.reports.drawings.pictures import AssertionPictures, Picture, by_turn
 from pytest_nsys.reports.page.assertion_view import MIDDLE, WIDTH, assertion_view, doubts_in, notes_of
 from pytest_nsys.reports.page.page import Drawn, render
 from pytest_nsys.reports.page.root_view import Section, section_views, sections_of, windows_of
 from pytest_nsys.reports.page.timeline_view import COLUMNS, Mark, marks_of, timeline_views
 from pytest_nsys.reports.page.trend_view import past_of
-from pytest_nsys.reports.pictures import AssertionPictures, Picture, by_turn
 from pytest_nsys.reports.session.headline import of_session
 from pytest_nsys.reports.session.record import Record
 from pytest_nsys.reports.session.session import Session, counts_words, find_run, list_baselines, list_windows

@@ -13,9 +13,9 @@ from fractions import Fraction
 from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
-from pytest_nsys.analysis.budget_facts import BudgetPart
-from pytest_nsys.analysis.explained import Explained, What
-from pytest_nsys.analysis.timeline import Bar, Timeline, TimelineLane
+from pytest_nsys.analysis.budget.timeline import Bar, Timeline, TimelineLane
+from pytest_nsys.analysis.explain.budget_lines import BudgetPart
+from pytest_nsys.analysis.explain.parts import Explained, What
 from pytest_nsys.core.conventions import NO_STAGE
 from pytest_nsys.core.family_table import XLA_ALONE
 from pytest_nsys.core.kept import grouped
@@ -25,10 +25,10 @@ from pytest_nsys.core.units import NANOSECONDS
 from pytest_nsys.core.words import counted
 from pytest_nsys.reports.page.budget_view import REST, Shown, budget_view, css, large_parts
 from pytest_nsys.reports.page.page import Drawn, label_of, percent
-from pytest_nsys.reports.tables import numbers, texts
+from pytest_nsys.reports.tables.formats import numbers, texts
 
 if TYPE_CHECKING:
-    from pytest_nsys.reports.pictures import Picture
+    from pytest_nsys.reports.drawings.pictures import Picture
 
 HEIGHT = 20
 WHOLE = (0, HEIGHT)

@@ -10,13 +10,13 @@ from typing import NamedTuple
 
 from pytest_nsys.core.errors import HistoryError
 from pytest_nsys.core.words import counted, place_words
+from pytest_nsys.reports.drawings.pictures import Measured
 from pytest_nsys.reports.page.page import Drawn
 from pytest_nsys.reports.page.plots import sparkline, told_below, trend_svg
-from pytest_nsys.reports.pictures import Measured
 from pytest_nsys.reports.session.record import Record
 from pytest_nsys.reports.session.session import Session
 from pytest_nsys.reports.session.story import led_by
-from pytest_nsys.reports.trend import Moment, Trend, on_one_scale, trend_of
+from pytest_nsys.reports.words.trend import Moment, Trend, on_one_scale, trend_of
 from pytest_nsys.stored.history.reading import History, load, track_of
 
 MOST_PLOTS = 8

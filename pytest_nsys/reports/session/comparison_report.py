@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 
 from pytest_nsys.gates.model import Comparator, Outcome, Verdict
-from pytest_nsys.reports.explanation import reasons, row_table, rows_to_show
 from pytest_nsys.reports.session.headline import of_session
 from pytest_nsys.reports.session.record import Record, record_of
 from pytest_nsys.reports.session.session import Session, ordered
 from pytest_nsys.reports.session.story import led_by
 from pytest_nsys.reports.session.summary import summary_lines
 from pytest_nsys.reports.session.two_sides import beside, tables
-from pytest_nsys.reports.tables import WHOLE_TEXT
+from pytest_nsys.reports.tables.formats import WHOLE_TEXT
+from pytest_nsys.reports.words.explanation import reasons, row_table, rows_to_show
 from pytest_nsys.verdicts.comparison import BUILT_IN_GATE, Comparison, Result, Side
 
 MOST_LIMITS = 10

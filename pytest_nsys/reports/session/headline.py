@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from fractions import Fraction
 
-from pytest_nsys.analysis.explained import ChangeKind
+from pytest_nsys.analysis.explain.parts import ChangeKind
 from pytest_nsys.core.conventions import NO_STAGE
 from pytest_nsys.core.file_names import Address
 from pytest_nsys.core.kept import grouped
@@ -19,8 +19,6 @@ from pytest_nsys.core.numbers import TIMES, change_words, format_apart, format_v
 from pytest_nsys.core.units import HASH, SHARES, TIME
 from pytest_nsys.core.words import counted, place_words, printable, rank_ranges
 from pytest_nsys.gates.model import JudgedRow, Outcome
-from pytest_nsys.reports.explanation import apart, crossed_words, reason_words
-from pytest_nsys.reports.root_words import DIGITS, both_words, share_words
 from pytest_nsys.reports.session.record import Record
 from pytest_nsys.reports.session.roots import called_in, in_how_many, root_sentence
 from pytest_nsys.reports.session.session import Session, counts_words, in_order, not_run_words
@@ -36,6 +34,8 @@ from pytest_nsys.reports.session.story import (
     led_by,
     story_of,
 )
+from pytest_nsys.reports.words.explanation import apart, crossed_words, reason_words
+from pytest_nsys.reports.words.roots import DIGITS, both_words, share_words
 
 LONGEST = 160
 """Of a message; the page has all of it below."""

@@ -11,8 +11,8 @@ import json
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
 
-from pytest_nsys.analysis.explained import Explained
-from pytest_nsys.analysis.windows import UsedWindow
+from pytest_nsys.analysis.explain.parts import Explained
+from pytest_nsys.analysis.windows.spans import UsedWindow
 from pytest_nsys.core.exact import as_exact, exact
 from pytest_nsys.core.model import Label, Value
 from pytest_nsys.core.numbers import change_words, distance_words, format_value
@@ -20,15 +20,15 @@ from pytest_nsys.core.units import TIME
 from pytest_nsys.core.version import VERSION
 from pytest_nsys.core.words import printable
 from pytest_nsys.gates.model import Difference, JudgedRow, Verdict
-from pytest_nsys.reports.causes import budget_words
-from pytest_nsys.reports.explanation import limit_source
-from pytest_nsys.reports.root_words import cause_words
 from pytest_nsys.reports.session.headline import of_session
 from pytest_nsys.reports.session.record import Record
 from pytest_nsys.reports.session.session import STATES, Session, find_run
 from pytest_nsys.reports.session.story_json import LONGEST_NAME, Json, change_json, story_json
 from pytest_nsys.reports.session.two_sides import significance
-from pytest_nsys.reports.tables import without_halves
+from pytest_nsys.reports.tables.formats import without_halves
+from pytest_nsys.reports.words.causes import budget_words
+from pytest_nsys.reports.words.explanation import limit_source
+from pytest_nsys.reports.words.roots import cause_words
 from pytest_nsys.verdicts.comparison import Comparison, OneSided, Side
 
 FORMAT = 1

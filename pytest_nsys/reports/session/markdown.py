@@ -9,28 +9,12 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterable, Iterator, Sequence
 
-from pytest_nsys.analysis.explained import Explained
+from pytest_nsys.analysis.explain.parts import Explained
 from pytest_nsys.core.kept import grouped
 from pytest_nsys.core.model import Note, Step, merged
 from pytest_nsys.core.words import counted, printable
 from pytest_nsys.merge_base.base_verdict import TITLE, BaseVerdict
 from pytest_nsys.merge_base.differences import count_differences
-from pytest_nsys.reports.causes import (
-    MOST_PARTS,
-    by_cause,
-    change_of,
-    labels_words,
-    leading_words,
-    shared_words,
-    why_cells,
-)
-from pytest_nsys.reports.explanation import (
-    ACCEPT,
-    SHOWN_DETAILS,
-    difference_table,
-    folded_table,
-    rows_to_show,
-)
 from pytest_nsys.reports.session.headline import as_sentence, of_session
 from pytest_nsys.reports.session.record import Record
 from pytest_nsys.reports.session.session import (
@@ -45,7 +29,23 @@ from pytest_nsys.reports.session.session import (
 from pytest_nsys.reports.session.story import NotJudged, Red, worst_first
 from pytest_nsys.reports.session.story_lines import SHOWN_REDS, parts_of, reason_of
 from pytest_nsys.reports.session.two_sides import beside, tables
-from pytest_nsys.reports.tables import CellKind, Column, Table, escape_markdown, number, table_of
+from pytest_nsys.reports.tables.formats import CellKind, Column, Table, escape_markdown, number, table_of
+from pytest_nsys.reports.words.causes import (
+    MOST_PARTS,
+    by_cause,
+    change_of,
+    labels_words,
+    leading_words,
+    shared_words,
+    why_cells,
+)
+from pytest_nsys.reports.words.explanation import (
+    ACCEPT,
+    SHOWN_DETAILS,
+    difference_table,
+    folded_table,
+    rows_to_show,
+)
 from pytest_nsys.verdicts.comparison import Comparison
 
 AT_MOST_BYTES = 900 * 1024

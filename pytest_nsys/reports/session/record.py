@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from pytest_nsys.analysis.circumstances import RunKey
+from pytest_nsys.analysis.windows.circumstances import RunKey
 from pytest_nsys.core.model import Step
 from pytest_nsys.core.words import counted, printable
 from pytest_nsys.gates.model import Assertion, FromBaseline, Outcome, Severity, Verdict
-from pytest_nsys.reports.explanation import (
+from pytest_nsys.reports.words.explanation import (
     ANY_CHANGE,
     apart,
     ceiling_words,

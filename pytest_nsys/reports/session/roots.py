@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 
 from pytest_nsys.core.file_names import Address
 from pytest_nsys.core.words import counted, printable, rank_ranges
-from pytest_nsys.reports.root_words import Moved, called_beside, moved_words
 from pytest_nsys.reports.session.story import Story, StoryRoot
+from pytest_nsys.reports.words.roots import Moved, called_beside, moved_words
 
 
 def called_in(story: Story) -> dict[str, str]:

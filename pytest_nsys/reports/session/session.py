@@ -17,13 +17,13 @@ from pytest_nsys.core.file_names import Address
 from pytest_nsys.core.kept import grouped
 from pytest_nsys.core.words import counted
 from pytest_nsys.gates.model import WORST_FIRST, Outcome
-from pytest_nsys.reports.explanation import window_lines
 from pytest_nsys.reports.session.record import Record
 from pytest_nsys.reports.session.story import Story, story_of
+from pytest_nsys.reports.words.explanation import window_lines
 
 if TYPE_CHECKING:
     from pytest_nsys.merge_base.base_verdict import BaseVerdict
-    from pytest_nsys.reports.pictures import AssertionPictures
+    from pytest_nsys.reports.drawings.pictures import AssertionPictures
     from pytest_nsys.verdicts.comparison import Comparison
 
 NOTHING_JUDGED = "nothing judged"

@@ -12,9 +12,9 @@ from fractions import Fraction
 from itertools import chain
 from typing import NamedTuple
 
-from pytest_nsys.analysis.explained import UNCHANGED, Change, Explained, Root, StepChange
-from pytest_nsys.analysis.metrics import PERIOD, STEP_TIME, metric_called
-from pytest_nsys.analysis.windows import RUN, noun_of
+from pytest_nsys.analysis.explain.parts import UNCHANGED, Change, Explained, Root, StepChange
+from pytest_nsys.analysis.metrics.registry import PERIOD, STEP_TIME, metric_called
+from pytest_nsys.analysis.windows.spans import RUN, noun_of
 from pytest_nsys.core.conventions import NO_STAGE
 from pytest_nsys.core.kept import grouped
 from pytest_nsys.core.model import KernelsMode, Label
@@ -43,8 +43,8 @@ OF_KERNELS = f"kernels {KernelsMode.LAUNCHED}"
 MOVED = (Outcome.FAILED, Outcome.ACCEPTED, Outcome.IMPROVED)
 """Outcomes of an assertion whose rows are not what they were, or not within their limit."""
 
-EXPOSED = "causes.EXPOSED"
-EXPLAINED_AS_EXPOSED = (EXPOSED, "causes.COVER", "causes.ALL_EXPOSED")
+EXPOSED = "explain.causes:EXPOSED"
+EXPLAINED_AS_EXPOSED = (EXPOSED, "explain.causes:COVER", "explain.causes:ALL_EXPOSED")
 """How times and shares of exposed communication are explained: a row of one says what is behind that of another."""
 
 NOT_JUDGED = (Outcome.ERROR, Outcome.INCOMPARABLE, Outcome.NO_DATA, Outcome.INCONCLUSIVE)

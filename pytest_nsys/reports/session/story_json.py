@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from pytest_nsys.analysis.explained import Change
+from pytest_nsys.analysis.explain.parts import Change
 from pytest_nsys.core.file_names import Address
 from pytest_nsys.core.words import printable
 from pytest_nsys.reports.session.headline import length_words

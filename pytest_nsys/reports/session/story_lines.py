@@ -15,13 +15,13 @@ from pytest_nsys.core.model import merged
 from pytest_nsys.core.numbers import format_apart
 from pytest_nsys.core.words import counted, no_command, printable
 from pytest_nsys.gates.model import Outcome
-from pytest_nsys.reports.explanation import NOTE, crossed_words, place, reason_words
-from pytest_nsys.reports.root_words import both_words
 from pytest_nsys.reports.session.headline import of_session
 from pytest_nsys.reports.session.record import Record
 from pytest_nsys.reports.session.roots import called_in, root_sentence
 from pytest_nsys.reports.session.session import Session, counts_words
 from pytest_nsys.reports.session.story import NotJudged, Red, Story, is_of_kernels, story_of
+from pytest_nsys.reports.words.explanation import NOTE, crossed_words, place, reason_words
+from pytest_nsys.reports.words.roots import both_words
 
 SHOWN_FILES = 6
 SHOWN_ROOTS = 3

@@ -11,10 +11,10 @@ from textwrap import wrap
 
 from pytest_nsys.core.model import merged
 from pytest_nsys.core.words import first_of, printable
-from pytest_nsys.reports.explanation import SHOWN_WINDOWS
 from pytest_nsys.reports.session.record import Record
 from pytest_nsys.reports.session.session import by_address, find_run, list_baselines, list_windows, ordered
-from pytest_nsys.reports.tables import WHOLE_TEXT, aligned
+from pytest_nsys.reports.tables.formats import WHOLE_TEXT, aligned
+from pytest_nsys.reports.words.explanation import SHOWN_WINDOWS
 
 LOG_WIDTH = 100
 """What a log shows without scrolling."""

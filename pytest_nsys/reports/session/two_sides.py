@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from fractions import Fraction
 
-from pytest_nsys.analysis.circumstances import profiler_shown
+from pytest_nsys.analysis.windows.circumstances import profiler_shown
 from pytest_nsys.core.kernel_names import readable_names
 from pytest_nsys.core.model import Value
 from pytest_nsys.core.numbers import change_words, format_apart, format_signed, format_value, scale_of
@@ -18,7 +18,8 @@ from pytest_nsys.core.words import counted, rank_ranges
 from pytest_nsys.gates.comparability import agreeing_fields, shown
 from pytest_nsys.gates.model import Outcome
 from pytest_nsys.gates.noise import FEWEST_FOR_A_TEST, FEWEST_FOR_SEPARATION, IMPOSSIBLE
-from pytest_nsys.reports.explanation import (
+from pytest_nsys.reports.tables.formats import Table, Told, number, table_by, table_of
+from pytest_nsys.reports.words.explanation import (
     apart,
     change,
     limit_cell,
@@ -26,7 +27,6 @@ from pytest_nsys.reports.explanation import (
     subject,
     window_lines,
 )
-from pytest_nsys.reports.tables import Table, Told, number, table_by, table_of
 from pytest_nsys.verdicts.comparison import (
     BUILT_IN_GATE,
     Comparison,

@@ -14,9 +14,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from pytest_nsys.analysis.metrics import Metric, metric_called
-from pytest_nsys.analysis.table import MetricTable, row_key
-from pytest_nsys.analysis.windows import WindowSpec
+from pytest_nsys.analysis.metrics.registry import Metric, metric_called
+from pytest_nsys.analysis.metrics.table import MetricTable, row_key
+from pytest_nsys.analysis.windows.spans import WindowSpec
 from pytest_nsys.core.conventions import Convention, read_convention, spelled_convention
 from pytest_nsys.core.errors import BaselineError, one_line
 from pytest_nsys.core.exact import as_exact, exact_value, median

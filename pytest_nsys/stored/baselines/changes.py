@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from pytest_nsys.analysis.table import row_key
+from pytest_nsys.analysis.metrics.table import row_key
 from pytest_nsys.core.model import Label, Value
 from pytest_nsys.core.words import label_words
 from pytest_nsys.stored.baselines.baseline_file import RowLabels, SeriesId, StoredSeries

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
 
-from pytest_nsys.analysis.circumstances import RunKey
+from pytest_nsys.analysis.windows.circumstances import RunKey
 from pytest_nsys.core.errors import BaselineError, one_line
 from pytest_nsys.core.file_names import BASELINE_SUFFIX, WINDOW_SUFFIX, Address
 from pytest_nsys.gates.model import GateFile

@@ -31,7 +31,7 @@ from pytest_nsys.tools.git import Revision
 if TYPE_CHECKING:
     import sqlite_utils
 
-    from pytest_nsys.analysis.captures import Captures
+    from pytest_nsys.analysis.captures.captures import Captures
 
 
 APPLICATION_ID = 0x4E535953

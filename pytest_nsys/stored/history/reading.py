@@ -16,8 +16,8 @@ from itertools import accumulate
 from pathlib import Path
 from typing import Any, Literal
 
-from pytest_nsys.analysis.metrics import metric_called
-from pytest_nsys.analysis.table import MetricTable, NothingSelected, Selector, count_unstaged, row_key, select
+from pytest_nsys.analysis.metrics.registry import metric_called
+from pytest_nsys.analysis.metrics.table import MetricTable, NothingSelected, Selector, count_unstaged, row_key, select
 from pytest_nsys.core.exact import exact_value, median
 from pytest_nsys.core.model import Label, Row, Value
 from pytest_nsys.core.words import counted, label_words, printable

@@ -1,0 +1,65 @@
+"""What state was the GPU in: busy with what, how much memory was allocated on it, and how fast did its SMs run?
+
+Memory is given and taken by the host, so its window is the host's: the range of the anchor, or from it to the next.
+Clocks are sampled on the GPU, in its own time. A format that records neither has no row and says what to set.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from fractions import Fraction
+
+from pytest_nsys.analysis.windows.rank_window import RankWindow
+from pytest_nsys.analysis.windows.run import Run
+from pytest_nsys.analysis.windows.spans import WindowSpec
+from pytest_nsys.analysis.windows.tracks import RankTrack
+from pytest_nsys.core.errors import NoRows
+from pytest_nsys.core.exact import exact, median
+from pytest_nsys.core.model import Note, Value
+from pytest_nsys.core.words import counted
+
+MEGA = 1_000_000
+
+
+def peak_allocated_bytes(window: RankWindow) -> int:
+    """Most bytes allocated on the GPU at a moment of the run, per rank, whatever the window: any peak is one too many.
+
+    torch.profiler says what tensors have, nsys what the driver gave: PyTorch keeps more of that than its tensors have.
+    """
+    memory = window.track.memory
+    if memory is None:
+        raise NoRows(f"the trace does not say what was allocated: {window.track.around.facts.to_see_memory}")
+    if not memory.levels.value:
+        raise NoRows("no allocation is on record: record from the start of the program")
+    return max(memory.levels.value)
+
+
+def memory_notes(runs: Sequence[Run], spec: WindowSpec) -> Iterator[Note]:
+    """That memory was freed which was allocated before the recording began."""
+    for run in runs:
+        for number, track in run.measured(spec).tracks.items():
+            if (memory := track.memory) is not None and memory.earlier:
+                what = f"{counted(memory.earlier, 'free')} of memory from before the recording"
+                yield Note(f"rank {number}: {what}: peak_allocated_bytes is a lower bound", True)
+
+
+def sm_clock_mhz(window: RankWindow) -> Value:
+    """Median SM clock of the samples in the window, per rank."""
+    clocks = window.track.on_gpu.sm_clocks
+    if clocks is None:
+        raise NoRows(f"the trace has no samples of the clock: {window.track.around.facts.to_see_clocks}")
+    samples = clocks.between(window.start_ns, window.end_ns).value
+    if not samples:
+        raise NoRows("no sample of the clock lies in the window: sample more often (--gpu-metrics-frequency)")
+    return exact(Fraction(median(samples)) / MEGA)
+
+
+def device_of(window: RankWindow) -> RankTrack:
+    """Return what kept the GPU busy around all windows of the rank.
+
+    Raises NoRows where a CUDA graph in the window was traced whole: of what it ran nothing is known.
+    """
+    device = window.track.on_gpu
+    if device.graph_time.covered_ns(window.start_ns, window.end_ns):
+        raise NoRows("a CUDA graph in the window was traced whole: capture with --cuda-graph-trace=node")
+    return device

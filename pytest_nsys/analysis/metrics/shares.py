@@ -1,0 +1,26 @@
+"""How much of its step is a time of a rank? Each value over the length of its window, before anything is aggregated."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from fractions import Fraction
+
+from pytest_nsys.analysis.windows.rank_window import RankWindow
+from pytest_nsys.analysis.windows.run import RunWindow
+from pytest_nsys.core.errors import NoRows
+from pytest_nsys.core.exact import exact
+from pytest_nsys.core.model import Row, Unseen
+
+Window = RankWindow | RunWindow
+
+
+def of_step(rows: Iterable[Row | Unseen], window: Window) -> Iterator[Row | Unseen]:
+    """Yield rows of times of ranks as shares of ``window_ns`` of the rank of each. Raises NoRows for a window without a
+    length.
+    """
+    for row in rows:
+        own = window.by_rank[int(row.labels[0])] if isinstance(window, RunWindow) else window
+        if not own.length_ns:
+            raise NoRows(f"the window of rank {own.rank.number} has no length")
+        labels, value = row
+        yield type(row)(labels, exact(Fraction(value) / own.length_ns))

@@ -1,0 +1,1 @@
+"""Where are the steps of a run that names no convention? Where a built-in one has them, or where kernels repeat."""

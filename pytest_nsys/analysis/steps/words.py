@@ -1,0 +1,93 @@
+"""What is said of a search for steps: what repeats, and why the whole run is measured all the same?"""
+
+from __future__ import annotations
+
+import shlex
+
+from pytest_nsys.analysis.steps.facts import FoundUnits, NoUnits, UnitIs
+from pytest_nsys.core.conventions import Convention, convention_words, written_anchor
+from pytest_nsys.core.numbers import format_value
+from pytest_nsys.core.words import counted
+
+Searched = FoundUnits | NoUnits | None
+"""What a search for steps gave; None where nobody searched, as a framework marks its own."""
+
+LONGEST_ANCHOR = 80
+"""Of a kernel's name inside a sentence: the first screen has it whole."""
+
+
+def found_words(convention: Convention, where: str, searched: Searched, *, anchored: bool) -> str:
+    """The convention, and where it was found; not ``anchored``: why the whole run is measured."""
+    if not anchored:
+        units = other_units(searched)
+        way = "" if units is None else f"; {to_measure(units)}"
+        return f"convention {convention.name}, no anchor ({why_whole(searched)}{way})"
+    found = f"found in the {where}"
+    if convention.kernel_anchor is not None and isinstance(searched, FoundUnits):
+        found = f"found in the kernels of the {where}: {units_words(searched)}"
+    return f"convention {convention_words(convention)} ({found})"
+
+
+def units_words(found: FoundUnits) -> str:
+    """How many there are of what: ``17 steps, every 16.8 ms``. What is no step has no number: kernels that repeat may
+    be a layer, half of one, or two.
+    """
+    every = f"every {format_value(found.period_ns)}"
+    if found.what not in (UnitIs.STEP, UnitIs.KINDS):
+        return f"each repeat, {every}"
+    more = "" if len({*found.units.values()}) == 1 else " or more on each rank"
+    return f"{_counted(found)}{more}, {every}"
+
+
+def why_whole(searched: Searched) -> str:
+    """Why nothing of the trace is measured as a step."""
+    if searched is None:
+        return "no range repeats around its kernels"
+    part = searched.repeated
+    if isinstance(searched, NoUnits):
+        return searched.why if part is None or part.holders > 1 else f"{part}, and no step"
+    match searched.what:
+        case UnitIs.PART if part is not None:
+            return f"{part}, and {'no step' if part.holders == 1 else 'nothing marks a step'}"
+        case UnitIs.PART:
+            return "parts of a step repeat, and no step does"
+        case UnitIs.KINDS:
+            return f"{_counted(searched)} of {searched.kinds} kinds, which have no median in common"
+        case UnitIs.TWO_SPEEDS:
+            return "its kernels repeat at two speeds, which have no median in common"
+        case UnitIs.MAYBE_PART if part is not None:
+            return f"{part}, which may be parts of a step"
+        case UnitIs.MAYBE_PART:
+            return "its kernels repeat, maybe in parts of a step"
+        case UnitIs.STEP:
+            return f"{_counted(searched)}, whose windows hold no kernels"
+
+
+def inside_words(searched: Searched) -> str:
+    """What repeats in the only step, and how often; empty where nothing proves it."""
+    return "" if searched is None or searched.repeated is None else str(searched.repeated)
+
+
+def repeats_words(searched: Searched) -> str | None:
+    """What repeats in the run; None where nothing does, or nobody looked."""
+    if words := inside_words(searched):
+        return words
+    return units_words(searched) if isinstance(searched, FoundUnits) else None
+
+
+def other_units(searched: Searched) -> FoundUnits | None:
+    """Units that were found and are no steps."""
+    return searched if isinstance(searched, FoundUnits) and searched.what is not UnitIs.STEP else None
+
+
+def to_measure(found: FoundUnits) -> str:
+    """What a person types to measure each of the units that ``auto`` does not."""
+    anchor = written_anchor(found.anchor)
+    if len(anchor) > LONGEST_ANCHOR:
+        return "`pytest-nsys TRACE` says which --anchor measures each"
+    return f"--anchor {shlex.quote(anchor)} measures each"
+
+
+def _counted(found: FoundUnits) -> str:
+    """How many steps there are on each rank, at least."""
+    return counted(min(found.units.values()), "step")

@@ -1,0 +1,1 @@
+"""What is in a run, and what is worth a look first?"""

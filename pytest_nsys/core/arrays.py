@@ -1,0 +1,22 @@
+"""numpy, imported where its threads do not spin: every other module takes it from here.
+
+Who imports it first decides for all, and the order of imports is that of the names of modules.
+"""
+
+from __future__ import annotations
+
+import os
+
+_SPINS = "OPENBLAS_THREAD_TIMEOUT"
+"""How long the threads of OpenBLAS spin before they sleep, as a power of two: at its import, by default, for 60 ms."""
+
+if spins := _SPINS not in os.environ:
+    os.environ[_SPINS] = "20"
+try:
+    import numpy
+    from numpy.typing import NDArray
+finally:
+    if spins:
+        del os.environ[_SPINS]
+
+__all__ = ["NDArray", "numpy"]

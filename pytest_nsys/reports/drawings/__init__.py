@@ -1,0 +1,1 @@
+"""What is drawn of a window, on a page or in Perfetto?"""

@@ -1,0 +1,1 @@
+"""What does a run, or a gate file, say on one screen?"""

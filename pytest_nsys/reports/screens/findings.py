@@ -1,0 +1,171 @@
+"""How does a finding read? One sentence with its figure, the most that fixing it could win, and what shows more."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from fractions import Fraction
+from string import Formatter
+
+from pytest_nsys.analysis.summary.findings import Finding
+from pytest_nsys.analysis.summary.losses import TINY_KERNEL_NS, FindingKind
+from pytest_nsys.core.families import OTHER_KIND, kind_of, short_name
+from pytest_nsys.core.kernel_names import readable_names
+from pytest_nsys.core.model import Value
+from pytest_nsys.core.numbers import format_value, percent
+from pytest_nsys.core.units import MEGAHERTZ
+from pytest_nsys.core.words import counted, printable, typed
+from pytest_nsys.reports.tables.formats import WHOLE_TEXT
+
+NAME_WIDTH = 40
+"""Of a kernel's name in a sentence."""
+
+
+def sentence(finding: Finding, width: int = WHOLE_TEXT, beside: Collection[str] = ()) -> str:
+    """What it is, on which rank, with its figures: ``rank 1: 1.2 ms of exposed communication, …``. Where that is more
+    than ``width`` characters, as much of it as there is room for. Kernels are named as a table names them ``beside``
+    others of these demangled names.
+    """
+    words = _fill_words(finding, beside)
+    said = [piece.format_map(words) for piece in _SENTENCES[finding.kind] if _find_fields(piece) <= words.keys()]
+    several = finding.rank is not None and finding.looked_at > 1
+    whose = f"rank {finding.rank}: " if several else ""
+    alike, all_ranks = len(finding.ranks), finding.looked_at
+    of_all = f" of {all_ranks} ranks" if alike < all_ranks else ""
+    worst = f"rank {finding.rank} (the worst of {alike}{of_all}): " if alike > 1 else whose
+    each = ["".join(said[:parts]) for parts in range(len(said), 0, -1)]
+    forms = [f"{worst if several else ''}{each[0]}", *(f"{whose}{form}" for form in each)]
+    return next((form for form in forms if len(form) <= width), printable(forms[-1], width))
+
+
+def win_words(finding: Finding, of: str = "step") -> str:
+    """The most that fixing it could win: ``at most 8.1% of the step``; empty for what casts doubt."""
+    return "" if finding.share is None else f"at most {percent(finding.share)} of the {of}"
+
+
+def command_for(finding: Finding, traces: Sequence[str]) -> str:
+    """What to type to see more of it: ``pytest-nsys run.sqlite --view budget``."""
+    words = [finding.more, typed(traces)]
+    return " ".join(["pytest-nsys", *(reversed(words) if finding.more.startswith("--view") else words)])
+
+
+def nothing_found(compute: Fraction, of: str = "step") -> str:
+    """What stands in place of findings: ``compute`` is its share of the steps."""
+    return f"nothing stands out: {percent(compute)} of the {of} computes"
+
+
+_SENTENCES: Mapping[FindingKind, Sequence[str]] = {
+    FindingKind.STRAGGLER: (
+        "waits {part_ns} for other ranks in {collective}",
+        ", longest for rank {for_rank}",
+        ", and {more_ns} in other collectives",
+    ),
+    FindingKind.WRONG_STREAM: ("{part_ns} of communication", " on stream {stream}, {beside}", " (mostly {mostly})"),
+    FindingKind.COMMUNICATION: ("{part_ns} of exposed communication", ", longest {kernel}", " of {stage}"),
+    FindingKind.SYNCS: (
+        "launches nothing for {part_ns} while the host waits in {call}",
+        " ({calls})",
+        ", and {more_ns} in other calls",
+    ),
+    FindingKind.LAUNCHES: ("launch-bound: {part_ns} launch-starved", "; {tiny}", "{at}"),
+    FindingKind.BETWEEN: ("{part_ns} between steps, {share} of the step", ": {host}"),
+    FindingKind.COPIES: ("{blocked}", "{whose}", "{at}", "{more}", "; most copies are {between}"),
+    FindingKind.OTHER_DEVICE: ("compute waits {part_ns} for another device of its process", "{at}"),
+    FindingKind.STALLED: ("stalled for {part_ns} with work launched", "{at}", "; the trace does not say why"),
+    FindingKind.CLOCKS: (
+        "SMs at {sm_clock_mhz}, the best of this run is {best_mhz}",
+        ": at that its compute takes up to {win_ns} less",
+    ),
+    FindingKind.UNEVEN: ("computes for {part_ns}", ", {win_ns} longer than the mean of the ranks ({mean_ns})"),
+    FindingKind.PROFILER: ("{slower}", ": {instead}"),
+}
+"""What a finding is, with its first figure, and what else is told of it where there is room. A piece is left out where
+there is nothing to put in.
+"""
+
+_OF_KERNELS = ("before", "kernel", "mostly")
+"""The figures that are the demangled name of a kernel."""
+
+
+def _find_fields(piece: str) -> set[str]:
+    return {name for _, name, _, _ in Formatter().parse(piece) if name}
+
+
+def _fill_words(finding: Finding, beside: Collection[str]) -> dict[str, str]:
+    """What fills the sentence of a finding: its figures, times of 0 left out, kernels by the names that a person reads,
+    a collective by its kind; and what is said of several together.
+    """
+    figures = finding.figures
+    numbers = {name: figure for name, figure in figures.items() if not isinstance(figure, str)}
+    words = {name: printable(figure, NAME_WIDTH) for name, figure in figures.items() if isinstance(figure, str)}
+    words |= {name: str(number) for name, number in numbers.items()}
+    words |= {name: format_value(numbers[name], MEGAHERTZ) for name in numbers if name.endswith("_mhz")}
+    for name, ns in {**numbers, "win_ns": finding.win_ns or 0}.items():
+        if name.endswith("_ns"):
+            words[name] = format_value(ns)
+    kernels = {name: str(figures[name]) for name in _OF_KERNELS if figures.get(name)}
+    readable = readable_names([*beside, *kernels.values()], NAME_WIDTH)
+    words |= {figure: readable[name] for figure, name in kernels.items()}
+    if not numbers.get("more_ns"):
+        words.pop("more_ns", None)
+    if numbers.get("before_ns"):
+        last = "after the last kernel" if figures["before"] == "" else f"before {words['before']}"
+        words["at"] = _say_share(words, numbers, last)
+    match finding.kind:
+        case FindingKind.WRONG_STREAM:
+            computing = counted(int(numbers["compute_kernels"]), "compute kernel")
+            shared = numbers["compute_kernels"] > numbers["comm_kernels"]
+            words["beside"] = f"which it shares with {computing}" if shared else f"among {computing}"
+            if shared:
+                del words["mostly"]
+        case FindingKind.COMMUNICATION if (kind := kind_of(short_name(kernels["kernel"]))) != OTHER_KIND:
+            words["kernel"] = kind
+        case FindingKind.SYNCS if "calls" in numbers:
+            words["calls"] = counted(int(numbers["calls"]), "call")
+        case FindingKind.LAUNCHES if "tiny" in numbers:
+            of_all = (
+                f"of {counted(int(numbers['kernels']), 'compute kernel')} take {format_value(TINY_KERNEL_NS)} or less"
+            )
+            words["tiny"] += f" {of_all}"
+        case FindingKind.BETWEEN:
+            words["share"] = percent(Fraction(numbers["part_ns"]) / Fraction(numbers["window_ns"]))
+            words["host"] = (
+                f"the host is in {words['host']}" if "host" in words else "the next step is not launched yet"
+            )
+        case FindingKind.COPIES:
+            words |= _say_copies(words, numbers)
+            if words.get("producer") == "memset":
+                words.pop("between", None)
+            if "more" in words or "whose" in words:
+                words.pop("at", None)
+        case FindingKind.OTHER_DEVICE:
+            words["at"] = _say_share(words, numbers, f"for {words['kernel']}")
+        case FindingKind.PROFILER if "recorded" in words:
+            words["slower"] = f"recorded {words['recorded']}, which slows the host"
+            words["instead"] = "without it the GPU waits less for launches"
+        case FindingKind.PROFILER:
+            words["slower"] = f"a step takes {percent(numbers['overhead'])} longer under the profiler"
+            words["instead"] = "trace fewer kinds of events"
+    return words
+
+
+def _say_share(words: Mapping[str, str], numbers: Mapping[str, Value], where: str) -> str:
+    """How much of the part lies somewhere: ``, 39.1 ms of it before gemm``."""
+    if numbers["before_ns"] >= numbers["part_ns"]:
+        return f", all of it {where}"
+    some = words["before_ns"]
+    return f", {'nearly all' if some == words['part_ns'] else some} of it {where}"
+
+
+def _say_copies(words: Mapping[str, str], numbers: Mapping[str, Value]) -> dict[str, str]:
+    """What copies and memsets block: compute, the host, or both."""
+    if "producer" not in words:
+        host = f"{words['host_ns']} of it while the host copies pageable memory"
+        return {"blocked": f"launch-starved for {words['part_ns']}, {host}"}
+    what, other = ("copies", "memsets") if words["producer"] == "copy" else ("memsets", "copies")
+    found = {"blocked": f"{what} block compute for {words['part_ns']}"}
+    if numbers["host_ns"]:
+        found["blocked"] += f", {'' if what == 'copies' else 'copies '}the host for {words['host_ns']}"
+        found["whose"] = " (pageable ones)"
+    if beside := numbers["blocked_ns"] - numbers["part_ns"]:
+        found["more"] = f", {other} for {format_value(beside)}"
+    return found

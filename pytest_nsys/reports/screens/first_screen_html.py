@@ -1,0 +1,34 @@
+"""The first screen as HTML, for a notebook or a page: its lines as they are, and the bars in colour."""
+
+from __future__ import annotations
+
+import re
+from html import escape
+
+from pytest_nsys.analysis.summary.summary import Summary
+from pytest_nsys.reports.screens.first_screen import FirstScreen
+from pytest_nsys.reports.tables.bars import Pen
+
+_STYLE = "font-family: ui-monospace, monospace; line-height: 1.3; overflow-x: auto"
+_COLOURS = {
+    "90": "#8a9199",
+    "33": "#c98a00",
+    "93": "#b08d57",
+    "31": "#b3261e",
+    "35": "#c2589f",
+    "36": "#55a3aa",
+    "34": "#7d8f3c",
+}
+"""What the colours of a terminal are on a page, for every part of the bars."""
+
+_COLOURED = re.compile("\x1b\\[(\\d+)m(.*?)\x1b\\[0m")
+
+
+def as_html(summary: Summary) -> str:
+    """One element. No text of a trace is markup: names hold no control character, by which colours are told."""
+    lines = FirstScreen(summary, Pen(coloured=True)).lines()
+    return f'<pre style="{_STYLE}">{"<br>".join(_marked(escape(line)) for line in lines)}</pre>\n'
+
+
+def _marked(line: str) -> str:
+    return _COLOURED.sub(lambda match: f'<span style="color: {_COLOURS[match[1]]}">{match[2]}</span>', line)

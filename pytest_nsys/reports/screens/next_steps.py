@@ -1,0 +1,89 @@
+"""Which commands lead on from the first screen? Each can be pasted: paths are quoted, as they were typed."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from pytest_nsys.analysis.metrics.registry import OF_ONE_WINDOW
+from pytest_nsys.analysis.steps.words import Searched, other_units, units_words
+from pytest_nsys.analysis.summary.findings import Finding
+from pytest_nsys.analysis.windows.spans import of_one_window
+from pytest_nsys.core.conventions import written_anchor
+from pytest_nsys.core.errors import NsysError
+from pytest_nsys.core.model import Step
+from pytest_nsys.core.words import typed
+from pytest_nsys.reports.screens.findings import command_for
+from pytest_nsys.traces.opening import find_traces
+
+OTHER = "OTHER_RUN"
+"""Stands where a person puts the path of another run."""
+
+
+NOT_OF = {
+    "init": ("--window", "--span", "--kernels", "--rank"),
+    "compare": ("--rank",),
+    "check": ("--window", "--span", "--kernels", "--rank"),
+}
+"""What was typed to measure this, and a command has no option for."""
+
+_NO_STEPS = re.compile(r"--window -?\d+:-?\d+")
+"""Windows of which it is not known how many steps they hold, by which the view of kernels divides."""
+
+Given = Sequence[tuple[str, str]]
+"""Options with their values."""
+
+
+def next_steps(
+    traces: Sequence[str], given: Given = (), first: Sequence[str] = (), kind: str | None = None
+) -> Iterator[Step]:
+    """A gate, the window in Perfetto, and a comparison, with the options that this was measured by; ``kind`` of
+    several, of which it was.
+
+    Where the traces are captures of several runs, ``first`` are those of the first one, which a cut is of.
+    """
+    paths = as_typed(traces)
+    sides = paths if len(paths) == 1 else [word for path in paths for word in ("--base", path)]
+    other = OTHER if len(paths) == 1 else f"--head {OTHER}"
+    yield Step(_command("init", paths, given, typed(["--window", kind]) if kind else ""), "write a gate")
+    yield Step(_command("cut", as_typed(first) or paths, given, "--format perfetto"), "this window in Perfetto")
+    yield Step(_command("compare", sides, given, other), "what another run changed")
+
+
+def of_units(traces: Sequence[str], searched: Searched) -> Iterator[Step]:
+    """What measures each of the units that repeat, where the whole run is measured because they are no steps."""
+    if (units := other_units(searched)) is not None:
+        yield Step(_command("", as_typed(traces), [("--anchor", written_anchor(units.anchor))]), units_words(units))
+
+
+def _command(name: str, words: Sequence[str], given: Given, more: str = "") -> str:
+    options = _options(name, given)
+    return " ".join(filter(None, ["pytest-nsys", name, typed(words), more, typed(options)]))
+
+
+def _options(name: str, given: Given) -> list[str]:
+    taken = [option for option in given if option[0] not in NOT_OF.get(name, ())]
+    if name in OF_ONE_WINDOW:
+        taken = [(option, of_one_window(value) if option == "--window" else value) for option, value in taken]
+    if name == "kernels":
+        taken = [option for option in taken if not _NO_STEPS.fullmatch(" ".join(option))]
+    return [word for option in taken if option[1] for word in option]
+
+
+def to_see_more(finding: Finding, traces: Sequence[str], given: Given = ()) -> str:
+    """What shows more of a finding, measured as this was."""
+    name = finding.more.removeprefix("--view ").split()[0]
+    return command_for(finding, [*as_typed(traces), *_options(name, given)])
+
+
+def as_typed(traces: Sequence[str]) -> list[str]:
+    """The paths as a command takes them: of all traces of a folder the folder."""
+    folders = {Path(trace).parent for trace in traces}
+    if len(traces) > 1 and len(folders) == 1:
+        (folder,) = folders
+        with suppress(NsysError):
+            if {*find_traces(str(folder), Path())} == {Path(trace) for trace in traces}:
+                return [str(folder)]
+    return [*traces]

@@ -1,0 +1,1 @@
+"""How is a part of a run shown in full?"""

@@ -1,0 +1,1 @@
+"""How does one verdict, one cause or one trend read in words?"""
