@@ -357,8 +357,10 @@ def first_page(path: Path) -> bytes:
     """The beginning of what is in a file, packed or not, in which SQLite keeps the names of the first tables; empty for
     one that cannot be read.
     """
-    with suppress(OSError, EOFError, zlib.error), path.open("rb") as file:
-        return gzip.GzipFile(fileobj=file).read(FIRST_PAGE) if path.name.endswith(PACKED) else file.read(FIRST_PAGE)
+    with suppress(OSError, EOFError, zlib.error):
+        if path.is_file():  # a pipe would wait for ever
+            with gzip.open(path) if path.name.endswith(PACKED) else path.open("rb") as file:
+                return file.read(FIRST_PAGE)
     return b""
 
 
