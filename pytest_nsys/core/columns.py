@@ -183,8 +183,13 @@ def _numbered(key: NDArray[Any]) -> tuple[Vector, Vector]:
     if low == high:
         return numpy.zeros(len(key), numpy.int64), key[:1]
     if high - low > max(4 * len(key), _TABLE):
-        known, numbers = numpy.unique(key, return_inverse=True)
-        return numbers, known
+        changes = numpy.flatnonzero(key[1:] != key[:-1]) + 1
+        if 2 * len(changes) > len(key):
+            known, numbers = numpy.unique(key, return_inverse=True)
+            return numbers, known
+        firsts = numpy.append(0, changes)  # what stands together, as calls of a thread, is looked at once
+        known, numbers = numpy.unique(key[firsts], return_inverse=True)
+        return numpy.repeat(numbers, numpy.diff(firsts, append=len(key))), known
     occurs = numpy.zeros(high - low + 1, numpy.bool_)
     occurs[key - low] = True
     return (numpy.cumsum(occurs) - 1)[key - low], numpy.flatnonzero(occurs) + low

@@ -290,13 +290,17 @@ def _compiled(key: str, expression: str) -> Expression:
 
 
 @lru_cache(maxsize=1024)
-def like(pattern: str) -> Callable[[str], bool]:
-    """A function that tells whether a range's name matches ``pattern``, in which ``%`` matches anything."""
+def like(*patterns: str) -> Callable[[str], bool]:
+    """A function that tells whether a range's name matches one of the patterns, in which ``%`` matches anything."""
+    matcher = re.compile("|".join(map(_expression, patterns)), re.DOTALL)
+    return lambda name: matcher.fullmatch(name) is not None
+
+
+def _expression(pattern: str) -> str:
     first, *rest = (re.escape(part) for part in pattern.split("%"))
     # The first place of each part in the middle will do: to look for others as well takes for ever.
     middle = "".join(f"(?>.*?{part})" for part in rest[:-1])
-    matcher = re.compile(first + middle + "".join(f".*{part}" for part in rest[-1:]), re.DOTALL)
-    return lambda name: matcher.fullmatch(name) is not None
+    return first + middle + "".join(f".*{part}" for part in rest[-1:])
 
 
 _PITHTRAIN_SETUP = (

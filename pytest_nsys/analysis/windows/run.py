@@ -235,7 +235,8 @@ class Run:
 
         Of a run without kernels that is every labelled one.
         """
-        found = self.ranges_named(tuple(dict.fromkeys(patterns)))
+        labels = [self.convention.setup_pattern] if self.convention.setup_pattern is not None else []
+        found = self.ranges_named(tuple(dict.fromkeys([*patterns, *labels])))  # one pass finds the ranks' labels too
         ranks = self.ranks if self.has_kernels else self.labelled_ranks
         each = [found[rank.process.trace].get(rank.process.global_pid, ()) for rank in ranks]
         names = [{r.name for r in own if r.end_ns != OPEN_END_NS} for own in each]

@@ -67,17 +67,17 @@ def read_named(file: SqliteFile, patterns: Sequence[str]) -> dict[int, Ranges]:
         conditions.append(f"(text IS NOT NULL AND ({condition} OR {NO_TEXT.format('text')}))")
     if not conditions:
         return {}
-    matching, inline = [like(pattern) for pattern in patterns], dict[str, int]()
+    inline: dict[str, int] = {}
     some = _rows(file, f"({' OR '.join(conditions)}) AND {_RECORDED}", values, inline, whole=False)
-    return _ranges(some, inline, lambda _: ids, lambda name: any(matches(name) for matches in matching))
+    return _ranges(some, inline, lambda _: ids, like(*patterns))
 
 
 def of_names(ranges: Mapping[int, Ranges], patterns: Sequence[str]) -> dict[int, Ranges]:
     """Those of the ranges of each process whose name matches a pattern."""
-    matching = [like(pattern) for pattern in patterns]
+    matches = like(*patterns)
     found = {}
     for pid, own in ranges.items():
-        wanted = array("q", [any(matches(name) for matches in matching) for name in own.names])
+        wanted = array("q", map(matches, own.names))
         some = own.take(columns.where(columns.take(wanted, own.name)))
         if len(some):
             numbers, names = columns.distinct(some.name)
