@@ -190,9 +190,15 @@ def _numbered(key: NDArray[Any]) -> tuple[Vector, Vector]:
         firsts = numpy.append(0, changes)  # what stands together, as calls of a thread, is looked at once
         known, numbers = numpy.unique(key[firsts], return_inverse=True)
         return numpy.repeat(numbers, numpy.diff(firsts, append=len(key))), known
+    occurs = _occurring(key, low, high)
+    return (numpy.cumsum(occurs) - 1)[key - low], numpy.flatnonzero(occurs) + low
+
+
+def _occurring(key: Vector, low: int, high: int) -> NDArray[numpy.bool_]:
+    """Which numbers from ``low`` to ``high`` occur."""
     occurs = numpy.zeros(high - low + 1, numpy.bool_)
     occurs[key - low] = True
-    return (numpy.cumsum(occurs) - 1)[key - low], numpy.flatnonzero(occurs) + low
+    return occurs
 
 
 def distinct(*keys: Column | Flags) -> tuple[Column, list[tuple[int, ...]]]:
@@ -417,7 +423,13 @@ def least_ratio(parts: Column, wholes: Column) -> int:
 
 def values(column: Column) -> Column:
     """The distinct elements, ascending."""
-    return _column(_numbered(_seen(column))[1]) if len(column) else column[:]
+    key = as_vector(column)
+    if (key[1:] > key[:-1]).all():
+        return _column(key)
+    low, high = _span(key)
+    if high - low > max(4 * len(key), _TABLE):
+        return _column(numpy.unique(key))
+    return _column(numpy.flatnonzero(_occurring(key, low, high)) + low)
 
 
 def bounds(column: Column) -> tuple[int, int]:

@@ -101,10 +101,10 @@ def touching(column: str, spans: Mapping[int, Interval]) -> str:
 
 
 def starting(column: str, spans: Mapping[int, Interval], also: str = "1") -> str:
-    """Calls that start in the span of their process, and pass ``also``, where the hull of all spans lets them."""
+    """Calls that pass ``also``, and start in the span of their process, where the hull of all spans lets them."""
     low, high = min(lo for lo, _ in spans.values()), max(hi for _, hi in spans.values())
     own = {pid: within("start", lo, hi) for pid, (lo, hi) in spans.items()}
-    return f"{within('start', low, high)} AND {also} AND {by_process(column, own)}"
+    return f"{also} AND {within('start', low, high)} AND {by_process(column, own)}"
 
 
 def read_kernels(
