@@ -183,13 +183,8 @@ def _numbered(key: NDArray[Any]) -> tuple[Vector, Vector]:
     if low == high:
         return numpy.zeros(len(key), numpy.int64), key[:1]
     if high - low > max(4 * len(key), _TABLE):
-        changes = numpy.flatnonzero(key[1:] != key[:-1]) + 1
-        if 2 * len(changes) > len(key):
-            known, numbers = numpy.unique(key, return_inverse=True)
-            return numbers, known
-        firsts = numpy.append(0, changes)  # what stands together, as calls of a thread, is looked at once
-        known, numbers = numpy.unique(key[firsts], return_inverse=True)
-        return numpy.repeat(numbers, numpy.diff(firsts, append=len(key))), known
+        known, numbers = numpy.unique(key, return_inverse=True)
+        return numbers, known
     occurs = _occurring(key, low, high)
     return (numpy.cumsum(occurs) - 1)[key - low], numpy.flatnonzero(occurs) + low
 

@@ -98,7 +98,7 @@ def read_around(file: SqliteFile, spans: Mapping[int, Interval]) -> dict[int, Ra
     inline: dict[str, int] = {}
     if whole:
         with suppress(Unfit), closing(_blocks(file, f"{where} AND {text} IS NULL")) as by_id:
-            by_text = _rows(file, f"{where} AND {text} IS NOT NULL AND NOT ({by_nccl})", values, inline, whole=True)
+            by_text = _rows(file, f"{text} IS NOT NULL AND NOT ({by_nccl}) AND {where}", values, inline, whole=True)
             return _ranges(chain(by_id, by_text), inline, partial(strings, file))
         inline.clear()
     rows = _rows(file, f"{where} AND ({text} IS NULL OR NOT ({by_nccl}))", values, inline, whole=whole)
