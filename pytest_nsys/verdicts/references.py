@@ -136,16 +136,19 @@ class OtherRun(ReferenceSource):
 
     @kept
     def _copied(self, specs: tuple[WindowSpec, ...]) -> Sequence[tuple[Run, Run, Mapping[int, int]]]:
-        """Each capture of one side with each of the other, and by rank the kernels of those that both hold."""
+        """Each capture of one side with each of the other, and by rank the kernels of those that both hold, in all
+        windows that are read: prefill may be as long where decode is not.
+        """
         found = []
         for here, there in product(self.captures.runs, self.before.runs):
-            kernels: dict[int, int] = {}
+            counts: list[dict[int, int]] = []
             for spec in specs:
                 with suppress(NsysError):  # who asks for it is told
                     pairs = find_equal_ranks(here.measured(spec), there.measured(spec))
                     alike = ((track, twin) for track, twin in pairs if track.rank.number == twin.rank.number)
-                    kernels |= {track.rank.number: len(track.kernels) for track, _ in alike}
-            found.append((here, there, kernels))
+                    counts.append({track.rank.number: len(track.kernels) for track, _ in alike})
+            in_all = (rank for rank in (counts[0] if counts else ()) if all(rank in each for each in counts))
+            found.append((here, there, {rank: max(each[rank] for each in counts) for rank in in_all}))
         return found
 
     def _one_capture(self, specs: tuple[WindowSpec, ...]) -> str:

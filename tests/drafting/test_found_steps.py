@@ -76,11 +76,13 @@ def few_kernels(path: Path, seed: int) -> Path:
 
 
 def kernels_alone(path: Path, seed: int) -> Path:
-    return written(path.with_suffix(".sqlite"), [STEP] * 8, period_ns=1_000 + 10 * seed)
+    return written(path.with_suffix(".sqlite"), [STEP] * 8, period_ns=1_000 + 10 * seed, kernel_ns=50 + seed)
 
 
 def without_launches(path: Path, seed: int) -> Path:
-    return written(path.with_suffix(".sqlite"), [STEP] * 8, period_ns=1_000 + 10 * seed, lag_ns=None)
+    return written(
+        path.with_suffix(".sqlite"), [STEP] * 8, period_ns=1_000 + 10 * seed, kernel_ns=50 + seed, lag_ns=None
+    )
 
 
 def micro_batches(path: Path, seed: int) -> Path:
@@ -98,7 +100,7 @@ def micro_batches(path: Path, seed: int) -> Path:
 
 def nothing(path: Path, seed: int) -> Path:
     steps = [[f"kernel_{number}" for number in range(12)]]
-    return written(path.with_suffix(".sqlite"), steps, lag_ns=300 + seed)
+    return written(path.with_suffix(".sqlite"), steps, kernel_ns=50 + seed)
 
 
 def awkward(name: str) -> Callable[[Path, int], Path]:

@@ -11,10 +11,12 @@ Step = Sequence[str]
 PLAIN: Step = ("embed", "gemm", "gemm", "adam")
 
 
-def written(path: Path, steps: Sequence[Step], *, period_ns: int = 1_000, lag_ns: int | None = 300) -> Path:
-    """Steps whose kernels follow each other, each of 50 ns in 100; launched ``lag_ns`` before, None: by no call."""
+def written(
+    path: Path, steps: Sequence[Step], *, period_ns: int = 1_000, lag_ns: int | None = 300, kernel_ns: int = 50
+) -> Path:
+    """Steps whose kernels follow each other every 100 ns; launched ``lag_ns`` before, None: by no call."""
     trace = TraceBuilder()
-    put(trace.process(), steps, [period_ns] * len(steps), lag_ns=lag_ns)
+    put(trace.process(), steps, [period_ns] * len(steps), lag_ns=lag_ns, kernel_ns=kernel_ns)
     return trace.write(path)
 
 
@@ -25,14 +27,21 @@ def slow_quarter(path: Path, slow_ns: int) -> Path:
     return trace.write(path)
 
 
-def put(process: Process, steps: Sequence[Step], each_ns: Sequence[int] = (), *, lag_ns: int | None = 300) -> None:
+def put(
+    process: Process,
+    steps: Sequence[Step],
+    each_ns: Sequence[int] = (),
+    *,
+    lag_ns: int | None = 300,
+    kernel_ns: int = 50,
+) -> None:
     """Steps of so many ns each, of 1 us unless said."""
     begins = 10_000
     for step, length_ns in zip(steps, each_ns or [1_000] * len(steps), strict=True):
         for place, name in enumerate(step):
             start = begins + 100 * place
             if lag_ns is None:
-                process.kernel(name, start, start + 50, launch=False)
+                process.kernel(name, start, start + kernel_ns, launch=False)
             else:
-                process.kernel(name, start, start + 50, launch_ns=start - lag_ns)
+                process.kernel(name, start, start + kernel_ns, launch_ns=start - lag_ns)
         begins += length_ns

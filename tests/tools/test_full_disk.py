@@ -19,7 +19,7 @@ from tests.support.gates import Project
 EARLIER = "an earlier report\n"
 COMMANDS = {
     "compare": ("out.txt", ["compare", "run.sqlite", "other.sqlite", "--output=out.txt"]),
-    "cut": ("out.json.gz", ["cut", "run.sqlite", "--output=out.json.gz"]),
+    "cut": ("out.sqlite.gz", ["cut", "run.sqlite", "--output=out.sqlite.gz"]),
     "init": ("out.nsys.yaml", ["init", "run.sqlite", "--force", "--output=out.nsys.yaml"]),
 }
 

@@ -18,16 +18,15 @@ from pytest_nsys.core.kept import grouped
 
 
 def find_equal_ranks(one: WindowGroup, other: WindowGroup) -> Iterator[tuple[RankTrack, RankTrack]]:
-    """Yield the ranks whose kernels are equal, around the windows and then in the whole run. Of one group those on two
-    clocks.
+    """Yield the ranks whose kernels are equal: around the windows, or of few kernels in the whole run. Of one group
+    those on two clocks.
     """
     alike = grouped((_measure(track), track) for track in other.tracks.values())
     for track in one.tracks.values():
         for twin in alike.get(_measure(track), ()) if len(track.kernels) else ():
             if (one is other and twin.rank.process.clock <= track.rank.process.clock) or not _is_equal(track, twin):
                 continue
-            # The whole run is read of what looks like a copy alone: prefill may be as long where decode is not.
-            pair = _find_whole(one, track, other, twin)
+            pair = (track, twin) if len(track.kernels) >= ENOUGH else _find_whole(one, track, other, twin)
             if len(pair[0].kernels) >= ENOUGH and _is_equal(*pair):
                 yield pair
 
