@@ -89,7 +89,8 @@ def cut(asked: MeasureOptions, traces: tuple[str, ...], output: str | None, gate
     what = f"{counted(len(windows.ranks), 'rank')}, {counted(launched, 'kernel')}, {spec}"
     say(f"wrote {target.shown}: {what}" + (f"; open it in {VIEWER}" if draws else ""))
     if not draws:
-        say(f"to look at it: {typed(['pytest-nsys', 'cut', *traces, '--format', PERFETTO])}")
+        options = [word for option in asked.typed for word in option]
+        say(f"to look at it: {typed(['pytest-nsys', 'cut', str(target.path), *options, '--format', PERFETTO])}")
     if lying := next((path for folder in (Path(), paths[0].parent) for path in sorted(folder.glob(GATES))), None):
         command = typed(["pytest-nsys", "cut", "--gate", os.path.relpath(lying), *traces])
         say(f"for what a gate judges: {command}")

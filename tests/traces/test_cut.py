@@ -19,6 +19,7 @@ from pytest_nsys.analysis.metrics.registry import METRICS
 from pytest_nsys.analysis.windows.spans import WindowSpec, clocks
 from pytest_nsys.core.conventions import BUILT_IN, Convention
 from pytest_nsys.core.errors import NsysError
+from pytest_nsys.core.file_names import CUT_MEMBER
 from pytest_nsys.core.model import KernelsMode, Span
 from pytest_nsys.traces.nsys.cut import TABLES
 from pytest_nsys.traces.nsys.memory import KINDS_TABLE
@@ -339,8 +340,10 @@ def test_several_files_are_one_run(tmp_path: Path) -> None:
     result = run("cut", *files, "-o", window, "--convention=kineto")
     assert result.output == (
         f"wrote {window}: 2 ranks, 2 kernels, window median, kernels launched\n"
-        f"to look at it: pytest-nsys cut {files[0]} {files[1]} --format perfetto\n"
+        f"to look at it: pytest-nsys cut {window} --convention kineto --format perfetto\n"
     )
+    told = result.output.rpartition("pytest-nsys ")[2].split()
+    assert "2 kernels" in run(*told, "-o", tmp_path / "drawing.json", code=0).output
     result = run("cut", files[0], files[0], "-o", window, "--convention=kineto")
     assert (result.exit_code, "is given twice" in result.output) == (2, True)
 
@@ -548,6 +551,15 @@ def changed(path: Path, edit: Edit) -> Path:
         edit(mark)
         database.execute("UPDATE PYTEST_NSYS_CUT SET mark = ?", (json.dumps(mark),))
     return path
+
+
+@pytest.mark.parametrize("mark", ["[]", "null", "5", '""'])
+def test_a_mark_that_says_nothing_is_no_whole_trace(mark: str, tmp_path: Path) -> None:
+    trace = KinetoBuilder(pid=100)
+    trace.kernel("gemm", 3_000, 4_000, launch_ns=2_000)
+    path = trace.write(tmp_path / "run.json")
+    path.write_text(path.read_text().replace("{", f'{{"{CUT_MEMBER}": {mark}, ', 1))
+    assert "is not a complete cut of pytest-nsys" in run(path, code=2).output
 
 
 @pytest.mark.parametrize(

@@ -44,7 +44,7 @@ _CATEGORIES = (
 )
 
 
-_CUT = re.compile(rb'"' + CUT_MEMBER.encode() + rb'"\s*:\s*\{')
+_CUT = re.compile(rb'"' + CUT_MEMBER.encode() + rb'"\s*:\s*')
 """The member of the root that holds the mark of a cut stands before its events."""
 JAX_METADATA = "highres-ticks"
 
@@ -92,7 +92,7 @@ def mark_of_json(path: Path) -> Mark | None:
     if (found := _CUT.search(head(path, LOOKED_AT))) is None:
         return None
     text = b"".join(blocks(path, BLOCK)).decode("utf-8", "replace")  # the mark itself is ASCII, as all before it is
-    return read_mark(path, text[found.end() - 1 :])
+    return read_mark(path, text[found.end() :])
 
 
 def open_json(path: Path) -> Trace:
