@@ -54,7 +54,7 @@ from pytest_nsys.gates.selection import absences, excuse
 from pytest_nsys.reports.screens.mostly import SHOW_RUN, mostly_lines
 from pytest_nsys.stored.baselines.store import BaselineStore, store_of
 from pytest_nsys.tools.files import write_whole
-from pytest_nsys.traces.opening import usual_convention
+from pytest_nsys.traces.opening import find_traces, mark_of, usual_convention
 from pytest_nsys.verdicts.evaluate import GateContext, evaluate
 from pytest_nsys.verdicts.gate_windows import kept_windows
 from pytest_nsys.verdicts.refresh import Keep, Refresh, Written
@@ -254,6 +254,7 @@ class Traces:
     def choose(self, given: Convention | None) -> Choice:
         """How windows are found, by the first capture. Raises NothingMeasured."""
         check_named(self.traces)
+        self._refuse_cuts()
         self._check_captures()
         run = self._run(LABELLED)
         usual = usual_convention(run.traces[0].path)
@@ -281,6 +282,13 @@ class Traces:
             raise NothingMeasured(f"{printable(self.traces[0])}: {lacks}")
         chosen = replace(choice, kind=kind)
         return of_one_step(chosen) if steps.counts[kind] == 1 else chosen
+
+    def _refuse_cuts(self) -> None:
+        for path in (path for value in self.traces for path in find_traces(value, Path())):
+            if mark_of(path) is not None:
+                raise UsageMistake(
+                    f"{printable(str(path))}: is a cut, and a gate is drafted of a whole run: give its trace"
+                )
 
     def _check_captures(self) -> None:
         ranks = [[rank.number for rank in run.ranks] for run in self.captures(LABELLED).runs]

@@ -605,3 +605,12 @@ def test_a_cut_that_is_damaged_is_one_line(format: str, tmp_path: Path) -> None:
 def test_a_cut_of_another_format_is_one_line(tmp_path: Path) -> None:
     window = changed(cut(nsys(tmp_path), packed=False), lambda mark: mark.update(format=7))
     assert "was cut by another version of pytest-nsys" in run("--view=overlap", window).stderr
+
+
+def test_a_gate_is_drafted_of_a_whole_run(gpu: OneProcess) -> None:
+    for k in range(4):
+        gpu.range(ANCHOR.format(k), 10_000 * k + 1_000, 10_000 * k + 9_000)
+        gpu.kernel("gemm", 10_000 * k + 3_000, 10_000 * k + 4_000, launch_ns=10_000 * k + 2_500)
+    window = cut(Path(gpu), "--convention=pithtrain")
+    said = run("init", window, code=2).output
+    assert said == f"error: {window}: is a cut, and a gate is drafted of a whole run: give its trace\n"
