@@ -274,10 +274,9 @@ def read_blocks(
 ) -> T:
     """What ``use`` makes of the rows that pass; ``whole``: they may be as many as the table has.
 
-    ``rows`` reads fewer rows than pass, where the driver does not read; ``stretches`` of row ids are where all stand.
-    ``explain`` is shown the rows of which one
-    holds what is no whole number, and raises what is said of it. Where ``use`` fails nothing is being read any more:
-    the file may be closed then, and SQLite does not survive that.
+    ``rows`` reads fewer rows than pass, where no blocks are read; ``stretches`` of row ids are where all stand.
+    ``explain`` is shown the rows of which one holds what is no whole number, and raises what is said of it. Where
+    ``use`` fails nothing is being read any more: the file may be closed then, and SQLite does not survive that.
     """
     if whole and are_many(file.about(table)):
         with suppress(Unfit), closing(blocks(file, row, table, where)) as fast:

@@ -53,7 +53,8 @@ def _touches(zone: Zone, span: Interval) -> bool:
 
 
 def _stretches(file: SqliteFile, table: str, latest: str, wanted: Callable[[Zone], bool]) -> Sequence[Interval] | None:
-    if file.about(table) < FEWEST_ROWS or table in file.defined or not file.row_id(table):
+    # No row is as small as a byte: beyond that the ids have gaps, and zones would be counted that hold nothing.
+    if not FEWEST_ROWS <= file.about(table) <= file.size_bytes or table in file.defined or not file.row_id(table):
         return None
     zones = _zones(file, table, latest)
     some = [zone.rows for zone in zones if wanted(zone)]

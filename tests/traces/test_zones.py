@@ -84,3 +84,12 @@ def test_a_small_table_and_one_in_no_order_are_passed_whole(tmp_path: Path, monk
         assert find_starting(file, "work", (0, 200_000)) is None
         monkeypatch.setattr("pytest_nsys.traces.sqlite_zones.FEWEST_ROWS", ROWS + 1)
         assert find_starting(file, "work", SPAN) is None
+
+
+def test_ids_with_gaps_are_not_counted_through(tmp_path: Path) -> None:
+    path = written(tmp_path / "work.sqlite", in_order())
+    with closing(sqlite3.connect(path)) as database, database:
+        database.execute("INSERT INTO work (rowid, start, end) VALUES (?, ?, ?)", (1 << 40, *SPAN))
+    with closing(SqliteFile(path)) as file:
+        assert find_starting(file, "work", SPAN) is None
+        assert [*file.scan("rowid", "work", within("start", *SPAN), stretches=None)][-1] == (1 << 40,)
