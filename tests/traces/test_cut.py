@@ -611,6 +611,9 @@ def test_a_gate_is_drafted_of_a_whole_run(gpu: OneProcess) -> None:
     for k in range(4):
         gpu.range(ANCHOR.format(k), 10_000 * k + 1_000, 10_000 * k + 9_000)
         gpu.kernel("gemm", 10_000 * k + 3_000, 10_000 * k + 4_000, launch_ns=10_000 * k + 2_500)
-    window = cut(Path(gpu), "--convention=pithtrain")
+    trace = Path(gpu)
+    window = cut(trace, "--convention=pithtrain")
+    offered = [json.loads(run(path, "--format=json", code=0).stdout)["next"][0]["command"] for path in (trace, window)]
+    assert [command.split()[1] for command in offered] == ["init", "cut"]
     said = run("init", window, code=2).output
     assert said == f"error: {window}: is a cut, and a gate is drafted of a whole run: give its trace\n"

@@ -69,7 +69,8 @@ class Found:
 class RunSubject:
     """What was traced. ``framework`` and ``gpu`` are None where the trace does not say; ``mesh`` are the sizes of its
     axes. ``ranks`` have figures, and ran on ``gpus`` GPUs, which several may share; ``absent`` are ranks of the mesh
-    that no trace holds. ``captures``: of how many runs of the program the figures are medians.
+    that no trace holds. ``captures``: of how many runs of the program the figures are medians. ``is_cut``: some of the
+    run was left out of the trace.
     """
 
     profiler: str
@@ -81,6 +82,7 @@ class RunSubject:
     mesh: Mapping[str, int]
     files: int
     captures: int
+    is_cut: bool
     found: Found
 
 
@@ -101,6 +103,7 @@ def subject_of(
         {axis: size for axis, size in run.sizes.items() if size > 1},
         run.files,
         len(captures.runs),
+        any(facts.views for facts in run.facts),
         _found(captures, spec, windows),
     )
 

@@ -289,8 +289,11 @@ class FirstScreen:
             yield from lines if room.whole else [printable(f"doubtful: {doubt}", self._columns - len(last)) + last]
 
     def _next(self) -> Iterator[str]:
+        summary = self.summary
         steps = [
-            *next_steps(self.summary.traces, self.summary.options, self.summary.first, self.summary.kind_of_several)
+            *next_steps(
+                summary.traces, summary.options, summary.first, summary.kind_of_several, is_cut=summary.subject.is_cut
+            )
         ]
         copies = self.summary.mostly is not None and self.summary.mostly.of is MostOf.COPIES
         if self.summary.subject.found.whole_run and not copies:  # windows of kernels leave most copies out

@@ -90,7 +90,9 @@ def screen(summary: Summary) -> Json:
         and {"of": mostly.of, "share": float(mostly.share), "what": mostly.what, "gap_ns": mostly.gap_ns},
         "next": [
             {"command": each.command, "what": each.what}
-            for each in next_steps(summary.traces, summary.options, summary.first, summary.kind_of_several)
+            for each in next_steps(
+                summary.traces, summary.options, summary.first, summary.kind_of_several, is_cut=summary.subject.is_cut
+            )
         ],
     }
 

@@ -37,17 +37,24 @@ Given = Sequence[tuple[str, str]]
 
 
 def next_steps(
-    traces: Sequence[str], given: Given = (), first: Sequence[str] = (), kind: str | None = None
+    traces: Sequence[str],
+    given: Given = (),
+    first: Sequence[str] = (),
+    kind: str | None = None,
+    *,
+    is_cut: bool = False,
 ) -> Iterator[Step]:
     """A gate, the window in Perfetto, and a comparison, with the options that this was measured by; ``kind`` of
     several, of which it was.
 
-    Where the traces are captures of several runs, ``first`` are those of the first one, which a cut is of.
+    Where the traces are captures of several runs, ``first`` are those of the first one, which a cut is of. No gate is
+    drafted of what ``is_cut``.
     """
     paths = as_typed(traces)
     sides = paths if len(paths) == 1 else [word for path in paths for word in ("--base", path)]
     other = OTHER if len(paths) == 1 else f"--head {OTHER}"
-    yield Step(_command("init", paths, given, typed(["--window", kind]) if kind else ""), "write a gate")
+    if not is_cut:
+        yield Step(_command("init", paths, given, typed(["--window", kind]) if kind else ""), "write a gate")
     yield Step(_command("cut", as_typed(first) or paths, given, "--format perfetto"), "this window in Perfetto")
     yield Step(_command("compare", sides, given, other), "what another run changed")
 

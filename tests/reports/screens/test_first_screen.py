@@ -68,7 +68,7 @@ def sharing(kernels: int) -> Sharing:
 
 
 def made(**more: object) -> Summary:
-    subject = RunSubject("nsys 2025.5", "PyTorch", "NVIDIA H100", (0,), 1, 0, {}, 1, 1, FOUND)
+    subject = RunSubject("nsys 2025.5", "PyTorch", "NVIDIA H100", (0,), 1, 0, {}, 1, 1, False, FOUND)
     step = StepLength("step_time_ns", 1_000_000, 0, None, {}, (), "")
     kernel = KernelShare("gemm", "gemm", "gemm", 600_000, 12, Fraction(6, 10))
     communication = RunCommunication("collective", sharing(0), (), None, "no communication kernel in the window")
