@@ -38,7 +38,7 @@ def files() -> list[Path]:
         path
         for name in ("docs", "examples/ci", ".github")
         for path in (ROOT / name).rglob("*")
-        if path.suffix in (".json", ".md", ".yml", ".yaml") or path.name == "CODEOWNERS"
+        if path.suffix in (".json", ".md", ".yml", ".yaml") or path.name in ("CODEOWNERS", "Jenkinsfile")
     )
     package = ROOT / "pytest_nsys"
     return sorted({*text, *below, *package.rglob("*.schema.json"), package / "core" / "version.py"})

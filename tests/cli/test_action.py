@@ -487,7 +487,7 @@ def test_every_input_is_used_and_described() -> None:
 
 
 def test_the_page_lists_every_input_and_output() -> None:
-    page = (ROOT / "docs" / "ci.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs" / "ci-github.md").read_text(encoding="utf-8")
     assert [name for name in DEFINITION["inputs"] if f"| `{name}` |" not in page] == []
     outputs = page.partition("Its outputs are ")[2].partition("\n\n")[0]
     assert [name for name in DEFINITION["outputs"] if f"`{name}`" not in outputs] == []
