@@ -8,13 +8,11 @@ from pathlib import Path
 from pytest_nsys.analysis.summary.summary import summary_of
 from pytest_nsys.cli.options import MeasureOptions, deliver, pen_of
 from pytest_nsys.core.errors import UsageMistake
-from pytest_nsys.core.words import printable
 from pytest_nsys.core.workload import Workload
 from pytest_nsys.gates.workload_keys import read_config
 from pytest_nsys.reports.screens.first_screen import FirstScreen
-from pytest_nsys.reports.screens.first_screen_html import as_html
 from pytest_nsys.reports.screens.first_screen_json import as_json_screen
-from pytest_nsys.reports.tables.formats import Format, html_page
+from pytest_nsys.reports.tables.formats import Format
 
 
 def first_screen(
@@ -32,14 +30,19 @@ def first_screen(
         with run as (captures, spec):
             chosen = frozenset(asked.chosen(captures.runs[0].ranks)) if asked.ranks else None
             summary = summary_of(captures, spec, traces, tell, chosen)
-    found = replace(summary, given=asked.typed, searched=asked.searched)
+            found = replace(summary, given=asked.typed, searched=asked.searched)
+            if asked.format is Format.HTML:
+                from pytest_nsys.reports.page.trace_page import draw_trace, render_trace_page  # only a page pays for it
+
+                tell("drawing the page")
+                page = render_trace_page(found, draw_trace(captures, spec, found, asked.ranks))
     match asked.format:
         case Format.JSON:
             text = as_json_screen(found)
         case Format.MARKDOWN:
             text = FirstScreen(found).markdown()
         case Format.HTML:
-            text = html_page(as_html(found), f"pytest-nsys: {printable(Path(traces[0]).name)}")
+            text = page
         case _:
             text = "".join(f"{line}\n" for line in FirstScreen(found, pen_of(output)).lines())
     deliver(text, output, drawn=True)

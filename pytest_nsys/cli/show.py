@@ -7,7 +7,10 @@ that take it.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import sys
+import tempfile
+import webbrowser
 from collections.abc import Sequence
 from fractions import Fraction
 from pathlib import Path
@@ -31,11 +34,12 @@ from pytest_nsys.cli.options import (
     traces_argument,
     where_option,
 )
+from pytest_nsys.cli.saying import say
 from pytest_nsys.core.errors import UsageMistake, hint
 from pytest_nsys.core.families import Families
 from pytest_nsys.core.units import NANOSECONDS
 from pytest_nsys.core.version import page_url
-from pytest_nsys.core.words import printable
+from pytest_nsys.core.words import printable, typed
 from pytest_nsys.core.workload import Workload
 from pytest_nsys.gates.convention_keys import built_in_or_read
 from pytest_nsys.gates.gate_file import load_one
@@ -78,6 +82,7 @@ class ViewName(click.Choice[str]):
 @click.option("--gate", metavar="FILE", help="Gate file that has the stages of a pipeline, its warm-up and blocks.")
 @click.option("--config", metavar="FILE", help="TorchTitan configuration (TOML) of the run.")
 @click.option("-o", "--output", metavar="FILE", help="Write the answer here.")
+@click.option("--open", "opens_page", is_flag=True, help="Show the answer as a page, in the browser.")
 @measuring()
 @click.pass_context
 def show(
@@ -93,6 +98,7 @@ def show(
     gate: str | None,
     config: str | None,
     output: str | None,
+    opens_page: bool,
 ) -> None:
     """Show what is in a run: one screen, or one part in full (--view).
 
@@ -104,6 +110,9 @@ def show(
     """
     name = view or FIRST
     _refuse_others(context, name)
+    if opens_page:
+        asked, output = _ask_for_page(asked, output, traces)
+        context.call_on_close(functools.partial(_open_page, Path(output)))
     format_of(asked.format, output, {}, [(Path(trace), "is one of the traces") for trace in traces], default="")
     if name == FIRST:
         from pytest_nsys.cli.first_screen import first_screen  # a view does not pay for it
@@ -146,9 +155,24 @@ def _show(
             encoding = "utf-8" if output is not None else sys.stdout.encoding or "ascii"
             looked = Looked(captures, spec, asked.ranks, selectors, encoding)
             tell(f"measuring {view.name}")
-            text, notes = _texts(view.look(looked), asked, traces, pen_of(output))
+            found = view.look(looked)
+            if asked.format is Format.HTML:  # which has the notes on it
+                text, notes = _draw_view(found, asked, traces), list[str]()
+            else:
+                text, notes = _texts(found, asked, traces, pen_of(output))
     deliver(text, output, drawn=True)
     print_notes(notes)
+
+
+def _draw_view(found: Shown, asked: MeasureOptions, traces: Sequence[str]) -> str:
+    """Return the page of one view."""
+    from pytest_nsys.reports.page.trace_page import make_view_section, render_view_page  # only a page pays for it
+
+    options = [word for option in asked.typed for word in option]
+    section = make_view_section(found, typed(["pytest-nsys", *traces, "--view", found.view.name, *options]))
+    return render_view_page(
+        dataclasses.replace(section, remarks=[*note_lines(asked.notes), *section.remarks]), traces[0]
+    )
 
 
 def _texts(found: Shown, asked: MeasureOptions, traces: Sequence[str], pen: Pen) -> tuple[str, list[str]]:
@@ -160,6 +184,26 @@ def _texts(found: Shown, asked: MeasureOptions, traces: Sequence[str], pen: Pen)
     return "".join(f"{line}\n" for line in drawn) + found.render(
         asked.format, {**about, "notes": notes}, pen.columns
     ), notes
+
+
+def _ask_for_page(asked: MeasureOptions, output: str | None, traces: Sequence[str]) -> tuple[MeasureOptions, str]:
+    """Return the options for a page, and where it is written: in a new temporary folder where nobody said.
+
+    Raises UsageMistake where another format was asked for.
+    """
+    if asked.format not in (Format.TABLE, Format.HTML):
+        raise UsageMistake(f"--open shows a page: leave out --format {asked.format}")
+    if output is None:
+        name = Path(traces[0]).name.partition(".")[0] or "trace"
+        output = str(Path(tempfile.mkdtemp(prefix="pytest-nsys-"), f"{name}.html"))
+    return dataclasses.replace(asked, format=Format.HTML), output
+
+
+def _open_page(page: Path) -> None:
+    """Show a page in the browser of this machine, and say where it is; nothing where it was not written."""
+    if page.is_file():
+        opened = webbrowser.open(page.absolute().as_uri())
+        say(f"{printable(str(page))}" + ("" if opened else ": no browser was found here, open it yourself"))
 
 
 def _stages(gate: str | None) -> Workload:
@@ -196,7 +240,7 @@ def takers(option: str) -> list[str]:
 def _refuse_others(context: click.Context, view: str) -> None:
     """Raises UsageMistake for an option that was typed and that the view has no use for."""
     for parameter in context.command.params:
-        typed = context.get_parameter_source(parameter.name or "") is click.core.ParameterSource.COMMANDLINE
-        if typed and view not in (taking := takers(parameter.name or "")):
+        source = context.get_parameter_source(parameter.name or "")
+        if source is click.core.ParameterSource.COMMANDLINE and view not in (taking := takers(parameter.name or "")):
             which = " or ".join(name for name in taking if name != FIRST)
             raise UsageMistake(f"{parameter.opts[-1]} goes with --view {which}, not with {view}")

@@ -168,5 +168,5 @@ def test_a_bad_trace_is_one_line_or_a_screen_that_says_what_it_lacks(tmp_path: P
 def test_html_is_a_page_of_its_own(tmp_path: Path) -> None:
     page = run(bare_kernels(tmp_path), "--format=html", code=0).stdout
     assert page.startswith("<!doctype html>")
-    assert "<title>pytest-nsys: run.sqlite</title>" in page
-    assert "largest kernels" in page
+    assert "<title>run.sqlite: " in page
+    assert "The kernels that take longest" in page

@@ -13,6 +13,7 @@ from fractions import Fraction
 from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
+from pytest_nsys.analysis.budget.strips import RankStrip
 from pytest_nsys.analysis.budget.timeline import Bar, Timeline, TimelineLane
 from pytest_nsys.analysis.explain.budget_lines import BudgetPart
 from pytest_nsys.analysis.explain.parts import Explained, What
@@ -292,8 +293,12 @@ def _telling(lanes: Iterable[TimelineLane], marked: Collection[Mark], length_ns:
 def _patterns(sides: Iterable[PlacedWindow], scene: _Scene) -> list[tuple[str, str, str]]:
     """Each pattern of what is drawn of gaps: its name here, what it is, and its scale, as it is not stretched."""
     drawn = {gap.part.part for side in sides for gap in side.window.gaps} & scene.named
-    scale = f"scale({max(scene.length_ns // USUAL_WIDTH, 1)} 1)"
-    return [(f"{scene.ident}-{css(part)}", css(part), scale) for part in BudgetPart if part in drawn]
+    return _pattern_scales(scene.ident, drawn, scene.length_ns)
+
+
+def _pattern_scales(ident: str, drawn: Collection[Shown], length_ns: int) -> list[tuple[str, str, str]]:
+    scale = f"scale({max(length_ns // USUAL_WIDTH, 1)} 1)"
+    return [(f"{ident}-{css(part)}", css(part), scale) for part in BudgetPart if part in drawn]
 
 
 def _hue(family: str) -> str:
@@ -396,16 +401,19 @@ def _gaps(side: PlacedWindow, outside: Sequence[_Path], scene: _Scene) -> Drawn:
     )
     paths = []
     for part, own in sorted(spans.items(), key=lambda each: str(each[0])):
-        wide = [span for span in own if part != REST and span[1] - span[0] >= LEAST_PATTERN * scene.length_ns]
-        paths += [
-            _path(css(part), [span for span in own if span not in wide]),
-            _path(css(part), wide, ident=scene.ident),
-        ]
+        paths += _part_paths(part, own, scene.ident, scene.length_ns)
     late = spans.get(BudgetPart.STARVED, ()) if any(mark.of_host for mark in scene.marked) else ()
     paths.append(_path("marked", [span for span in late if span[1] - span[0] >= PIXEL * scene.length_ns], UNDERLINE))
     parts = counted(sum(gap.number for gap in gaps), "part")
     said = f"no compute: {parts} of gaps"
     return {"paths": [*outside, *(each for each in paths if each.d)], "said": said, "is_quiet": not scene.named}
+
+
+def _part_paths(part: Shown, spans: Sequence[tuple[int, int]], ident: str, length_ns: int) -> list[_Path]:
+    """Return the paths of one part of the budget: what is wide has its pattern."""
+    wide = [span for span in spans if part != REST and span[1] - span[0] >= LEAST_PATTERN * length_ns]
+    narrow = _path(css(part), [span for span in spans if span not in wide])
+    return [path for path in (narrow, _path(css(part), wide, ident=ident)) if path.d]
 
 
 def _ticks(length: int) -> Iterator[tuple[str, str, str]]:
@@ -486,3 +494,29 @@ def _gap_data(side: PlacedWindow, names: _Numbers, stages: _Numbers) -> Drawn:
 def differences(starts: Sequence[int]) -> list[int]:
     """Each start minus the one before: they are short."""
     return [start - before for before, start in zip([0, *starts], starts, strict=False)]
+
+
+STRIPS = "strips"
+"""Names the patterns of the strips on a page."""
+
+
+def strip_views(strips: Sequence[RankStrip]) -> Drawn:
+    """Return what the template draws of the ranks' strips, on the scale of the longest window."""
+    longest_ns = max((strip.length_ns for strip in strips), default=0) or 1
+    parts = {gap.part for strip in strips for gap in strip.gaps}
+    return {
+        "length_ns": longest_ns,
+        "patterns": _pattern_scales(STRIPS, parts, longest_ns),
+        "rows": [_strip_view(strip, longest_ns) for strip in strips],
+    }
+
+
+def _strip_view(strip: RankStrip, longest_ns: int) -> Drawn:
+    by_part = grouped((gap.part, (gap.start_ns - strip.start_ns, gap.end_ns - strip.start_ns)) for gap in strip.gaps)
+    paths = [_path(css(BudgetPart.COMPUTE), [(0, strip.length_ns)])] if strip.length_ns else []
+    paths += [_path("outside", spans) for spans in by_part.values()]  # no compute shines through what is drawn on it
+    for part, spans in sorted(by_part.items()):
+        paths += _part_paths(part, spans, STRIPS, longest_ns)
+    length = format_value(strip.length_ns)
+    said = f"rank {strip.rank}, {length}: when it computed, and why not"
+    return {"rank": strip.rank, "length": length, "paths": paths, "said": said, "why": strip.why}

@@ -18,7 +18,7 @@ from pytest_nsys.analysis.explain.budget_lines import BudgetPart
 from pytest_nsys.analysis.steps.words import Searched, inside_words, why_whole
 from pytest_nsys.analysis.summary.communication import Communicated
 from pytest_nsys.analysis.summary.mostly import MostOf
-from pytest_nsys.analysis.summary.subject import Found
+from pytest_nsys.analysis.summary.subject import Found, RunSubject
 from pytest_nsys.analysis.summary.summary import LARGEST, STEP, Summary
 from pytest_nsys.core.conventions import NO_STAGE, Anchor, KernelAnchor
 from pytest_nsys.core.kernel_names import in_the_middle, readable_names
@@ -138,16 +138,7 @@ class FirstScreen:
         elif len(found) > room:
             title = in_the_middle(title, len(title) + room - len(found))
         yield from textwrap.wrap(printable(f"{title}{more}: {found}", 2 * self._columns), self._columns)
-        number = len(about.ranks)
-        gpus = f"{about.gpus} × {about.gpu}" if about.gpu else f"{counted(about.gpus, 'GPU')}, GPU model not recorded"
-        gpus += f", {number} processes" if about.gpus < number else ""
-        said = [about.profiler, *([about.framework] if about.framework not in (None, about.profiler) else []), gpus]
-        said += [f"{number} of {number + about.absent} ranks"] if about.absent else []
-        axes = [f"{axis} {size}" for axis, size in about.mesh.items() if axis != WORLD]
-        said += [" × ".join(axes)] if axes else []
-        said += [counted(about.files, "file")] if about.files > 1 else []
-        said += [f"medians of {about.captures} captures"] if about.captures > 1 else []
-        yield self._line(", ".join(said))
+        yield self._line(", ".join(describe_environment(about)))
         if missing := sorted(self.summary.without):
             yield self._line(f"nothing measured of {ranks_words(missing)}: {self.summary.without[missing[0]]}")
 
@@ -249,7 +240,7 @@ class FirstScreen:
         head = (*(("rank",) if ranks else ()), "time", *counts, *(("GB/s",) if speeds else ()))
         cells = [head, *(_cells(row, scale, speeds=speeds, ranks=ranks) for row in rows)]
         title = f"communication by {found.by}{', worst rank of each' if ranks else ''}"
-        names = ["all" if every else _named(found.each[0].name), *(_named(row.name) for row in rows[1:])]
+        names = ["all" if every else name_stage(found.each[0].name), *(name_stage(row.name) for row in rows[1:])]
         named = [printable(name, 50) for name in names]
         shorter: Callable[[int], list[str]] = lambda width: [in_the_middle(name, width) for name in named]  # noqa: E731
         figures = (Fitting(text, own, to_the_right=True) for text, *own in zip(*cells, strict=True))
@@ -305,6 +296,24 @@ class FirstScreen:
         yield from (f"{'' if number else 'next:':5} {line}" for number, line in enumerate(lines))
 
 
+def describe_environment(about: RunSubject) -> Iterator[str]:
+    """Yield what a run was recorded by and on: profiler, framework, GPUs, ranks, mesh, files and captures."""
+    ranks = len(about.ranks)
+    yield about.profiler
+    if about.framework is not None and about.framework != about.profiler:
+        yield about.framework
+    gpus = f"{about.gpus} × {about.gpu}" if about.gpu else f"{counted(about.gpus, 'GPU')}, GPU model not recorded"
+    yield gpus + (f", {ranks} processes" if about.gpus < ranks else "")
+    if about.absent:
+        yield f"{ranks} of {ranks + about.absent} ranks"
+    if axes := [f"{axis} {size}" for axis, size in about.mesh.items() if axis != WORLD]:
+        yield " × ".join(axes)
+    if about.files > 1:
+        yield counted(about.files, "file")
+    if about.captures > 1:
+        yield f"medians of {about.captures} captures"
+
+
 def found_words(found: Found, room: int = COLUMNS, searched: Searched = None) -> str:
     """How the windows were found, in so many characters: ``step = range 'ProfilerStep#%', 5 of them; --window 2``."""
     if found.anchor is None:
@@ -351,7 +360,8 @@ def telling(anchor: str, width: int) -> str:
     return in_the_middle(anchor, width)
 
 
-def _named(stage: str) -> str:
+def name_stage(stage: str) -> str:
+    """Return a stage as people read it: ``no stage`` for what has none."""
     return "no stage" if stage == NO_STAGE else stage
 
 

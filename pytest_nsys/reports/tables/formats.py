@@ -175,6 +175,11 @@ class Table:
         more = f"<p>and {self.more} more</p>" if self.more else ""
         return f"<table>{caption}{''.join(f'<tr>{row}</tr>' for row in cells)}</table>{more}"
 
+    def for_page(self) -> Table:
+        """Return the table as people read it, every cell as text: what a template of the page draws."""
+        columns, words = self._for_people(WHOLE_TEXT)
+        return Table(columns, words, self.caption, self.more)
+
     def _padded(self, width: int) -> list[str]:
         """Columns under dashes in so many characters, what is a number to the right."""
         _, raw = self._without(*_FOR_PROGRAMS)

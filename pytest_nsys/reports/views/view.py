@@ -406,6 +406,10 @@ class Shown:
     def _read(self) -> Iterator[tuple[Part, Table]]:
         return ((part, part.for_people(table)) for part, table in self.tables if table.rows)
 
+    def for_page(self) -> list[Table]:
+        """Return the tables that a page shows, every cell as text."""
+        return [table.for_page() for _, table in self._read()]
+
     def _text(self, width: int) -> Iterator[str]:
         for part, table in self._read():
             caption = f"{table.caption}\n" if table.caption else ""

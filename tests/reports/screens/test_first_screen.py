@@ -42,12 +42,10 @@ from pytest_nsys.reports.screens.next_steps import next_steps, to_see_more
 from pytest_nsys.reports.screens.rank_bars import rank_bars, share_words, shown_ranks
 from pytest_nsys.reports.tables.bars import Pen
 from pytest_nsys.reports.tables.layout import COLUMNS
-from tests.support.commands import run
 from tests.support.many_traces import write_nodes
 from tests.support.reference_data import DATA
 from tests.support.samples.formats import Format, write_one
 from tests.support.summaries import RUNS, rank_without_kernels, summary
-from tests.support.training_run import PLAIN
 
 Write = Callable[[Path], Path]
 
@@ -401,12 +399,6 @@ def test_as_html_names_are_text_and_bars_have_colours() -> None:
     text = unescape(re.sub("<[^>]*>", "", html.replace("<br>", "\n"))).strip("\n").splitlines()
     assert text == FirstScreen(one).lines()
     assert '<span style="color: #c98a00">····' in html
-
-
-def test_as_html_the_time_between_steps_has_a_colour(tmp_path: Path) -> None:
-    trace = dataclasses.replace(PLAIN, loading_ns=3_000_000).write(tmp_path / "run.json", Format.KINETO)
-    html = run("show", trace, "--format", "html", code=0).stdout
-    assert '<span style="color: #b08d57">─' in html
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,42 @@
+"""When did each rank compute in its window, and why not, coarse enough to see all ranks below each other?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+from pytest_nsys.analysis.budget.budget import GapPart, choose_budget
+from pytest_nsys.analysis.budget.timeline import DrawnGap, in_cells
+from pytest_nsys.analysis.windows.run import Run
+from pytest_nsys.analysis.windows.spans import WindowSpec
+from pytest_nsys.core.errors import NoRows, NothingMeasured
+
+STRIP_CELLS = 240
+"""Gaps shorter than the window by this factor are drawn together: 64 ranks then take some 300 kB of a page."""
+
+
+class RankStrip(NamedTuple):
+    """Holds when one rank computed in its window. All other times are ``gaps``."""
+
+    rank: int
+    start_ns: int
+    length_ns: int  # of the window, 0 where nothing is known of the rank
+    gaps: Sequence[GapPart]  # by start
+    why: str = ""  # why there are no gaps to draw; empty where there are
+
+
+def list_rank_strips(run: Run, spec: WindowSpec, ranks: Iterable[int]) -> Iterator[RankStrip]:
+    """Yield a strip of each rank's window, in the order of the ranks.
+
+    Of several windows of a rank it is the one that its budget is of. A rank without a window or a budget has a strip
+    that says why.
+    """
+    for rank in ranks:
+        try:
+            budget = choose_budget(run.measured(spec).filled({rank})[rank])
+        except (NoRows, NothingMeasured) as nothing:
+            yield RankStrip(rank, 0, 0, (), str(nothing))
+            continue
+        window = budget.window
+        cells = in_cells((DrawnGap(gap) for gap in budget.each()), max(window.length_ns // STRIP_CELLS, 1))
+        yield RankStrip(rank, window.start_ns, window.length_ns, [cell.part for cell in cells])
