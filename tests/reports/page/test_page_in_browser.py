@@ -229,22 +229,48 @@ def test_names_stand_on_bars_that_have_room(browser: Browser, written: Path) -> 
     assert len([name for lane in browser.run(ask) for name, _ in lane]) < len(widths)
 
 
-def test_wheel_and_drag_and_buttons(browser: Browser, written: Path) -> None:
+def test_the_wheel_zooms_where_the_pointer_is(browser: Browser, written: Path) -> None:
+    browser.open(written, height=3000)
+    (lane,) = boxes(browser, "svg.lane")[:1]
+    x, y = lane["x"] + lane["width"] / 4, lane["y"] + 10
+    browser.mouse("mouseWheel", x, y, deltaX=0, deltaY=-100)
+    assert view(browser) == [0, WINDOW_NS]  # the page scrolls on below a pointer that rests
+    browser.mouse("mouseMoved", x, y)
+    browser.mouse("mouseWheel", x, y, deltaX=0, deltaY=-100)
+    assert view(browser) == [pytest.approx(WINDOW_NS * 0.05), pytest.approx(WINDOW_NS * 0.8)]
+    browser.run("document.querySelector('.tools [data-do=reset]').click()")
+    assert view(browser) == [0, WINDOW_NS]
+
+
+def test_dragging_selects_a_range_says_its_length_and_a_double_click_zooms_to_it(
+    browser: Browser, written: Path
+) -> None:
     browser.open(written, height=3000)
     (lane,) = boxes(browser, "svg.lane")[:1]
     x, y = lane["x"] + lane["width"] / 2, lane["y"] + 10
-    browser.mouse("mouseWheel", x, y, deltaX=0, deltaY=-100)
-    assert view(browser) == [0, WINDOW_NS]  # the page scrolls until the timeline is in focus
-    for kind in ("mousePressed", "mouseReleased"):
-        browser.mouse(kind, x, y, button="left", buttons=1, clickCount=1)
-    browser.mouse("mouseWheel", x, y, deltaX=0, deltaY=-100)
-    assert view(browser) == [pytest.approx(WINDOW_NS * 0.1), pytest.approx(WINDOW_NS * 0.8)]
     browser.mouse("mousePressed", x, y, button="left", buttons=1, clickCount=1)
-    browser.mouse("mouseMoved", x - lane["width"] / 8, y, button="left", buttons=1)
-    browser.mouse("mouseReleased", x - lane["width"] / 8, y, button="left", clickCount=1)
-    assert view(browser) == [pytest.approx(WINDOW_NS * 0.2), pytest.approx(WINDOW_NS * 0.8)]
-    browser.run("document.querySelector('.tools [data-do=reset]').click()")
+    browser.mouse("mouseMoved", x - lane["width"] / 5, y, button="left", buttons=1)
+    browser.mouse("mouseReleased", x - lane["width"] / 5, y, button="left", clickCount=1)
     assert view(browser) == [0, WINDOW_NS]
+    assert readout(browser).startswith("selected 3 ms, from 4.5 ms to 7.5 ms")
+    (picked,) = boxes(browser, ".picked")
+    assert picked["width"] == pytest.approx(lane["width"] / 5, abs=1)
+    browser.run("document.querySelector('.plot').dispatchEvent(new MouseEvent('dblclick'))")
+    assert view(browser) == [pytest.approx(WINDOW_NS * 0.3, rel=1e-3), pytest.approx(WINDOW_NS * 0.2, rel=1e-3)]
+    assert boxes(browser, ".picked") == []
+
+
+def test_a_tooltip_at_the_pointer_has_the_kernel_of_the_other_side(browser: Browser, written: Path) -> None:
+    """In both runs it lasts 1 ms; a kernel that only one side has as often has no partner."""
+    browser.open(written, height=3000)
+    (lane,) = boxes(browser, HEAD_LANE)[:1]
+    browser.mouse("mouseMoved", lane["x"] + lane["width"] * (HIDDEN[0] + 100_000) / WINDOW_NS, lane["y"] + 10)
+    tip = browser.run("document.querySelector('.tooltip').innerText")
+    assert tip.splitlines() == ["ncclDevKernel_SendRecv", "1 ms · base 1 ms, +0%"]
+    assert readout(browser).endswith("base 1 ms, +0%")
+    (box,) = boxes(browser, ".tooltip")
+    assert box["y"] > lane["y"] + 10
+    assert box["x"] + box["width"] <= lane["x"] + lane["width"] + 1
 
 
 def test_zooming_moves_both_sides_the_axis_and_the_stages(browser: Browser, written: Path) -> None:

@@ -77,9 +77,12 @@
       plot.addEventListener("pointermove", (event) => this.move(event));
       plot.addEventListener("pointerup", () => { this.held = null; });
       plot.addEventListener("pointercancel", () => { this.held = null; });
+      plot.addEventListener("dblclick", () => this.zoomToSelection());
       plot.addEventListener("pointerleave", (event) => {
+        this.aimed = false;
         if (!this.held && event.pointerType === "mouse") this.show(null); // a finger leaves when it has tapped
       });
+      addEventListener("scroll", () => { this.aimed = false; }, { passive: true });
       new ResizeObserver(() => this.draw()).observe(plot);
     }
 
@@ -89,7 +92,7 @@
       return boxes.find(({ width }) => width) || boxes[0];
     }
 
-    reset() { this.from = 0; this.span = this.data.length; this.show(null); this.draw(); }
+    reset() { this.from = 0; this.span = this.data.length; this.select(null); this.show(null); this.draw(); }
 
     zoom(factor, at) {
       const center = at === undefined ? this.from + this.span / 2 : at;
@@ -111,29 +114,40 @@
         ArrowLeft: () => this.pan(-0.2), ArrowRight: () => this.pan(0.2),
         "+": () => this.zoom(0.5), "=": () => this.zoom(0.5), "-": () => this.zoom(2), Home: () => this.reset(),
         ArrowUp: () => this.step(-1, 0), ArrowDown: () => this.step(1, 0),
-        n: () => this.step(0, 1), p: () => this.step(0, -1), Escape: () => this.show(null), Enter: () => this.near(),
+        n: () => this.step(0, 1), p: () => this.step(0, -1), Enter: () => this.near(),
+        Escape: () => { this.select(null); this.show(null); },
       }[key];
       if (does) { event.preventDefault(); does(); }
     }
 
     wheel(event) {
-      if (document.activeElement !== this.plot && !event.ctrlKey) return; // the page scrolls
+      // A page that scrolls by under a pointer that rests goes on scrolling; one that was moved here means the picture.
+      if (!this.aimed && document.activeElement !== this.plot && !event.ctrlKey) return;
+      if (event.deltaY > 0 && this.span === this.data.length && !event.ctrlKey) return; // nothing left to zoom out of
       event.preventDefault();
+      if (Math.abs(event.deltaX) > Math.abs(event.deltaY)) return this.pan(event.deltaX / this.box.width);
+      this.zoom(event.deltaY > 0 ? 1.25 : 0.8, this.at(event));
+    }
+
+    // The time at which an event points.
+    at(event) {
       const box = this.box;
-      if (Math.abs(event.deltaX) > Math.abs(event.deltaY)) return this.pan(event.deltaX / box.width);
-      this.zoom(event.deltaY > 0 ? 1.25 : 0.8, this.from + ((event.clientX - box.left) / box.width) * this.span);
+      return this.from + ((event.clientX - box.left) / box.width) * this.span;
     }
 
     grab(event) {
       if (event.button) return;
-      this.held = { x: event.clientX, from: this.from };
+      this.held = { x: event.clientX, from: this.from, ns: this.at(event) };
       this.plot.setPointerCapture(event.pointerId);
       this.move(event);
     }
 
+    // A mouse that drags selects a range, a finger moves the picture.
     move(event) {
+      this.aimed = true;
       const box = this.box;
       if (this.held && Math.abs(event.clientX - this.held.x) > 2) {
+        if (event.pointerType === "mouse" && !event.shiftKey) return this.select([this.held.ns, this.at(event)]);
         this.from = this.held.from - ((event.clientX - this.held.x) / box.width) * this.span;
         return this.draw();
       }
@@ -141,8 +155,45 @@
         const { top, bottom } = svg.getBoundingClientRect();
         return event.clientY >= top && event.clientY <= bottom;
       });
-      const ns = this.from + ((event.clientX - box.left) / box.width) * this.span;
-      this.show(own ? this.find(own, ns, (NEAR_PX / box.width) * this.span) : null);
+      this.show(own ? this.find(own, this.at(event), (NEAR_PX / box.width) * this.span) : null, event);
+    }
+
+    // A range of time, whose length is said; null: none.
+    select(ends) {
+      const inside = (ns) => Math.min(Math.max(0, ns), this.data.length);
+      this.selected = ends && ends.map(inside).sort((a, b) => a - b);
+      if (!this.selected) return this.drawSelection();
+      this.show(null);
+      const [start, end] = this.selected;
+      this.readout.classList.add("on");
+      this.readout.textContent = `selected ${time(end - start)}, from ${time(start)} to ${time(end)} · double click zooms to it`;
+      this.drawSelection();
+    }
+
+    zoomToSelection() {
+      if (!this.selected) return;
+      const [start, end] = this.selected;
+      this.from = start;
+      this.span = Math.max(CLOSEST_NS, end - start);
+      this.select(null);
+      this.show(null);
+      this.draw();
+    }
+
+    drawSelection() {
+      if (this.picked) this.picked.remove();
+      this.picked = null;
+      if (!this.selected) return;
+      const box = this.box, whole = this.plot.getBoundingClientRect();
+      const [left, right] = this.selected.map((ns) => {
+        const x = ((ns - this.from) / this.span) * box.width;
+        return box.left - whole.left + Math.min(Math.max(0, x), box.width);
+      });
+      this.picked = document.createElement("div");
+      this.picked.className = "picked";
+      this.picked.style.left = `${left}px`;
+      this.picked.style.width = `${right - left}px`;
+      this.plot.append(this.picked);
     }
 
     find(own, ns, near) {
@@ -187,12 +238,53 @@
       return { own, i: i < 0 ? own.at.length - 1 : i };
     }
 
-    show(found) {
+    // The same kernel of the other side: the same of as many with its name and stage on the lane of that name.
+    partner({ own: { lane, side }, i }) {
+      const other = this.lanes.find((each) => each.side !== side && each.lane.name === lane.name && !each.lane.k);
+      if (!other || lane.k) return null;
+      const same = (one, of) => one.n.flatMap((name, k) =>
+        of.names[name] === side.names[lane.n[i]] && of.stages[one.g[k]] === side.stages[lane.g[i]] ? [k] : []);
+      const mine = same(lane, side), theirs = same(other.lane, other.side);
+      if (mine.length !== theirs.length) return null;
+      return { own: other, i: theirs[mine.indexOf(i)] };
+    }
+
+    // How long its partner lasts: "base 0.97 ms, +51%", seen from the head; from the base "head 1.46 ms, +51%".
+    compared(found) {
+      const partner = this.partner(found);
+      if (!partner) return "";
+      const own = found.own.lane.d[found.i], other = partner.own.lane.d[partner.i];
+      const [base, head] = found.own.side.name === "base" ? [own, other] : [other, own];
+      const percent = base ? trimmed((100 * (head - base)) / base, Math.abs(head - base) < base / 10 ? 1 : 0) : "";
+      const sign = head < base ? "−" : "+";
+      return `${partner.own.side.name} ${time(other)}${base ? `, ${sign}${percent.replace("-", "")}%` : ""}`;
+    }
+
+    tooltip(words, event) {
+      if (this.tip) this.tip.remove();
+      this.tip = null;
+      if (!words || !event || event.pointerType !== "mouse") return;
+      const tip = this.tip = document.createElement("div"), [name, ...rest] = words;
+      tip.className = "tooltip";
+      tip.append(Object.assign(document.createElement("b"), { textContent: name }));
+      for (const word of rest) tip.append(Object.assign(document.createElement("div"), { textContent: word }));
+      this.plot.append(tip);
+      const whole = this.plot.getBoundingClientRect(), x = event.clientX - whole.left, y = event.clientY - whole.top;
+      const room = whole.width - tip.offsetWidth;
+      tip.style.left = `${Math.max(0, Math.min(x + 12, room))}px`;
+      tip.style.top = `${y + 18}px`;
+    }
+
+    show(found, event) {
       this.shown = found;
-      this.readout.classList.toggle("on", Boolean(found));
+      this.readout.classList.toggle("on", Boolean(found) || Boolean(this.selected));
+      this.tooltip(null);
       if (this.mark) this.mark.remove();
       this.arrow(null);
-      if (!found) { this.readout.replaceChildren(...this.said); return; }
+      if (!found) {
+        if (!this.selected) this.readout.replaceChildren(...this.said);
+        return;
+      }
       const { own: { lane, side, svg, at }, i } = found;
       const start = at[i], length = lane.d[i], end = start + length;
       if (end < this.from || start > this.from + this.span) {
@@ -208,7 +300,11 @@
       if (lane.k) this.arrow(this.shown);
       else if (lane.b.includes(i)) words.push("barrier: in line with compute");
       else if (!lane.c) words.push(lane.x[i] ? `${time(lane.x[i])} exposed (${trimmed(lane.x[i], 0)} ns)` : "hidden");
+      const compared = this.compared(found);
+      if (compared) words.push(compared);
       this.readout.textContent = words.join(" · ");
+      const first = lane.k ? words[0] : side.names[lane.n[i]];
+      this.tooltip([first, lane.k ? time(length) : [time(length), compared].filter(Boolean).join(" · ")], event);
     }
 
     why(lane, side, i) {
@@ -260,6 +356,7 @@
       for (const pattern of this.patterns) pattern.setAttribute("patternTransform", unstretched);
       if (this.mark) this.outline();
       if (this.arrowed) this.arrow(this.shown);
+      this.drawSelection();
       for (const lane of this.lanes) if (lane.words) this.write(lane);
       this.bands.forEach((svg, i) => this.label(svg, this.data.sides[i], view));
       this.ticks();
