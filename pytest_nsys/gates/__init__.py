@@ -1,1 +1,1 @@
-"""Gate files, limits, baselines, verdicts: what must stay true, and how that is decided."""
+"""Decides what must stay true of a run: gate files, limits, baselines and verdicts."""

@@ -1,9 +1,10 @@
-"""Are two runs comparable (R0)? Every circumstance in which they differ is named; none is passed over quietly.
+"""Are two runs comparable (R0), and in which circumstances do they differ?
 
-The key of a run (convention, mesh, world size, micro-batch, sequence length, GPU model) names its baseline file: what a
-trace does not say is equal only to what another does not say. The facts (steps, those that are stated, GPUs,
-launcher, anchor names, the profiler's major version, the stated pipeline and blocks) are stored in the file, and
-compared where both sides know them. A gate file may narrow the list on purpose with ``comparable_on``.
+Every such circumstance is named; none is passed over quietly. The key of a run (convention, mesh, world size,
+micro-batch, sequence length, GPU model) names its baseline file: what a trace does not say is equal only to what
+another does not say. The facts (steps, those that are stated, GPUs, launcher, anchor names, the profiler's major
+version, the stated pipeline and blocks) are stored in the file, and compared where both sides know them. A gate file
+may narrow the list on purpose with ``comparable_on``.
 """
 
 from __future__ import annotations
@@ -25,27 +26,27 @@ FACT_FIELDS = (
     *("pipeline", "blocks", "batch", "peak"),
 )
 KIND_WORK = "kind_work"
-"""What an engine did: compared, within MOST_OTHER_WORK, for times of a kind alone."""
+"""Name of the work of an engine: compared, within MOST_OTHER_WORK, only for times of one kind of steps."""
 
 FIELDS = (*KEY_FIELDS, *FACT_FIELDS, KIND_WORK)
-"""What a gate file may name under ``comparable_on``."""
+"""Circumstances that a gate file may name under ``comparable_on``."""
 
 
 def differences(
     now: Mapping[str, Any], was: Mapping[str, Any], on: Collection[str] | None = None
 ) -> tuple[Difference, ...]:
-    """The circumstances that differ, of those that are compared ``on`` (None: all), in the order of ``FIELDS``."""
-    found = []
-    for name in [f for f in FIELDS if f != KIND_WORK and (on is None or f in on)]:
-        a, b = now.get(name), was.get(name)
-        unknown = name in FACT_FIELDS and (a is None or b is None)
-        if a != b and not unknown:
-            found.append(Difference(name, shown(a), shown(b)))
-    return tuple(found)
+    """Return the circumstances that differ, of ``compared_fields`` (None: all), in the order of ``FIELDS``."""
+    circumstances = []
+    for name in [field for field in FIELDS if field != KIND_WORK and (on is None or field in on)]:
+        current_value, baseline_value = now.get(name), was.get(name)
+        is_unknown = name in FACT_FIELDS and (current_value is None or baseline_value is None)
+        if current_value != baseline_value and not is_unknown:
+            circumstances.append(Difference(name, shown(current_value), shown(baseline_value)))
+    return tuple(circumstances)
 
 
 MOST_OTHER_WORK = Fraction(10, 100)
-"""Of the steps, and of the tokens of a step: by no more an engine's work may differ."""
+"""By how much an engine's work may differ, in its share of the steps and in the tokens of a step."""
 
 
 def other_work(
@@ -53,7 +54,7 @@ def other_work(
 ) -> tuple[Difference, ...]:
     """Return how the steps of a kind have other work, or another share of all steps, in any capture of either side.
 
-    Without a kind it is that of all steps, where they are of one. Nothing where a side does not say.
+    Without a kind it is that of all steps, where they are of one. Empty where a side does not say.
     """
     if on is not None and KIND_WORK not in on:
         return ()
@@ -62,8 +63,15 @@ def other_work(
         (kind,) = kinds
     if kind is None:
         return ()
-    pairs = product(*(each.get(kind, ()) for each in works))
-    return next(((Difference(kind, own.words, old.words),) for own, old in pairs if own.is_other(old)), ())
+    pairs = product(*(works_of_side.get(kind, ()) for works_of_side in works))
+    return next(
+        (
+            (Difference(kind, current_work.words, baseline_work.words),)
+            for current_work, baseline_work in pairs
+            if current_work.is_other(baseline_work)
+        ),
+        (),
+    )
 
 
 def are_alike(
@@ -75,11 +83,13 @@ def are_alike(
     window: str,
     kind: str | None = None,
 ) -> bool:
-    """Return whether values of two stored runs may be compared, in a unit and of a window as a gate file or a series
-    names it, which may end in a kind of steps.
+    """Return whether values of two stored runs may be compared.
+
+    ``unit`` is that of the values. ``window`` is named as a gate file or a series has it, and may end in a kind of
+    steps.
     """
-    asked = kind or next((word for word in window.split() if word in KIND_WORDS), None)
-    return not differences(now, was, on) and not (unit == TIME and other_work(now, was, asked, on))
+    compared_kind = kind or next((word for word in window.split() if word in KIND_WORDS), None)
+    return not differences(now, was, on) and not (unit == TIME and other_work(now, was, compared_kind, on))
 
 
 def all_differences(
@@ -87,12 +97,12 @@ def all_differences(
 ) -> tuple[Difference, ...]:
     """Return the circumstances that differ, and the other work of every kind that both sides have steps of."""
     kinds = sorted({*_works(now.get(KIND_WORK))} & {*_works(was.get(KIND_WORK))})
-    other = (difference for kind in kinds for difference in other_work(now, was, kind, on))
-    return (*differences(now, was, on), *other)
+    work_differences = (difference for kind in kinds for difference in other_work(now, was, kind, on))
+    return (*differences(now, was, on), *work_differences)
 
 
 class _Work(NamedTuple):
-    """The share of a kind in percent and the mean tokens of its steps, and both in words."""
+    """Holds the share of a kind in percent and the mean tokens of its steps, and the text that says both."""
 
     share: int
     tokens: Fraction
@@ -104,34 +114,39 @@ class _Work(NamedTuple):
 
 
 def _works(said: object) -> Mapping[str, list[_Work]]:
-    """What ``RunSteps.work_words`` says, by kind, once for each capture that says something else."""
-    found: dict[str, list[_Work]] = {}
+    """Parse the lines of ``RunSteps.describe_work``, by kind, one entry for each capture that says something else."""
+    works: dict[str, list[_Work]] = {}
     for line in said if isinstance(said, list | tuple) else ():
-        words = re.fullmatch(
+        match = re.fullmatch(
             r"(\w+): (([0-9]{1,3})% of the steps(?:, ([0-9]{1,18}(?:\.[0-9])?) tokens each)?)", str(line)
         )
-        if words is not None:
-            found.setdefault(words[1], []).append(_Work(int(words[3]), Fraction(words[4] or 0), words[2]))
-    return found
+        if match is not None:
+            works.setdefault(match[1], []).append(_Work(int(match[3]), Fraction(match[4] or 0), match[2]))
+    return works
 
 
 def agreeing_fields(differing: Iterable[Difference], on: Collection[str] | None = None) -> list[str]:
-    """Return all that must agree but what differs: by these fields, named by a gate file or a command, it need not.
+    """List the fields that must agree without those that differ: what a gate file or a command names to let them
+    differ.
 
-    None where no field says so, and where none would be left: an empty list is a mistake.
+    Empty where no field is to blame, and where none would be left: an empty list is a mistake.
     """
-    names = {each.name if each.name in FIELDS else KIND_WORK for each in differing if each.name in _COMPARED}
+    names = {
+        difference.name if difference.name in FIELDS else KIND_WORK
+        for difference in differing
+        if difference.name in _COMPARED
+    }
     return [field for field in FIELDS if names and (on is None or field in on) and field not in names]
 
 
 _COMPARED = {*FIELDS, *KIND_WORDS}
-"""What differs by these names a gate file may leave out; of other work the name is that of the kind."""
+"""Names of differences that a gate file may leave out; other work bears the name of its kind."""
 
 
 def found_otherwise(gate: GateFile) -> tuple[Difference, ...]:
-    """That the run alone would be read under another convention than the one that was found for it."""
-    asked = gate.comparable_on is None or "convention" in gate.comparable_on
-    if not asked or gate.found is None or gate.found.alone == gate.convention:
+    """Return, as a difference, that the run alone would be read under another convention than the one found for it."""
+    is_compared = gate.comparable_on is None or "convention" in gate.comparable_on
+    if not is_compared or gate.found is None or gate.found.alone == gate.convention:
         return ()
     return (Difference("convention", _words(gate.found.alone), _words(gate.resolved_convention)),)
 
@@ -141,14 +156,14 @@ def _words(convention: Convention) -> str:
 
 
 def told(found: Iterable[Difference], other: str = "baseline") -> str:
-    """Differences in words; empty where there are none."""
-    return "; ".join(f"{d.name}: now {d.now}, {other} {d.baseline}" for d in found)
+    """Return differences in one line; empty where there are none."""
+    return "; ".join(f"{difference.name}: now {difference.now}, {other} {difference.baseline}" for difference in found)
 
 
 def shown(value: object) -> str:
-    """A circumstance in words."""
+    """Return the value of a circumstance as text."""
     if isinstance(value, Mapping):
-        return printable(" ".join(f"{k}={v}" for k, v in value.items()))
+        return printable(" ".join(f"{key}={item}" for key, item in value.items()))
     if isinstance(value, list | tuple):
         return printable(", ".join(map(str, value)))
     return "not stated" if value is None else printable(str(value))

@@ -21,28 +21,28 @@ from pytest_nsys.gates.yaml_nodes import NodeReader, compose
 from pytest_nsys.gates.yaml_nodes import read as read_file
 
 AUTO = "auto"
-"""What is written for a convention that is found in the trace, as it is where nothing is written."""
+"""What to write for a convention that is found in the trace, as it is where nothing is written."""
 
 
 _read_named = known({AUTO: None, **BUILT_IN}, "convention")
 
 
 def read_convention(reader: NodeReader, node: Node | None) -> Convention | None:
-    """The convention behind the key, None for ``auto`` and for a name that is none; of a mapping with a mistake as much
-    as can be read.
+    """Return the convention behind the key; None for ``auto`` and for a name that is none.
 
-    A key that is given replaces the one of the convention that is extended, whole.
+    Of a mapping with a mistake it has as much as can be read. A key that is given replaces the one of the convention
+    that is extended, whole.
     """
     if node is None or (isinstance(node, ScalarNode) and node.value.strip() == AUTO):
         return None
     if isinstance(node, ScalarNode):
-        named: Convention | None = _read_named(reader, node, "convention")
-        return named
+        convention: Convention | None = _read_named(reader, node, "convention")
+        return convention
     entry = Entry(reader, node, "convention")
-    given = entry.values()
-    base = given.pop("extends", None) or Convention(name="custom")
+    values = entry.values()
+    base = values.pop("extends", None) or Convention(name="custom")
     try:
-        return dataclasses.replace(base.with_anchor(given.get("anchor")), **given)
+        return dataclasses.replace(base.with_anchor(values.get("anchor")), **values)
     except ConventionMistake as mistake:
         entry.mistake(mistake.key, str(mistake))
     except (OverflowError, RecursionError):
@@ -52,7 +52,7 @@ def read_convention(reader: NodeReader, node: Node | None) -> Convention | None:
 
 Kind = TypeVar("Kind")
 Named = str | os.PathLike[str] | Convention
-"""A built-in name, a YAML file, or the convention itself."""
+"""Names a convention: a built-in name, a YAML file, or the convention itself."""
 
 CONVENTION_HELP = (
     "A built-in name, a YAML file of a convention, or a gate file. Default: auto, which finds convention and anchor "
@@ -61,58 +61,59 @@ CONVENTION_HELP = (
 
 
 def check_named(traces: Sequence[str]) -> None:
-    """Raises UsageMistake for a path without a letter, as a variable of the shell leaves it."""
+    """Raise UsageMistake for a path without a letter, as a variable of the shell leaves it."""
     if "" in traces:
         raise UsageMistake("the path of a trace is empty")
 
 
 def typed_anchor(text: str) -> Anchor:
-    """What ``--anchor`` says: the pattern of a range, or a kernel as gate files have it. Raises UsageMistake."""
+    """Parse ``--anchor``: the pattern of a range, or a kernel as gate files have it. Raises UsageMistake."""
     if not OF_YAML.fullmatch(text):
         return text
     reader = NodeReader(Path("--anchor"))
     try:
         value = json.dumps(text) if text.lstrip().startswith("kernel:") else text
         ((_, node),) = compose(f"anchor: {value}".encode(errors="replace"), reader).value
-        found = read_anchor(reader, node)
+        anchor = read_anchor(reader, node)
         reader.raise_any()
     except GateFileError as error:
         raise UsageMistake(f"--anchor {printable(text, 60)}: {error.mistakes[0].text}") from None
-    assert found is not None  # else there was a mistake
-    return found
+    assert anchor is not None  # else there was a mistake
+    return anchor
 
 
 def convention_of(value: Named | None, anchor: Anchor | None = None) -> Convention | None:
-    """The convention that ``value`` is, names or holds, with another anchor where one is given; None: it is to be found
-    in the trace.
+    """Return the convention that ``value`` is, names or holds, with another anchor where one is given.
+
+    None where it is to be found in the trace. Raises ArgumentMistake, GateFileError.
     """
     if anchor is not None and not isinstance(anchor, Anchor):
-        what = "the name of a range, as in 'ProfilerStep#%', or a KernelAnchor"
-        raise ArgumentMistake(f"anchor= is {what}, not {anchor!r}")
+        expected = "the name of a range, as in 'ProfilerStep#%', or a KernelAnchor"
+        raise ArgumentMistake(f"anchor= is {expected}, not {anchor!r}")
     if anchor is not None and not (anchor if isinstance(anchor, str) else anchor.kernel).strip():
         raise ArgumentMistake("--anchor is empty")
     if value is None or isinstance(value, Convention):
-        found = value
+        convention = value
     elif isinstance(value, str | os.PathLike):
         address = Address.of(os.fspath(value))
-        found = built_in_or_read(
+        convention = built_in_or_read(
             address.file, {**BUILT_IN, AUTO: None}, "convention", partial(_read, configuration=address.configuration)
         )
     else:
         raise ArgumentMistake(f"convention= is a name, the path of a YAML file or a Convention, not {value!r}")
-    return found if found is None else found.with_anchor(anchor)
+    return convention if convention is None else convention.with_anchor(anchor)
 
 
 def _read(reader: NodeReader, root: MappingNode, configuration: str = "") -> Convention | None:
-    """The mapping of a convention, or a gate file, of which only ``convention:`` is read, that of a ``configuration``
-    where one is named.
-    """
+    """Read the mapping of a convention, or ``convention:`` of a gate file or of its ``configuration``."""
     keys = {key.value: node for key, node in reader.entries(root, "a convention")}
     if configuration and "matrix" in keys:
-        own = {key.value: node for key, node in reader.entries(keys["matrix"], "matrix")}
-        if configuration not in own:
-            reader.mistake(keys["matrix"], f"no configuration is '{configuration}'{hint(configuration, own, 'it has')}")
-        elif isinstance(node := own[configuration], MappingNode):
+        configurations = {key.value: node for key, node in reader.entries(keys["matrix"], "matrix")}
+        if configuration not in configurations:
+            reader.mistake(
+                keys["matrix"], f"no configuration is '{configuration}'{hint(configuration, configurations, 'it has')}"
+            )
+        elif isinstance(node := configurations[configuration], MappingNode):
             keys |= {key.value: value for key, value in reader.entries(node, configuration)}
     is_gate_file = bool(keys.keys() & (set(KEYS["file"]) - {"span", "kernels"}))
     return read_convention(reader, keys.get("convention") if is_gate_file else root)
@@ -121,15 +122,15 @@ def _read(reader: NodeReader, root: MappingNode, configuration: str = "") -> Con
 def built_in_or_read(
     value: str, built_in: Mapping[str, Kind | None], what: str, read: Callable[[NodeReader, MappingNode], Kind | None]
 ) -> Kind | None:
-    """What a built-in name stands for, else what a YAML file holds. Raises ArgumentMistake, GateFileError."""
+    """Return what a built-in name stands for, else what a YAML file holds. Raises ArgumentMistake, GateFileError."""
     if value in built_in:
         return built_in[value]
     path = Path(value)
     if not path.is_file():
-        one = "; a file has a line for each family: attention: ['flash_*', '*mha*']"
-        known = hint(value, built_in, "built in are") if built_in else one
-        raise ArgumentMistake(f"'{printable(value)}' is no {what} and no file{known}")
+        file_advice = "; a file has a line for each family: attention: ['flash_*', '*mha*']"
+        advice = hint(value, built_in, "built in are") if built_in else file_advice
+        raise ArgumentMistake(f"'{printable(value)}' is no {what} and no file{advice}")
     reader = NodeReader(path)
-    found = read(reader, compose(read_file(path, reader), reader))
+    value_read = read(reader, compose(read_file(path, reader), reader))
     reader.raise_any()
-    return found
+    return value_read

@@ -1,4 +1,4 @@
-"""What does a gate file (``*.nsys.yaml``) ask for, and if it cannot be meant, what is wrong with it?
+"""What does a gate file (``*.nsys.yaml``) ask for, and what is wrong with one that cannot be meant?
 
 The file is data: no tags, no templating, a closed set of keys (``gate_file.keys.ini``). All mistakes are reported
 together. The JSON Schema, made of the same keys, says the same of the structure; sentences, units and names are judged
@@ -39,11 +39,11 @@ MISSING = {
     "assertions": "'assertions' is missing: a gate without assertions always passes",
 }
 AS_WRITTEN = ("measurements", "run", "comparable_on", "tolerance", "window", "span", "kernels", "allow_missing")
-"""Keys that are fields of a GateFile."""
+"""Keys whose values are fields of a GateFile by the same name."""
 
 
 def load_gate_file(path: Path, *, display: Path | None = None) -> GateFile:
-    """The gate file at ``path``; GateFileError holds all of its mistakes.
+    """Return the gate file at ``path``. Raises GateFileError, which holds all of its mistakes.
 
     Mistakes and locations show ``display`` as the file.
     """
@@ -51,102 +51,116 @@ def load_gate_file(path: Path, *, display: Path | None = None) -> GateFile:
 
 
 def load_one(path: Path) -> GateFile:
-    """The gate file at ``path``, of one with a matrix the configuration that stands behind it in brackets.
+    """Return the gate file at ``path``; of one with a matrix the configuration that stands behind it in brackets.
 
     Raises GateFileError, and ArgumentMistake where no one configuration is named.
     """
     file, name = Address.of(str(path))
     gate = load_gate_file(Path(file))
-    found = next((one for one in gate.each if one.configuration == name), None)
-    if found is not None:
-        return found
+    gate_found = next((candidate for candidate in gate.each if candidate.configuration == name), None)
+    if gate_found is not None:
+        return gate_found
     if not gate.matrix:
         raise ArgumentMistake(f"{printable(file, 1000)} has no matrix: leave [{name}] out")
-    which = (
+    problem = (
         f"no configuration of {printable(file, 1000)} is '{name}'" if name else f"{printable(file, 1000)} has a matrix"
     )
     example = Address(Path(file).name, gate.names[0])
-    raise ArgumentMistake(f"{which}{hint(name, gate.names, 'it has')}; write {example}")
+    raise ArgumentMistake(f"{problem}{hint(name, gate.names, 'it has')}; write {example}")
 
 
 def loads_gate_file(content: str | bytes, *, path: Path, display: Path | None = None) -> GateFile:
-    """The gate file that ``content`` is, as it would be at ``path``, where nothing is read."""
+    """Return the gate file that ``content`` is, as if it stood at ``path``, where nothing is read. Raises
+    GateFileError.
+    """
     reader = NodeReader(display or path)
     root = compose(content.encode() if isinstance(content, str) else content, reader)
     file = Entry(reader, root, "file", "a gate file")
     for key in file.missing():
         file.mistake("", MISSING[key])
-    own = read_matrix(reader, file) or {"": file}
-    names = tuple(filter(None, own))
-    entries = {name: (entry, _read_gate(reader, entry, path, name, names)) for name, entry in own.items()}
-    judged = {name: _with_assertions(reader, *each) for name, each in entries.items()}
-    gates = dict(zip(judged, told_apart([gate for gate, _ in judged.values()]), strict=True))
-    every = {(a.name, a.location): a for gate in gates.values() for a in _unlike(reader, gate.assertions)}
-    ordered = sorted(every.values(), key=lambda assertion: assertion.location.line)
-    known = all(all_known for _, all_known in judged.values())
-    each = []
+    entry_by_name = read_matrix(reader, file) or {"": file}
+    names = tuple(filter(None, entry_by_name))
+    entries = {name: (entry, _read_gate(reader, entry, path, name, names)) for name, entry in entry_by_name.items()}
+    gates_read = {name: _with_assertions(reader, *parts) for name, parts in entries.items()}
+    gates = dict(zip(gates_read, told_apart([gate for gate, _ in gates_read.values()]), strict=True))
+    unique_assertions = {
+        (assertion.name, assertion.location): assertion
+        for gate in gates.values()
+        for assertion in _unlike(reader, gate.assertions)
+    }
+    sorted_assertions = sorted(unique_assertions.values(), key=lambda assertion: assertion.location.line)
+    are_all_known = all(is_known for _, is_known in gates_read.values())
+    complete_gates = []
     for name, gate in gates.items():
-        _check_tolerance(own[name], gate, ordered)
-        if name and judged[name][1] and not gate.assertions:
+        _check_tolerance(entry_by_name[name], gate, sorted_assertions)
+        if name and gates_read[name][1] and not gate.assertions:
             file.mistake(MATRIX, f"no assertion applies to '{name}': it would always pass")
-        each.append(_with_waivers(reader, own[name], gate, ordered, all_known=known))
+        complete_gates.append(
+            _with_waivers(reader, entry_by_name[name], gate, sorted_assertions, all_known=are_all_known)
+        )
     if names:
-        each = [replace(_read_gate(reader, file, path, names=names), assertions=tuple(ordered), matrix=tuple(each))]
+        complete_gates = [
+            replace(
+                _read_gate(reader, file, path, names=names),
+                assertions=tuple(sorted_assertions),
+                matrix=tuple(complete_gates),
+            )
+        ]
     reader.raise_any()
-    return each[0]
+    return complete_gates[0]
 
 
 def _read_gate(
     reader: NodeReader, file: Entry, path: Path, configuration: str = "", names: tuple[str, ...] = ()
 ) -> GateFile:
-    """What the file, or a configuration of it, says for all of its assertions."""
-    said = file.values()
-    run, quality = said.get("run", {}), said.get("quality", Bounds())
+    """Return what the file, or a configuration of it, says for all of its assertions, as a gate file without any."""
+    values = file.values()
+    run, quality = values.get("run", {}), values.get("quality", Bounds())
     return GateFile(
         path=path,
         assertions=(),
         convention=read_convention(reader, file.fields.get("convention")),
-        traces=said.get("trace", ()),
-        workload=read_workload(reader, file.fields.get("workload"), said, path.parent),
+        traces=values.get("trace", ()),
+        workload=read_workload(reader, file.fields.get("workload"), values, path.parent),
         quality=replace(quality, world=int(run["world"])) if "world" in run else quality,
         configuration=configuration,
         names=names,
-        **{key: said[key] for key in AS_WRITTEN if key in said},
+        **{key: values[key] for key in AS_WRITTEN if key in values},
     )
 
 
 def _check_tolerance(file: Entry, gate: GateFile, every: Sequence[Assertion]) -> None:
-    """Notes a tolerance in a unit of measurements in a file that judges none."""
-    foreign = own_units(gate.tolerance)
-    if foreign and not any(assertion.outside for assertion in every):
-        file.mistake("tolerance", of_no_metric(foreign[0]))
+    """Record a tolerance in a unit of measurements in a file that judges none."""
+    foreign_units = own_units(gate.tolerance)
+    if foreign_units and not any(assertion.outside for assertion in every):
+        file.mistake("tolerance", of_no_metric(foreign_units[0]))
 
 
 def _with_assertions(reader: NodeReader, file: Entry, gate: GateFile) -> tuple[GateFile, bool]:
-    """The same with its assertions, in order, and whether every entry could be read."""
-    found: list[Assertion] = []
+    """Return the gate file with its assertions, in order, and whether every entry could be read."""
+    assertions: list[Assertion] = []
     all_known = "assertions" in file.fields
     for node in reader.items(file.fields["assertions"], "assertions") if all_known else ():
         if not is_for(reader, node, gate.configuration, gate.names):
             continue
-        made = read_assertion(reader, node, gate)
-        all_known = all_known and bool(made)
-        found += made
-    check_needed(reader, found, file.fields)
-    return replace(gate, assertions=tuple(found)), all_known
+        entry_assertions = read_assertion(reader, node, gate)
+        all_known = all_known and bool(entry_assertions)
+        assertions += entry_assertions
+    check_needed(reader, assertions, file.fields)
+    return replace(gate, assertions=tuple(assertions)), all_known
 
 
 def _unlike(reader: NodeReader, assertions: Iterable[Assertion]) -> Iterator[Assertion]:
-    """The assertions, of which each has a name of its own."""
-    found: dict[str, Assertion] = {}
+    """Yield the assertions, and note those whose name another has already."""
+    first_by_name: dict[str, Assertion] = {}
     for assertion in assertions:
-        first = found.setdefault(assertion.name, assertion)
+        first = first_by_name.setdefault(assertion.name, assertion)
         if first is not assertion:
             _, line, column = assertion.location
-            what = (
+            problem = (
                 f"'{printable(assertion.name, 60)}' is already the name of the assertion on line {first.location.line}"
             )
-            reader.mistake_at(line, column, f"{what}: give it another id")
+            reader.mistake_at(line, column, f"{problem}: give it another id")
         else:
             yield assertion
 
@@ -159,7 +173,7 @@ OF_EACH = ("trace", "measurements")
 
 
 def read_matrix(reader: NodeReader, file: Entry) -> dict[str, Entry]:
-    """The gate file as each configuration has it, by name; empty where there is no matrix, or none to be read.
+    """Return the gate file as each configuration has it, by name; empty where there is no matrix, or none to be read.
 
     A name alone has its trace from the command line; a path or a list of them is its trace; a mapping holds any keys.
     """
@@ -168,19 +182,21 @@ def read_matrix(reader: NodeReader, file: Entry) -> dict[str, Entry]:
     for key in OF_EACH:
         if key in file.fields:
             file.mistake(key, f"with a matrix '{key}' belongs to each configuration: write it there")
-    found: dict[str, Entry] = {}
-    spelled: dict[str, str] = {}
+    entries: dict[str, Entry] = {}
+    spellings: dict[str, str] = {}
     for word, value in reader.entries(file.fields[MATRIX], MATRIX):
         name = word.value
-        shown = printable(name, 40)
+        shown_name = printable(name, 40)
         if re.fullmatch(CONFIGURATION, name) is None:
-            reader.mistake(word, f"a configuration is named by letters, digits, '.', '_' and '-', not '{shown}'")
+            reader.mistake(word, f"a configuration is named by letters, digits, '.', '_' and '-', not '{shown_name}'")
             continue
-        other = spelled.setdefault(name.lower(), name)
-        if other != name:  # their baselines lie in folders, which some systems do not tell apart
-            reader.mistake(word, f"'{shown}' and '{printable(other, 40)}' differ only in capitals: rename one")
-        found[name] = _configuration(reader, file, value)
-    return found
+        first_name = spellings.setdefault(name.lower(), name)
+        if first_name != name:  # their baselines lie in folders, which some systems do not tell apart
+            reader.mistake(
+                word, f"'{shown_name}' and '{printable(first_name, 40)}' differ only in capitals: rename one"
+            )
+        entries[name] = _configuration(reader, file, value)
+    return entries
 
 
 def _configuration(reader: NodeReader, file: Entry, value: Node) -> Entry:
@@ -192,7 +208,7 @@ def _configuration(reader: NodeReader, file: Entry, value: Node) -> Entry:
 
 
 def is_for(reader: NodeReader, node: Node, name: str, names: Collection[str]) -> bool:
-    """Whether an assertion or a waiver is for the configuration ``name``, one of ``names``: by default it is."""
+    """Return whether an assertion or a waiver is for the configuration ``name``, one of ``names``: by default it is."""
     value = _said(node)
     if value is None:
         return True
@@ -200,19 +216,19 @@ def is_for(reader: NodeReader, node: Node, name: str, names: Collection[str]) ->
         reader.mistake(value, "'matrix' picks configurations of the file, which has no 'matrix'")
         return True
 
-    def parse(text: str) -> str:
+    def parse_glob(text: str) -> str:
         glob = text.strip()
-        if not any(fnmatchcase(each, glob) for each in names):
-            shown = printable(glob, 40)
-            raise ValueError(f"no configuration of the matrix is '{shown}'{hint(glob, names, 'they are')}")
+        if not any(fnmatchcase(configuration, glob) for configuration in names):
+            shown_glob = printable(glob, 40)
+            raise ValueError(f"no configuration of the matrix is '{shown_glob}'{hint(glob, names, 'they are')}")
         return glob
 
-    globs = [reader.parsed(item, MATRIX, parse) for item in reader.one_or_items(value, MATRIX)]
+    globs = [reader.parsed(item, MATRIX, parse_glob) for item in reader.one_or_items(value, MATRIX)]
     return None in globs or not globs or any(glob is not None and fnmatchcase(name, glob) for glob in globs)
 
 
 def _said(node: Node) -> Node | None:
-    """The value of ``matrix:`` in a mapping."""
+    """Return the value of ``matrix:`` in a mapping; None where it has none."""
     pairs = node.value if isinstance(node, MappingNode) else ()
     return next((value for key, value in pairs if isinstance(key, ScalarNode) and key.value == MATRIX), None)
 
@@ -231,116 +247,133 @@ NEEDED: Mapping[str, str] = {
 def _with_waivers(
     reader: NodeReader, file: Entry, gate: GateFile, every: Sequence[Assertion], *, all_known: bool
 ) -> GateFile:
-    """The same, each assertion with the waivers that name it.
+    """Return the gate file, each assertion with the waivers that name it.
 
-    ``every`` assertion of the file may be named, also by those for other configurations. ``all_known``: every entry
-    under ``assertions:`` could be read, so a name that none of them has is a mistake.
+    A waiver may name any of ``all_assertions`` of the file, also those for other configurations. ``all_known``: every
+    entry under ``assertions:`` could be read, so a name that none of them has is a mistake.
     """
     if "waivers" not in file.fields:
         return gate
-    found: dict[str, list[Waiver]] = {}
+    waivers_by_name: dict[str, list[Waiver]] = {}
     for item in reader.items(file.fields["waivers"], "waivers"):
         if not is_for(reader, item, gate.configuration, gate.names):
             continue
         entry = _WaiverEntry(reader, item, gate, "waiver", "a waiver")
-        named = entry.named(gate.assertions, every, all_known=all_known)
-        waiver = entry.waiver(named) if entry.fields else None
+        waived_assertions = entry.named(gate.assertions, every, all_known=all_known)
+        waiver = entry.waiver(waived_assertions) if entry.fields else None
         if waiver is not None:
-            for assertion in named:
-                found.setdefault(assertion.name, []).append(waiver)
-    return replace(gate, assertions=tuple(replace(a, waivers=tuple(found.get(a.name, ()))) for a in gate.assertions))
+            for assertion in waived_assertions:
+                waivers_by_name.setdefault(assertion.name, []).append(waiver)
+    return replace(
+        gate,
+        assertions=tuple(
+            replace(assertion, waivers=tuple(waivers_by_name.get(assertion.name, ()))) for assertion in gate.assertions
+        ),
+    )
 
 
 def dimensions_left(assertion: Assertion, metric: Metric, axes: Collection[str]) -> tuple[str, ...]:
-    """The dimensions that judged rows of the assertion may still be told apart by, mesh axes among them."""
-    left = list(metric.dimensions)
+    """List the dimensions that judged rows of the assertion may still differ in, mesh axes among them."""
+    dimensions = list(metric.dimensions)
     if metric.outside:  # what rows there are only its file knows
-        return tuple(dict.fromkeys((*left, *axes)))
+        return tuple(dict.fromkeys((*dimensions, *axes)))
     for step in assertion.aggregates:
         if step.over is None:
-            return tuple(d for d in (*left, *(axes if "rank" in left else ())) if d in assertion.where)
-        for taken in step.over:
-            if taken not in left and "rank" in left:
-                left = [*(d for d in left if d != "rank"), *axes]
-            left = [d for d in left if d != taken]
-    return (*left, *(axes if "rank" in left else ()))
+            return tuple(
+                dimension
+                for dimension in (*dimensions, *(axes if "rank" in dimensions else ()))
+                if dimension in assertion.where
+            )
+        for over_dimension in step.over:
+            if over_dimension not in dimensions and "rank" in dimensions:
+                dimensions = [*(dimension for dimension in dimensions if dimension != "rank"), *axes]
+            dimensions = [dimension for dimension in dimensions if dimension != over_dimension]
+    return (*dimensions, *(axes if "rank" in dimensions else ()))
 
 
 class _WaiverEntry(Selecting):
-    """One mapping under ``waivers:``."""
+    """Reads one mapping under ``waivers:``."""
 
     def named(self, assertions: Sequence[Assertion], every: Sequence[Assertion], *, all_known: bool) -> list[Assertion]:
-        """Of these assertions those that the waiver is for: one, or all items that one ``for:`` makes."""
-        written = self.text("assertion")
-        if written is None:
+        """Return those of these assertions that the waiver is for: one, or all items that one ``for:`` makes."""
+        assertion_text = self.text("assertion")
+        if assertion_text is None:
             return []
-        name = clean_name(written)
-        found = called(name, assertions)
-        if not found and all_known and not called(name, every):
-            names = dict.fromkeys(part for a in every for own in names_of(a) for part in (own, without_item(own)))
+        name = clean_name(assertion_text)
+        matches = called(name, assertions)
+        if not matches and all_known and not called(name, every):
+            names = dict.fromkeys(
+                part
+                for assertion in every
+                for own_name in names_of(assertion)
+                for part in (own_name, without_item(own_name))
+            )
             hint = did_you_mean(name, names) or ": write its id, or its sentence"
             self.mistake("assertion", f"no assertion of this file is '{printable(name, 60)}'{hint}")
-        return found
+        return matches
 
     def waiver(self, named: Sequence[Assertion]) -> Waiver | None:
-        """The waiver, None where a key is missing or mistaken."""
+        """Return the waiver; None where a key is missing or mistaken."""
         for key in self.missing():
             self.mistake("", f"a waiver needs '{key}': {NEEDED[key]}")
         for assertion in named[:1]:
             self._check_waivable(assertion)
         ceiling = self._ceiling(named[0] if named else None)
         where = self._waived(named)
-        said = self.values()
-        if ceiling is None or "expires" not in said or "reason" not in said:
+        values = self.values()
+        if ceiling is None or "expires" not in values or "reason" not in values:
             return None
         return Waiver(
             ceiling=ceiling.value,
             unit=ceiling.unit,
-            expires=said["expires"],
-            reason=" ".join(said["reason"].split()),
+            expires=values["expires"],
+            reason=" ".join(values["reason"].split()),
             location=self.reader.location(self.node),
-            link=said.get("link", ""),
+            link=values.get("link", ""),
             where=where,
             shared=len(named) > 1,
         )
 
     def _check_waivable(self, assertion: Assertion) -> None:
-        why = None
+        """Record as a mistake that the waiver is for an assertion that never fails, or whose limit has no ceiling."""
+        reason = None
         if assertion.xfail is not None:
-            why = "its xfail expects it to fail already"
+            reason = "its xfail expects it to fail already"
         elif assertion.severity.failed is Severity.WARN:
-            why = "with severity: warn it never fails"
+            reason = "with severity: warn it never fails"
         elif assertion.require.comparator is Comparator.NE:
-            why = "!= has no ceiling"
-        if why is not None:
-            self.mistake("assertion", f"'{printable(assertion.name, 60)}' cannot be waived: {why}")
+            reason = "!= has no ceiling"
+        if reason is not None:
+            self.mistake("assertion", f"'{printable(assertion.name, 60)}' cannot be waived: {reason}")
 
     def _ceiling(self, assertion: Assertion | None) -> Constant | None:
-        """How far a value may go, in the base of the metric's unit."""
+        """Read how far a value may go, in the base of the metric's unit."""
         if "ceiling" not in self.fields:
             return None
 
-        def parse(text: str) -> Constant:
+        def parse_ceiling(text: str) -> Constant:
             if assertion is not None and assertion.measures.of_step:
                 text = without_step(text)
             quantity = parse_quantity(text, any_unit=assertion is not None and assertion.outside is not None)
             if assertion is None:
                 return Constant(quantity.value)
-            values = assertion.judged
+            target = assertion.judged
             open_unit = next(iter(quantity.amounts)) if assertion.outside is not None else ANY
-            ceiling = limit_value(quantity, open_unit or values.unit, values.name)
+            ceiling = limit_value(quantity, open_unit or target.unit, target.name)
             comparator, limit = assertion.require.comparator, assertion.require.limit
-            if why := impossible(ceiling, values):
-                self.mistake("ceiling", f"ceiling {quantity.text} cannot be right: {why}")
-            held = comparator is not None and isinstance(limit, Constant) and comparator.holds(ceiling, limit.value)
-            if held and comparator is not Comparator.NE:
+            if reason := impossible(ceiling, target):
+                self.mistake("ceiling", f"ceiling {quantity.text} cannot be right: {reason}")
+            is_within_limit = (
+                comparator is not None and isinstance(limit, Constant) and comparator.holds(ceiling, limit.value)
+            )
+            if is_within_limit and comparator is not Comparator.NE:
                 self.mistake("ceiling", f"ceiling {quantity.text} waives nothing: it holds '{assertion.require.text}'")
             return Constant(ceiling, open_unit)
 
-        return self.reader.parsed(self.fields["ceiling"], "ceiling", parse)
+        return self.reader.parsed(self.fields["ceiling"], "ceiling", parse_ceiling)
 
     def _waived(self, named: Sequence[Assertion]) -> dict[str, Selector]:
-        """The rows that are waived, by dimensions that judged rows still have."""
+        """Read the selectors of the waived rows, by dimensions that judged rows still have."""
         if "where" not in self.fields or not named:
             return {}
         first = named[0]
@@ -349,13 +382,15 @@ class _WaiverEntry(Selecting):
             return {}
         metric = first.measures
         where = self.where(metric, fixed=())
-        left = dimensions_left(first, metric, self.gate.axes)
+        dimensions = dimensions_left(first, metric, self.gate.axes)
         for key, _ in self.reader.entries(self.fields["where"], "where"):
-            if key.value in where and key.value not in left:
-                rest = f"{', '.join(left)} left" if left else "no dimension left"
-                what = f"the assertion takes every {key.value} together: its rows have {rest}"
-                self.reader.mistake(key, what)
-            elif key.value in where and any(a.where.get(key.value) != first.where.get(key.value) for a in named):
-                what = f"'for' makes an item of each {key.value}: name the item itself, as in '{named[0].name}'"
-                self.reader.mistake(key, what)
+            if key.value in where and key.value not in dimensions:
+                dimensions_text = f"{', '.join(dimensions)} left" if dimensions else "no dimension left"
+                problem = f"the assertion takes every {key.value} together: its rows have {dimensions_text}"
+                self.reader.mistake(key, problem)
+            elif key.value in where and any(
+                assertion.where.get(key.value) != first.where.get(key.value) for assertion in named
+            ):
+                problem = f"'for' makes an item of each {key.value}: name the item itself, as in '{named[0].name}'"
+                self.reader.mistake(key, problem)
         return where

@@ -1,7 +1,7 @@
 """Which capture is a hiccup, by the rows that a gate file judges and the tolerances that it gives them?
 
-It is of captures of this run, of the other side's, and of accepted runs alike: where any row of time says so, the whole
-capture is left out.
+This run's captures, those of the other side and accepted runs are looked at alike: where any row of time says so, the
+whole capture is left out.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from pytest_nsys.gates.settling import settled
 
 
 class Hiccup(NamedTuple):
-    """A capture that is a hiccup, by its place, and the row that says so in words."""
+    """Describes a capture that is a hiccup, by its place, and the row that says so."""
 
     place: int
     why: str
@@ -34,20 +34,25 @@ def leave_out_hiccup(captures: Captures, gate: GateFile) -> Captures:
     """Return the captures on which the gate file is judged: all, or of five or more those without a hiccup."""
     if captures.taken < FEWEST_FOR_HICCUP or captures.left_out is not None:
         return captures
-    measured: list[tuple[Assertion, Sequence[MetricTable]]] = []
+    measured_tables: list[tuple[Assertion, Sequence[MetricTable]]] = []
     for assertion in gate.assertions:
         with suppress(NsysError):  # the verdict says why
-            known = settled(assertion, captures)
-            if known.judged.unit == TIME:
-                measured.append((known, captures.each(known.measures, spec_for(captures.convention, known))))
-    hiccup = find_judged_hiccup(measured)
+            resolved_assertion = settled(assertion, captures)
+            if resolved_assertion.judged.unit == TIME:
+                measured_tables.append(
+                    (
+                        resolved_assertion,
+                        captures.each(resolved_assertion.measures, spec_for(captures.convention, resolved_assertion)),
+                    )
+                )
+    hiccup = find_judged_hiccup(measured_tables)
     return captures if hiccup is None else captures.leave_out(*hiccup)
 
 
 def find_judged_hiccup(measured: Iterable[tuple[Assertion, Sequence[MetricTable]]]) -> Hiccup | None:
     """Return the hiccup among captures; None where there is none.
 
-    ``measured`` is each assertion, as it is judged, with what it measures of every capture.
+    ``measured_tables`` are the assertions, as they are judged, each with what it measures of every capture.
     """
     rows: list[dict[_Judged, Value]] = []
     tolerances: dict[_Judged, Value] = {}
@@ -55,27 +60,29 @@ def find_judged_hiccup(measured: Iterable[tuple[Assertion, Sequence[MetricTable]
         if assertion.judged.unit != TIME or len(tables) < FEWEST_FOR_HICCUP:
             continue
         with suppress(NothingSelected):  # the verdict says why
-            what = " ".join([*(step.word for step in reversed(assertion.aggregates)), assertion.metric])
+            subject = " ".join([*(step.word for step in reversed(assertion.aggregates)), assertion.metric])
             window = (assertion.window, assertion.span, assertion.kernels, assertion.kind)
-            each = [
-                {_Judged(what, window, key): value for key, value in folded(table, assertion).items()}
+            values_by_capture = [
+                {_Judged(subject, window, key): value for key, value in folded(table, assertion).items()}
                 for table in tables
             ]
-            rows = rows or [{} for _ in each]
-            for own, values in zip(rows, each, strict=True):
-                own.update(values)
-            for row in each[0]:
-                tolerance = _tolerance_of(assertion, [values[row] for values in each if row in values])
+            rows = rows or [{} for _ in values_by_capture]
+            for capture_rows, values in zip(rows, values_by_capture, strict=True):
+                capture_rows.update(values)
+            for row in values_by_capture[0]:
+                tolerance = _tolerance_of(assertion, [values[row] for values in values_by_capture if row in values])
                 if tolerance is not None:  # of two sentences on one row the stricter counts
                     tolerances[row] = min(tolerance, tolerances.get(row, tolerance))
-    found = find_hiccup(rows, tolerances)
-    if found is None:
+    hiccup = find_hiccup(rows, tolerances)
+    if hiccup is None:
         return None
-    return Hiccup(found.capture, found.describe(f"{place_words(dict(found.key.row))} {found.key.what}".strip(), TIME))
+    return Hiccup(
+        hiccup.capture, hiccup.describe(f"{place_words(dict(hiccup.key.row))} {hiccup.key.what}".strip(), TIME)
+    )
 
 
 class _Judged(NamedTuple):
-    """A row as a sentence judges it: the metric with its aggregates, the window, and the row's labels."""
+    """Identifies a row as a sentence judges it: the metric with its aggregates, the window, and the row's labels."""
 
     what: str
     window: tuple[str, Span | None, KernelsMode | None, str | None]
@@ -83,7 +90,7 @@ class _Judged(NamedTuple):
 
 
 def _tolerance_of(assertion: Assertion, values: Sequence[Value]) -> Value | None:
-    """How far a row with these values may be off; None where the assertion does not say."""
+    """Return how far a row with these values may be off; None where the assertion does not say."""
     limit = assertion.require.limit
     if not isinstance(limit, FromBaseline) or limit.tolerance is None:
         return None

@@ -1,17 +1,18 @@
-"""How a verdict is reached: values against limits, exactly; a constant (R2), or a baseline with its tolerance (R3).
+"""How does a verdict follow from values and limits?
 
-Every row must hold, or the aggregate that the sentence names. What cannot be judged is never a pass: no row, a row that
-one capture or the baseline lacks, a row that the baseline has and now is gone.
+A limit is a constant (R2), or a baseline with its tolerance (R3). Every row must hold, or the aggregate that the
+sentence names. What cannot be judged is never a pass: no row, a row that one capture or the baseline lacks, a row that
+the baseline has and now is gone.
 
-Two rules are laid on a judgement beside its limits. With ``fail_after: N`` only the N-th bad run in a row is red; the
-ones before are *inconclusive*. That delays *failed* against a baseline with a tolerance (R3, R4) alone. Where nobody
-counts, for want of a history, of a branch, or of an earlier run on it, the first bad run is red; and what is red stays
-red until it holds.
+Two rules apply to a judgement beside its limits. With ``fail_after: N`` only the N-th bad run in a row is red; the ones
+before are *inconclusive*. That delays *failed* against a baseline with a tolerance (R3, R4) alone. Where nobody counts,
+for want of a history, of a branch, or of an earlier run on it, the first bad run is red; and what is red stays red
+until it holds.
 
-``pipeline overlap_score >= 0.30`` asks as well that the period is nearer the longer stage. A score alone can be had by
-stages that overlap while something else keeps the period long. So the sentence holds for a rank where both do: the
-score reaches its limit, and ``serialization`` is below one half, which is to say that the median period is nearer the
-longer stage than the sum of both.
+``pipeline overlap_score >= 0.30`` asks as well that the period is nearer the longer stage. Stages that overlap have a
+good score even where something else keeps the period long. So the sentence holds for a rank where both do: the score
+reaches its limit, and ``serialization`` is below one half, that is, the median period is nearer the longer stage than
+the sum of both.
 """
 
 from __future__ import annotations
@@ -56,7 +57,10 @@ from pytest_nsys.gates.waivers import meaning, waive
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """The rows, worst first, and what they amount to. ``reason`` explains an outcome that no row shows."""
+    """Holds the judged rows, worst first, and the outcome that they amount to.
+
+    ``reason`` explains an outcome that no row shows.
+    """
 
     outcome: Outcome
     rows: tuple[JudgedRow, ...] = ()
@@ -65,11 +69,11 @@ class Judgement:
 
 
 RowKey = tuple[tuple[str, Label], ...]
-"""The labels of a judged row; empty for a worst balance, which is one row wherever in the mesh it was found."""
+"""Identifies a judged row by its labels; empty for a worst balance, one row wherever in the mesh it was found."""
 
 
 class NotComparable(NamedTuple):
-    """Why there is nothing to compare with: NO_DATA or INCOMPARABLE."""
+    """Says why there is nothing to compare with. ``outcome`` is NO_DATA or INCOMPARABLE."""
 
     outcome: Outcome
     reason: str
@@ -78,18 +82,13 @@ class NotComparable(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Reference:
-    """What a row is held against: accepted runs, of which the median counts, and what tells a change from noise.
+    """Holds what a row is compared with: accepted runs, whose median counts, and what tells a change from noise."""
 
-    ``calibration`` are the runs that the noise was measured on, ``among`` the places of accepted runs that are such.
-    ``decisions`` are what two sets of captures say (R4); None: one run against accepted ones (R3). ``origin`` says
-    where they come from; ``warnings`` and ``notes`` what a person should know of that.
-    """
-
-    runs: Sequence[MetricTable]
-    calibration: Sequence[MetricTable] = ()
-    among: frozenset[int] = frozenset()
-    decisions: Mapping[RowKey, Decision] | None = None
-    origin: str = ""
+    runs: Sequence[MetricTable]  # the accepted ones
+    calibration: Sequence[MetricTable] = ()  # that the noise was measured on
+    among: frozenset[int] = frozenset()  # places of accepted runs that the calibration was made of
+    decisions: Mapping[RowKey, Decision] | None = None  # two sets of captures (R4); None: one run (R3)
+    origin: str = ""  # where the runs come from
     warnings: tuple[str, ...] = ()
     notes: tuple[Note, ...] = ()
 
@@ -97,30 +96,32 @@ class Reference:
 def judge(
     assertion: Assertion, now: MetricTable, reference: Reference | NotComparable | None, today: date | None = None
 ) -> Judgement:
-    """Hold what was measured against what was asked.
+    """Compare what was measured with what the assertion asks for, and return the judgement.
 
-    ``reference`` is what the assertion is compared with, where it needs a baseline. ``today`` (default: in UTC) is what
-    waivers expire by.
+    ``reference`` is the baseline of an assertion that needs one. ``today`` (default: in UTC) is the day by which
+    waivers expire.
     """
     now, reference = _count_stages_alike(now, reference)
-    found = _with_origins(_judge(assertion, now, reference), assertion, now)
+    judgement = _with_origins(_judge(assertion, now, reference), assertion, now)
     if assertion.warn is not None:
-        found = replace(found, rows=tuple(_warned(assertion.warn, row) for row in found.rows))
-    if assertion.waivers and found.rows:
+        judgement = replace(judgement, rows=tuple(_warned(assertion.warn, row) for row in judgement.rows))
+    if assertion.waivers and judgement.rows:
         day = today or datetime.now(UTC).date()
-        rows, said = waive(assertion, assertion.judged.unit, found.rows, meaning(now), day)
-        found = amounting(rows, warnings=(*found.warnings, *said))
-    lost = absences(now, assertion.where, assertion.allow_missing)
-    if not lost or found.outcome is Outcome.NO_DATA:
-        return found
-    return replace(found, outcome=Outcome.NO_DATA, reason=told(lost))  # the rows that there are stay to be seen
+        rows, waiver_warnings = waive(assertion, assertion.judged.unit, judgement.rows, meaning(now), day)
+        judgement = amounting(rows, warnings=(*judgement.warnings, *waiver_warnings))
+    absent_ranks = absences(now, assertion.where, assertion.allow_missing)
+    if not absent_ranks or judgement.outcome is Outcome.NO_DATA:
+        return judgement
+    # The rows that there are stay to be seen.
+    return replace(judgement, outcome=Outcome.NO_DATA, reason=told(absent_ranks))
 
 
 def _count_stages_alike(
     now: MetricTable, reference: Reference | NotComparable | None
 ) -> tuple[MetricTable, Reference | NotComparable | None]:
-    """Return both sides so that kernels without a stage count in each or in none: a run that lost its stages is not
-    held against rows of stages, which an aggregate would hide.
+    """Return both sides so that kernels without a stage count in each or in none.
+
+    Else a run that lost its stages is compared with rows of stages, which an aggregate hides.
     """
     if not isinstance(reference, Reference):
         return now, reference
@@ -132,33 +133,40 @@ def _count_stages_alike(
 
 
 def _with_origins(judgement: Judgement, assertion: Assertion, now: MetricTable) -> Judgement:
-    """The judgement, with the row that each aggregate took its value from: which rank is it?"""
+    """Return the judgement with the row that each aggregate took its value from, which tells the rank."""
     if not assertion.aggregates or not judgement.rows:
         return judgement
-    chosen = meant(now, assertion.where)
+    selected_rows = meant(now, assertion.where)
     rows = tuple(
-        row if row.value is None else replace(row, origin=origin(now, chosen, assertion, (row.labels, row.value)))
+        row
+        if row.value is None
+        else replace(row, origin=origin(now, selected_rows, assertion, (row.labels, row.value)))
         for row in judgement.rows
     )
     return replace(judgement, rows=rows)
 
 
 def _judge(assertion: Assertion, now: MetricTable, reference: Reference | NotComparable | None) -> Judgement:
-    if lost := lacking(now, assertion.where):
-        return Judgement(Outcome.NO_DATA, reason=lost)
+    """Return the judgement of the limit alone, without early limit, waivers and absent ranks."""
+    if problem := lacking(now, assertion.where):
+        return Judgement(Outcome.NO_DATA, reason=problem)
     try:
-        chosen = select(now, assertion.where)
+        selected_rows = select(now, assertion.where)
     except NothingSelected as nothing:
         if not assertion.allow_no_data:
             return Judgement(Outcome.NO_DATA, reason=str(nothing))
         runs = reference.runs if isinstance(reference, Reference) else ()
-        unseen = _unseen(assertion, now)
-        before = [(row_key(assertion, labels), was) for table in runs for labels, was in meant(table, assertion.where)]
-        if not all(_is_less(assertion, unseen.get(key), was) for key, was in before):
+        unseen_bounds = _unseen(assertion, now)
+        baseline_rows = [
+            (row_key(assertion, labels), baseline)
+            for table in runs
+            for labels, baseline in meant(table, assertion.where)
+        ]
+        if not all(_is_less(assertion, unseen_bounds.get(key), baseline) for key, baseline in baseline_rows):
             return Judgement(Outcome.NO_DATA, reason=f"{nothing}, but the baseline has one")
         return Judgement(Outcome.PASSED, reason=str(nothing))
     try:
-        rows = fold(now, chosen, assertion)
+        rows = fold(now, selected_rows, assertion)
     except NothingSelected as nothing:
         return Judgement(Outcome.NO_DATA, reason=str(nothing))
     limit = assertion.require.limit
@@ -172,25 +180,28 @@ def _judge(assertion: Assertion, now: MetricTable, reference: Reference | NotCom
 
 
 def _unseen(assertion: Assertion, now: MetricTable) -> dict[RowKey, Value]:
-    """The rows that there are not, because their values are less than this."""
+    """Return the rows that are absent because their value is too small to be seen, each with what it is below."""
     return {row_key(assertion, labels): error for labels, error in now.labelled(now.unseen.items())}
 
 
 def _is_less(assertion: Assertion, error: Value | None, was: Value) -> bool:
-    """Whether a row that there is not is better than it was, whatever it is."""
+    """Whether an absent row is better than its baseline, whatever its value is."""
     return error is not None and assertion.require.worse > 0 and error <= was
 
 
 def lacking(table: MetricTable, where: Mapping[str, Selector]) -> str | None:
-    """The first row that ``where`` means and some capture or window lacks, with why; None where all have all."""
-    for labels, why in table.missing:
-        for named, _ in meant(replace(table, rows=[Row(labels, 0)]), where):
-            return f"{place}: {why}" if (place := place_words(named)) else why
+    """Return the first selected row that some capture or window lacks, and why, as text; None where all have all."""
+    for labels, reason in table.missing:
+        for named_labels, _ in meant(replace(table, rows=[Row(labels, 0)]), where):
+            return f"{place}: {reason}" if (place := place_words(named_labels)) else reason
     return None
 
 
 def worse_by(require: Requirement, value: Value, held_to: Value) -> Value:
-    """How much worse a value is than another, negative where it is better; where either way is worse, how far away."""
+    """Return how much worse a value is than another, negative where it is better.
+
+    Where either way is worse, it is how far away the value is.
+    """
     return exact(require.worse * (Fraction(value) - held_to)) if require.worse else distance(value, held_to)
 
 
@@ -202,19 +213,19 @@ def reach(
     among: frozenset[int],
     together: int,
 ) -> tuple[Value, Value | None]:
-    """The tolerance T of a row with these accepted values, and the bound B of its noise, None where it is not measured.
+    """Return the tolerance T of a row with these accepted values, and the bound B of its noise, both in the row's unit.
 
     max(T, B) is how far the row may be off before the gate can see it. Structure has no tolerance, and no noise either.
+    B is None where the noise is not measured.
     """
     if limit.tolerance is None:
         return 0, None
     return exact(limit.tolerance.amount(median(accepted), unit)), bound(accepted, calibration, among, together)
 
 
+# Without an end one hiccup among the captures of a calibration would let every later regression pass.
 MOST_EXCUSED = 2
-"""So many tolerances is what noise may excuse. Without an end one hiccup among the captures of a calibration would let
-every later regression pass.
-"""
+"""Most tolerances that noise may excuse."""
 
 
 def allowed_change(limit: FromBaseline, tolerance: Value, noise: Value | None) -> Value:
@@ -228,17 +239,17 @@ def allowed_change(limit: FromBaseline, tolerance: Value, noise: Value | None) -
 
 
 def _against_constants(assertion: Assertion, rows: Sequence[Labelled]) -> Judgement:
-    """Each row against the constant; where there is one for each GPU model, that of its own."""
-    judged: list[JudgedRow] = []
-    without: dict[str, None] = {}
+    """Judge each row by the constant; where there is one for each GPU model, by that of its own."""
+    judged_rows: list[JudgedRow] = []
+    problems: dict[str, None] = {}
     for row in rows:
         try:
-            judged.append(_against_constant(assertion, assertion.require.constant(row[0]).value, row))
-        except ValueError as none:
-            without[str(none)] = None
-            judged.append(JudgedRow(*row, None, Outcome.NO_DATA))
-    found = amounting(judged)
-    return replace(found, reason="; ".join(without)) if without else found
+            judged_rows.append(_against_constant(assertion, assertion.require.constant(row[0]).value, row))
+        except ValueError as problem:
+            problems[str(problem)] = None
+            judged_rows.append(JudgedRow(*row, None, Outcome.NO_DATA))
+    judgement = amounting(judged_rows)
+    return replace(judgement, reason="; ".join(problems)) if problems else judgement
 
 
 def _against_constant(assertion: Assertion, limit: Fraction, row: Labelled) -> JudgedRow:
@@ -255,7 +266,7 @@ def _against_constant(assertion: Assertion, limit: Fraction, row: Labelled) -> J
 
 
 def _warned(warn: Requirement, row: JudgedRow) -> JudgedRow:
-    """The row, with whether it holds its limit and does not reach the early one."""
+    """Return the row, marked where it holds its limit but not the early one."""
     assert warn.comparator is not None
     if row.value is None or row.outcome in (Outcome.FAILED, Outcome.NO_DATA):
         return row
@@ -265,13 +276,13 @@ def _warned(warn: Requirement, row: JudgedRow) -> JudgedRow:
 
 
 def folded(table: MetricTable, assertion: Assertion) -> dict[RowKey, Value]:
-    """What the assertion judges of a table. Raises NothingSelected."""
+    """Return the values of a table that the assertion judges, by row. Raises NothingSelected."""
     rows = fold(table, complete(table, assertion.where, assertion.allow_missing), assertion)
     return {row_key(assertion, labels): value for labels, value in rows}
 
 
 def row_key(assertion: Assertion, labels: Mapping[str, Label]) -> RowKey:
-    """What a judged row is found by in other runs."""
+    """Return the key that finds a judged row in other runs."""
     return () if assertion.balance_across is not None else tuple(labels.items())
 
 
@@ -282,171 +293,189 @@ def _against_baseline(
     reference: Reference,
     unseen: Mapping[RowKey, Value],
 ) -> Judgement:
+    """Judge rows by the accepted values of the same rows, and all that only one side has."""
     try:
         runs = [folded(table, assertion) for table in reference.runs]
     except NothingSelected as nothing:
         return Judgement(Outcome.NO_DATA, reason=f"in the baseline {nothing}")
-    stored = grouped(row for run in runs for row in run.items())
-    now = {row_key(assertion, labels): (labels, value) for labels, value in rows}
-    both = [(key, *now.get(key, (dict(key), None)), stored.get(key, ())) for key in dict.fromkeys((*now, *stored))]
+    accepted_by_key = grouped(row for run in runs for row in run.items())
+    rows_by_key = {row_key(assertion, labels): (labels, value) for labels, value in rows}
+    all_rows = [
+        (key, *rows_by_key.get(key, (dict(key), None)), accepted_by_key.get(key, ()))
+        for key in dict.fromkeys((*rows_by_key, *accepted_by_key))
+    ]
     if assertion.judged.unit == HASH:
-        return amounting([_in_the_same_order(*row) for _, *row in both])
+        return amounting([_in_the_same_order(*row) for _, *row in all_rows])
     if limit.no is not None:
-        allowed = 0 if limit.tolerance is None else limit.tolerance.amount(0, assertion.judged.unit)
-        return amounting([*filter(None, (_unmatched(limit.no, allowed, *row) for _, *row in both))])
-    scale = _BaselineScale(assertion, limit, reference, len(rows))
-    judged = []
-    for key, labels, value, accepted in both:
+        allowed_amount = 0 if limit.tolerance is None else limit.tolerance.amount(0, assertion.judged.unit)
+        return amounting([*filter(None, (_unmatched(limit.no, allowed_amount, *row) for _, *row in all_rows))])
+    baseline_judge = _BaselineScale(assertion, limit, reference, len(rows))
+    judged_rows = []
+    for key, labels, value, accepted in all_rows:
         if value is not None and accepted:
-            judged.append(scale.judged(labels, value, accepted))
+            judged_rows.append(baseline_judge.judged(labels, value, accepted))
         elif value is not None:
-            judged.append(JudgedRow(labels, value, None, Outcome.NO_DATA))
-        elif not _is_less(assertion, unseen.get(key), was := median(accepted)):
-            judged.append(JudgedRow(labels, None, None, Outcome.NO_DATA, baseline=was))
-    if limit.tolerance is not None and limit.tolerance.noise and (unmeasured := _unmeasured(judged, reference)):
-        return Judgement(Outcome.NO_DATA, reason=unmeasured)
-    told = [*_about_tolerance(limit, judged, assertion.judged.unit)]
+            judged_rows.append(JudgedRow(labels, value, None, Outcome.NO_DATA))
+        elif not _is_less(assertion, unseen.get(key), baseline := median(accepted)):
+            judged_rows.append(JudgedRow(labels, None, None, Outcome.NO_DATA, baseline=baseline))
+    if limit.tolerance is not None and limit.tolerance.noise and (problem := _unmeasured(judged_rows, reference)):
+        return Judgement(Outcome.NO_DATA, reason=problem)
+    warnings = [*_about_tolerance(limit, judged_rows, assertion.judged.unit)]
     if reference.decisions is not None:
-        told += _about_captures(limit, judged, reference.decisions, assertion)
-    return amounting(judged, warnings=tuple(told))
+        warnings += _about_captures(limit, judged_rows, reference.decisions, assertion)
+    return amounting(judged_rows, warnings=tuple(warnings))
 
 
 def _about_captures(
     limit: FromBaseline, rows: Sequence[JudgedRow], decisions: Mapping[RowKey, Decision], assertion: Assertion
 ) -> Iterator[str]:
-    """What two sets of captures cannot tell: of noise up to twice the tolerance their test takes care."""
+    """Yield a warning where the noise between two sets of captures is more than twice the tolerance.
+
+    Below that the test between both sets takes care of it.
+    """
     if limit.tolerance is None or limit.tolerance.noise:
         return
-    known = [(row, decisions.get(row_key(assertion, row.labels))) for row in rows if row.tolerance is not None]
-    noisy = [replace(row, noise=found.noise) for row, found in known if found is not None]
-    if any(map(_is_blind, noisy)):
-        yield describe_noise(noisy, assertion.judged.unit, "take more captures")
+    decided_rows = [(row, decisions.get(row_key(assertion, row.labels))) for row in rows if row.tolerance is not None]
+    noisy_rows = [replace(row, noise=decision.noise) for row, decision in decided_rows if decision is not None]
+    if any(map(_is_blind, noisy_rows)):
+        yield describe_noise(noisy_rows, assertion.judged.unit, "take more captures")
 
 
 def _unmatched(
     no: Unmatched, allowed: Fraction | int, labels: Labels, value: Value | None, accepted: Sequence[Value]
 ) -> JudgedRow | None:
-    """The row of both sides: one that a side has not is 0 there, and fails where the limit means it, and so much."""
-    now, middle = value or 0, median(accepted) if accepted else 0
-    alone = Unmatched.NEW if not accepted else None if now else Unmatched.VANISHED
-    if alone is not None and no not in (alone, Unmatched.EITHER):
+    """Return the judged row of both sides, where a side without the row counts as 0.
+
+    It fails where the limit forbids rows of that side alone, and the change is more than allowed. None for a row of the
+    side that the limit does not ask about.
+    """
+    current, baseline = value or 0, median(accepted) if accepted else 0
+    only_side = Unmatched.NEW if not accepted else None if current else Unmatched.VANISHED
+    if only_side is not None and no not in (only_side, Unmatched.EITHER):
         return None
-    apart = distance(now, middle)
-    if alone is None or apart <= allowed:
-        return JudgedRow(labels, now, None, Outcome.PASSED, middle)
-    return JudgedRow(labels, now, middle, Outcome.FAILED, middle, margin=exact(allowed - Fraction(apart)))
+    change = distance(current, baseline)
+    if only_side is None or change <= allowed:
+        return JudgedRow(labels, current, None, Outcome.PASSED, baseline)
+    return JudgedRow(labels, current, baseline, Outcome.FAILED, baseline, margin=exact(allowed - Fraction(change)))
 
 
 def _in_the_same_order(labels: Labels, value: Value | None, accepted: Sequence[Value]) -> JudgedRow:
-    """A fingerprint against those that were accepted: it is one of them or not, and no distance says more.
+    """Judge a fingerprint by those that were accepted: it is one of them or not, and no distance says more.
 
     A row of one side alone fails: nothing ran there on the other.
     """
-    holds = value is not None and value in accepted
-    baseline = value if holds else accepted[-1] if accepted else None
-    outcome = Outcome.PASSED if holds else Outcome.FAILED
-    return JudgedRow(labels, value, baseline, outcome, baseline, tolerance=0, margin=0 if holds else -1)
+    is_same = value is not None and value in accepted
+    baseline = value if is_same else accepted[-1] if accepted else None
+    outcome = Outcome.PASSED if is_same else Outcome.FAILED
+    return JudgedRow(labels, value, baseline, outcome, baseline, tolerance=0, margin=0 if is_same else -1)
 
 
 class _BaselineScale:
-    """Holds rows against their baseline: the tolerance is the policy, the noise what the measurement can tell."""
+    """Judges rows by their baseline: the tolerance is the policy, the noise is what the measurement can tell."""
 
     def __init__(self, assertion: Assertion, limit: FromBaseline, reference: Reference, together: int) -> None:
         self._assertion, self._limit, self._reference = assertion, limit, reference
         self._together = together  # rows are judged as one gate
         self._calibration: dict[RowKey, list[Value]] = {}
         with contextlib.suppress(NothingSelected):  # the noise of such rows is not measured
-            every = (folded(table, assertion) for table in reference.calibration)
-            self._calibration = grouped(row for rows in every for row in rows.items())
+            tables = (folded(table, assertion) for table in reference.calibration)
+            self._calibration = grouped(row for table_rows in tables for row in table_rows.items())
 
     def judged(self, labels: Mapping[str, Label], value: Value, accepted: Sequence[Value]) -> JudgedRow:
-        """The row against the median of its accepted values."""
-        middle, require = median(accepted), self._assertion.require
-        noise_alone = self._limit.tolerance is not None and self._limit.tolerance.noise
-        unclear = Outcome.PASSED if noise_alone else Outcome.INCONCLUSIVE  # no policy that could be missed
+        """Return the judged row of a value and the median of its accepted values."""
+        baseline, requirement = median(accepted), self._assertion.require
+        is_noise_only = self._limit.tolerance is not None and self._limit.tolerance.noise
+        unclear_outcome = Outcome.PASSED if is_noise_only else Outcome.INCONCLUSIVE  # no policy that could be missed
         key = row_key(self._assertion, labels)
         decision = self._reference.decisions.get(key) if self._reference.decisions is not None else None
         tolerance, noise = self._reach(key, accepted)
-        reach = allowed_change(self._limit, tolerance, noise)
-        worse = worse_by(require, value, middle)
-        limit = exact(Fraction(middle) + (require.worse or (1 if value >= middle else -1)) * reach)
+        allowed_worsening = allowed_change(self._limit, tolerance, noise)
+        change = worse_by(requirement, value, baseline)
+        limit = exact(Fraction(baseline) + (requirement.worse or (1 if value >= baseline else -1)) * allowed_worsening)
         outcome = Outcome.PASSED
-        if worse > reach:
-            decided = self._limit.tolerance is None or decision is None or decision.worse
-            beyond_excuse = not noise_alone and worse > MOST_EXCUSED * tolerance
-            outcome = Outcome.FAILED if decided or beyond_excuse else unclear
-        elif worse > tolerance:
-            outcome = unclear
-        elif worse < -max(Fraction(tolerance), Fraction(noise or 0)) and (decision is None or decision.better):
+        if change > allowed_worsening:
+            is_real = self._limit.tolerance is None or decision is None or decision.worse
+            is_inexcusable = not is_noise_only and change > MOST_EXCUSED * tolerance
+            outcome = Outcome.FAILED if is_real or is_inexcusable else unclear_outcome
+        elif change > tolerance:
+            outcome = unclear_outcome
+        elif change < -max(Fraction(tolerance), Fraction(noise or 0)) and (decision is None or decision.better):
             outcome = Outcome.IMPROVED
-        by_test_alone = decision is not None and noise_alone
+        is_test_only = decision is not None and is_noise_only
         return JudgedRow(
             labels=labels,
             value=value,
-            limit=None if by_test_alone else limit,
+            limit=None if is_test_only else limit,
             outcome=outcome,
-            baseline=middle,
-            tolerance=None if by_test_alone else tolerance,
-            margin=None if by_test_alone else exact(Fraction(reach) - worse),
+            baseline=baseline,
+            tolerance=None if is_test_only else tolerance,
+            margin=None if is_test_only else exact(Fraction(allowed_worsening) - change),
             noise=noise,
             test=decision.label if decision is not None and self._limit.tolerance is not None else "",
         )
 
     def _reach(self, key: RowKey, accepted: Sequence[Value]) -> tuple[Value, Value | None]:
+        """Return tolerance and noise of a row; between two sets of captures the test stands in for the noise."""
         calibration = self._calibration.get(key, [])
-        whole = calibration if len(calibration) == len(self._reference.calibration) else []
+        complete_calibration = calibration if len(calibration) == len(self._reference.calibration) else []
         tolerance, noise = reach(
-            self._limit, self._assertion.judged.unit, accepted, whole, self._reference.among, self._together
+            self._limit,
+            self._assertion.judged.unit,
+            accepted,
+            complete_calibration,
+            self._reference.among,
+            self._together,
         )
         return tolerance, noise if self._reference.decisions is None else None
 
 
 def _unmeasured(rows: Sequence[JudgedRow], reference: Reference) -> str | None:
-    """Why the noise, which alone is to decide, cannot; None where it can."""
+    """Explain why the noise, which alone is to decide, cannot; None where it can."""
     if reference.decisions is not None:
         if not any(row.test.startswith(IMPOSSIBLE) for row in rows):
             return None
-        bases = (each.basis for each in reference.decisions.values())
-        impossible = next((basis for basis in bases if basis.startswith(IMPOSSIBLE)), IMPOSSIBLE)
-        return f"the tolerance is the noise, and there is {impossible}"
-    without = [row for row in rows if row.baseline is not None and row.value is not None and row.noise is None]
-    if not without:
+        texts = (decision.basis for decision in reference.decisions.values())
+        problem = next((basis for basis in texts if basis.startswith(IMPOSSIBLE)), IMPOSSIBLE)
+        return f"the tolerance is the noise, and there is {problem}"
+    unmeasured_rows = [row for row in rows if row.baseline is not None and row.value is not None and row.noise is None]
+    if not unmeasured_rows:
         return None
-    first = place_words(without[0].labels)
+    first_place = place_words(unmeasured_rows[0].labels)
     return (
-        f"the tolerance is the noise, which is not measured for {counted(len(without), 'row')}"
-        f"{f', the first {first}' if first else ''}: calibrate the baseline, or accept more runs"
+        f"the tolerance is the noise, which is not measured for {counted(len(unmeasured_rows), 'row')}"
+        f"{f', the first {first_place}' if first_place else ''}: calibrate the baseline, or accept more runs"
     )
 
 
 def _about_tolerance(limit: FromBaseline, rows: Sequence[JudgedRow], unit: str) -> Iterator[str]:
-    """What is wrong with a tolerance in the light of the baseline that it is held to."""
+    """Yield what is wrong with a tolerance in the light of the baseline that it belongs to."""
     tolerance = limit.tolerance
     if tolerance is None or tolerance.noise:
         return
     if tolerance.relative and any(row.baseline == 0 and row.tolerance == 0 for row in rows):
         yield "a baseline is 0 and the tolerance has no abs of its unit: any change of it fails"
-    if doubt := describe_noise(rows, unit):
-        yield doubt
+    if noise_text := describe_noise(rows, unit):
+        yield noise_text
 
 
 def describe_noise(rows: Sequence[JudgedRow], unit: str, remedy: str = "calibrate anew") -> str:
-    """Say what a gate cannot see, as its tolerance is tighter than the measured noise; empty where none is. ``remedy``
-    is what makes the noise smaller.
+    """Return what a gate cannot see because its tolerance is tighter than the measured noise; empty where none is.
+
+    ``remedy`` is what makes the noise smaller.
     """
-    tighter = [row for row in rows if _excess(row) > 0]
-    if not tighter:
+    tighter_rows = [row for row in rows if _excess(row) > 0]
+    if not tighter_rows:
         return ""
-    blind = [row for row in tighter if _is_blind(row)]
-    row = max(blind or tighter, key=_excess)
-    noise, tolerance = (distance_words(each or 0, unit) for each in (row.noise, row.tolerance))
-    among, place = f"in {len(blind or tighter)} of {counted(len(rows), 'row')}", place_words(row.labels)
-    where = f" ({printable(place)})" if place else ""
-    if not blind:
-        what = f"the tolerance is tighter than the noise {among}: {tolerance} < {noise}{where}"
-        return f"{what}: only changes beyond the noise can fail it"
-    what = f"the noise is more than twice the tolerance {among}: {noise}, tolerance {tolerance}{where}"
-    return f"{what}: no change below {noise} can be told from chance: {remedy}, or widen the tolerance"
+    blind_rows = [row for row in tighter_rows if _is_blind(row)]
+    row = max(blind_rows or tighter_rows, key=_excess)
+    noise, tolerance = (distance_words(amount or 0, unit) for amount in (row.noise, row.tolerance))
+    row_share, place = f"in {len(blind_rows or tighter_rows)} of {counted(len(rows), 'row')}", place_words(row.labels)
+    place_text = f" ({printable(place)})" if place else ""
+    if not blind_rows:
+        problem = f"the tolerance is tighter than the noise {row_share}: {tolerance} < {noise}{place_text}"
+        return f"{problem}: only changes beyond the noise can fail it"
+    problem = f"the noise is more than twice the tolerance {row_share}: {noise}, tolerance {tolerance}{place_text}"
+    return f"{problem}: no change below {noise} can be told from chance: {remedy}, or widen the tolerance"
 
 
 def _is_blind(row: JudgedRow) -> bool:
@@ -455,7 +484,7 @@ def _is_blind(row: JudgedRow) -> bool:
 
 
 def _excess(row: JudgedRow) -> Fraction:
-    """How much the noise of a row is more than its tolerance; 0 where nobody knows the noise."""
+    """Return how much the noise of a row is more than its tolerance; 0 where the noise is not known."""
     return Fraction(0) if row.noise is None else Fraction(row.noise) - (row.tolerance or 0)
 
 
@@ -466,48 +495,55 @@ WORST_FIRST = (
 
 
 def amounting(rows: Sequence[JudgedRow], warnings: tuple[str, ...] = ()) -> Judgement:
-    """The rows worst first, and the outcome: a row that could not be judged decides it.
+    """Sort the rows worst first, and return them with their outcome: a row that could not be judged decides it.
 
     Else ``severity: warn`` or an expected failure, which are for rows outside their limit, would cover a lost one.
     """
 
-    def order(row: JudgedRow) -> tuple[object, ...]:
+    def sort_key(row: JudgedRow) -> tuple[object, ...]:
         return (
             WORST_FIRST.index(row.outcome),
             0 if row.margin is None else row.margin,
-            [(d, *label_key(label)) for d, label in row.labels.items()],
+            [(dimension, *label_key(label)) for dimension, label in row.labels.items()],
         )
 
-    ordered = tuple(sorted(rows, key=order))
-    if any(row.outcome is Outcome.NO_DATA for row in ordered):
-        return Judgement(Outcome.NO_DATA, ordered, _lost(ordered), warnings)
-    return Judgement(ordered[0].outcome, ordered, "", warnings)
+    ordered_rows = tuple(sorted(rows, key=sort_key))
+    if any(row.outcome is Outcome.NO_DATA for row in ordered_rows):
+        return Judgement(Outcome.NO_DATA, ordered_rows, _lost(ordered_rows), warnings)
+    return Judgement(ordered_rows[0].outcome, ordered_rows, "", warnings)
 
 
 def _lost(rows: Sequence[JudgedRow]) -> str:
-    gone = [row for row in rows if row.outcome is Outcome.NO_DATA and row.value is None]
-    new = [row for row in rows if row.outcome is Outcome.NO_DATA and row.value is not None]
-    said = []
-    if gone:
-        here = {row.labels.get("rank") for row in rows if row.value is not None}
-        lost = sorted({rank for row in gone if isinstance(rank := row.labels.get("rank"), int)} - here)
-        said += [f"rank {lost[0]} has no row: the baseline has it"] if lost and here else []
-        said.append(f"{counted(len(gone), 'row')} of the baseline gone, the first {place_words(gone[0].labels)}")
-    if new:
-        said.append(f"{counted(len(new), 'row')} not in the baseline, the first {place_words(new[0].labels)}")
-    failed = sum(row.outcome is Outcome.FAILED for row in rows)
-    if failed:
-        said.append(f"{counted(failed, 'row')} outside the limit")
-    return "; ".join(said)
+    """Describe the rows that only one side has: how many are gone or new, and the first of them."""
+    gone_rows = [row for row in rows if row.outcome is Outcome.NO_DATA and row.value is None]
+    new_rows = [row for row in rows if row.outcome is Outcome.NO_DATA and row.value is not None]
+    phrases = []
+    if gone_rows:
+        present_ranks = {row.labels.get("rank") for row in rows if row.value is not None}
+        lost_ranks = sorted(
+            {rank for row in gone_rows if isinstance(rank := row.labels.get("rank"), int)} - present_ranks
+        )
+        phrases += [f"rank {lost_ranks[0]} has no row: the baseline has it"] if lost_ranks and present_ranks else []
+        phrases.append(
+            f"{counted(len(gone_rows), 'row')} of the baseline gone, the first {place_words(gone_rows[0].labels)}"
+        )
+    if new_rows:
+        phrases.append(
+            f"{counted(len(new_rows), 'row')} not in the baseline, the first {place_words(new_rows[0].labels)}"
+        )
+    failed_count = sum(row.outcome is Outcome.FAILED for row in rows)
+    if failed_count:
+        phrases.append(f"{counted(failed_count, 'row')} outside the limit")
+    return "; ".join(phrases)
 
 
 # Which bad run fails?
 
 
 class PastRun(NamedTuple):
-    """A run of the history: its time in UTC as ``2026-01-31T02:00:00Z``, its commit, and whether it was red."""
+    """Describes a run of the history: when it was, of which commit, and whether it was red."""
 
-    time: str
+    time: str  # in UTC, as 2026-01-31T02:00:00Z
     commit: str | None
     red: bool
 
@@ -516,38 +552,44 @@ class PastRun(NamedTuple):
 
 
 class BadRuns(NamedTuple):
-    """The last runs of a branch in a row in which one assertion was bad, newest first; without the present one."""
+    """Holds the last runs of a branch in a row in which an assertion was bad, without the present one."""
 
     branch: str
-    runs: tuple[PastRun, ...] = ()
+    runs: tuple[PastRun, ...] = ()  # newest first
 
     @property
     def red_since(self) -> PastRun | None:
-        """The first of the red ones up to the newest; None where the newest was not red."""
-        red = tuple(takewhile(lambda run: run.red, self.runs))
-        return red[-1] if red else None
+        """Return the first of the red runs up to the newest; None where the newest was not red."""
+        red_runs = tuple(takewhile(lambda run: run.red, self.runs))
+        return red_runs[-1] if red_runs else None
 
     def failing(self, fail_after: int) -> bool:
-        """Whether one more does not wait: it is the last that may, or one of them was red already."""
+        """Return whether one more bad run is red: it is the last that may wait, or one of them was red already."""
         return len(self.runs) + 1 >= fail_after or any(run.red for run in self.runs)
 
 
 def delayed(judgement: Judgement, fail_after: int, before: BadRuns | None) -> Judgement:
-    """The judgement, *inconclusive* where it is bad and only a later run is to fail; ``before`` None: nobody counts."""
+    """Return the judgement, *inconclusive* where it is bad and only a later bad run is to fail.
+
+    ``bad_runs`` None: nobody counts, so nothing is delayed.
+    """
     if judgement.outcome is not Outcome.FAILED or before is None or before.failing(fail_after):
         return judgement
-    rows = [replace(r, outcome=Outcome.INCONCLUSIVE) if r.outcome is Outcome.FAILED else r for r in judgement.rows]
+    rows = [
+        replace(row, outcome=Outcome.INCONCLUSIVE) if row.outcome is Outcome.FAILED else row for row in judgement.rows
+    ]
     return amounting(rows, judgement.warnings)
 
 
 # What does `pipeline` ask?
 
+# At 0 the period is as long as the longer stage, at 1 as both stages one after the other.
 HALFWAY = Fraction(1, 2)
-"""The serialization from which on the period is not nearer to the longer stage than to the sum of both."""
+"""The serialization from which on the period is no nearer to the longer stage than to the sum of both."""
 
 
 def with_rule(judgement: Judgement, serialization: Mapping[RowKey, Value]) -> Judgement:
-    """The judgement of the score, with each row held to the rule as well; a waiver is no leave from it."""
+    """Return the judgement of the score with each row judged by the pipeline rule as well, which no waiver lifts."""
     if not judgement.rows or judgement.outcome is Outcome.NO_DATA:
         return judgement
     rows = [_ruled(row, serialization.get(tuple(row.labels.items()))) for row in judgement.rows]
@@ -566,14 +608,15 @@ def reaches_limit(row: JudgedRow, assertion: Assertion) -> bool:
 
 
 def _ruled(row: JudgedRow, value: Value | None) -> JudgedRow:
+    """Return a row of the score with the pipeline rule applied: the nearer of both limits is its margin."""
     if row.value is None:
         return row
     if value is None:
         return replace(row, outcome=Outcome.NO_DATA)
-    ruled = replace(row, serialization=value)
-    room = exact(HALFWAY - value)
+    ruled_row = replace(row, serialization=value)
+    rule_margin = exact(HALFWAY - value)
     if row.margin is not None:
-        ruled = replace(ruled, margin=min(row.margin, room))
-    if not breaks_rule(ruled) or row.outcome is Outcome.NO_DATA:
-        return ruled
-    return replace(ruled, outcome=Outcome.FAILED, early_warning=False, waived=False, ceiling=None)
+        ruled_row = replace(ruled_row, margin=min(row.margin, rule_margin))
+    if not breaks_rule(ruled_row) or row.outcome is Outcome.NO_DATA:
+        return ruled_row
+    return replace(ruled_row, outcome=Outcome.FAILED, early_warning=False, waived=False, ceiling=None)

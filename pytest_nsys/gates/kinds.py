@@ -1,4 +1,4 @@
-"""Which keys has each mapping of a gate file, what may each hold, and what becomes of it?
+"""Which keys may each mapping of a gate file have, and how is the value of each read?
 
 The keys are one table, ``gate_file.keys.ini``, of which the schema and the docs are made as well.
 """
@@ -43,7 +43,7 @@ from pytest_nsys.gates.yaml_nodes import NodeReader
 SOURCE = Path(__file__).with_name("gate_file.keys.ini")
 SCHEMA = SOURCE.with_name("gate_file.schema.json")
 SCHEMA_TITLE = b'"title": "pytest-nsys gate file"'
-"""What is in every version of the schema."""
+"""Text that every version of the schema holds."""
 
 _ROW = re.compile(
     r"^\[(?P<section>\w+)\]$|^(?P<key>\w+) = (?P<kind>\w+)(?P<needed>, needed)?: (?P<help>.+(?:\n    .+)*)$",
@@ -52,31 +52,34 @@ _ROW = re.compile(
 
 
 class KeyRow(NamedTuple):
-    """One key of a mapping. ``kind`` is one of ``KINDS``; ``help``, in lines, is what editors and docs say."""
+    """Describes one key of a mapping: the kind of its value, its help and whether it is needed."""
 
-    kind: str
-    help: str
+    kind: str  # one of KINDS
+    help: str  # what editors and docs say, in lines
     needed: bool
 
 
 def _table() -> dict[str, dict[str, KeyRow]]:
-    found: dict[str, dict[str, KeyRow]] = {}
+    """Read the table of keys. Raises ValueError for a line that is no row of it."""
+    sections: dict[str, dict[str, KeyRow]] = {}
     section: dict[str, KeyRow] = {}
     text = SOURCE.read_text(encoding="utf-8")
-    if left := [line for line in _ROW.sub("", text).splitlines() if line.strip() and not line.startswith("#")]:
-        raise ValueError(f"{SOURCE.name}: '{left[0]}' is no row: write key = kind: what it says")
+    if unreadable_lines := [
+        line for line in _ROW.sub("", text).splitlines() if line.strip() and not line.startswith("#")
+    ]:
+        raise ValueError(f"{SOURCE.name}: '{unreadable_lines[0]}' is no row: write key = kind: what it says")
     for row in _ROW.finditer(text):
         if row["section"]:
-            section = found.setdefault(row["section"], {})
+            section = sections.setdefault(row["section"], {})
         else:
             section[row["key"]] = KeyRow(row["kind"], row["help"], row["needed"] is not None)
-    whole = ("version", "matrix", "assertions", "waivers")
-    own = {name: key for name, key in found["file"].items() if name not in whole}
-    return {**found, "configuration": own}
+    whole_file_keys = ("version", "matrix", "assertions", "waivers")
+    configuration_keys = {name: key for name, key in sections["file"].items() if name not in whole_file_keys}
+    return {**sections, "configuration": configuration_keys}
 
 
 KEYS: Mapping[str, Mapping[str, KeyRow]] = _table()
-"""The keys of every mapping, in the order in which they are told."""
+"""Keys of every mapping, in the order in which the docs list them."""
 
 
 VERSION = 1
@@ -90,7 +93,7 @@ _DAY = re.compile(r"([0-9]{4})-([0-9]{2})-([0-9]{2})")
 _LINK = re.compile(r"https?://\S+")
 
 Read = Callable[[NodeReader, Node, str], Any]
-"""From the node of a key and the key's name to its value; None where it is a mistake, which the reader notes."""
+"""Reads the value of a key from its node and name; None where it is a mistake, which the reader notes."""
 
 
 _SENTENCE = "one sentence, as in assert: overlap >= 60%"
@@ -101,41 +104,44 @@ MEANT = {
         "name": "id",
     }
 }
-"""What to write for the keys that other gates have, by the mapping."""
+"""What to write for keys that other gates have, by the mapping."""
 
 
 class Entry:
-    """A mapping of the gate file, read key by key. ``fields`` are the nodes of the keys that it knows."""
+    """Reads a mapping of the gate file key by key.
+
+    ``fields`` are the nodes of the keys that it knows.
+    """
 
     def __init__(self, reader: NodeReader, node: Node, section: str, what: str = "") -> None:
         self.reader, self.node, self.section = reader, node, section
         self.fields = reader.mapping(node, what or section, KEYS[section], MEANT.get(section))
 
     def with_keys(self, fields: Mapping[str, Node]) -> Entry:
-        """The same with these keys in place of its own."""
-        found = copy.copy(self)
-        found.fields = {**self.fields, **fields}
-        return found
+        """Return a copy with these keys in place of its own."""
+        entry = copy.copy(self)
+        entry.fields = {**self.fields, **fields}
+        return entry
 
     def mistake(self, key: str, what: str) -> None:
-        """Notes a mistake at the value of the key, or at the whole where it is not given."""
+        """Record a mistake at the value of the key, or at the whole mapping where the key is not given."""
         self.reader.mistake(self.fields.get(key, self.node), what)
 
     def text(self, key: str) -> str | None:
-        """The text of a key, None where it is not given."""
+        """Return the text of a key; None where it is not given."""
         return self.reader.text(self.fields[key], key) if key in self.fields else None
 
     def values(self) -> dict[str, Any]:
-        """The keys that are given and whose kind says all of what they mean; without mistaken ones."""
-        found = {}
+        """Return the values of the keys that are given, without mistaken ones and those that are read by hand."""
+        values = {}
         for name, node in self.fields.items():
             value = _value(KEYS[self.section][name].kind, self.reader, node, name)
             if value is not None:
-                found[name] = value
-        return found
+                values[name] = value
+        return values
 
     def missing(self) -> list[str]:
-        """The keys that are needed and not given."""
+        """List the keys that are needed and not given."""
         return [name for name, key in KEYS[self.section].items() if key.needed and name not in self.fields]
 
 
@@ -148,17 +154,21 @@ def _value(kind: str, reader: NodeReader, node: Node, key: str) -> Any:
 
 
 def _one(parse: Callable[[str], Any], wanted: str = "", words: Iterable[object] = ()) -> Read:
-    """Of one text: what ``parse`` makes of it, None where it is not ``wanted``; its ValueError says more than that."""
+    """Return a reader of one text by ``parse``.
+
+    Where ``parse`` returns None the mistake says what is ``expected``, and which of ``choices`` may have been meant; a
+    ValueError of it is the mistake itself.
+    """
 
     def read(reader: NodeReader, node: Node, key: str) -> Any:
-        def value(text: str) -> Any:
-            found = parse(text)
-            if found is None:
-                meant = did_you_mean(text, [*map(str, words)])
-                raise ValueError(f"{key} is {wanted}, not '{printable(text.strip(), 40)}'{meant}")
-            return found
+        def parse_value(text: str) -> Any:
+            parsed_value = parse(text)
+            if parsed_value is None:
+                suggestion = did_you_mean(text, [*map(str, words)])
+                raise ValueError(f"{key} is {wanted}, not '{printable(text.strip(), 40)}'{suggestion}")
+            return parsed_value
 
-        return reader.parsed(node, key, value)
+        return reader.parsed(node, key, parse_value)
 
     return read
 
@@ -190,18 +200,18 @@ def _choice(choices: type[enum.StrEnum]) -> Read:
 
 
 def known(choices: Mapping[str, Any], noun: str) -> Read:
-    """What stands under a name."""
+    """Return a reader of a name that stands for one of ``choices``; ``noun`` says in a mistake what the name is of."""
 
-    def parse(name: str) -> Any:
+    def find_choice(name: str) -> Any:
         if name not in choices:
             raise ValueError(f"unknown {noun} '{printable(name, 40)}'{hint(name, choices, 'built in are')}")
         return choices[name]
 
-    return _one(parse)
+    return _one(find_choice)
 
 
 def _bound(parse: Callable[[str], Any], wanted: str) -> Read:
-    """The bound of a check, or ``off``."""
+    """Return a reader of the bound of a check: what ``parse`` reads, or ``off``."""
     return _one(lambda text: OFF if text.strip().lower() == OFF else parse(text), f"{wanted}, or off")
 
 
@@ -219,7 +229,7 @@ def _share(text: str, most: int | None = 100) -> Fraction | None:
 
 
 def _amount(text: str, units: Collection[str]) -> Fraction | None:
-    """A quantity that is not zero, times in nanoseconds."""
+    """Return a quantity in one of ``units``, times in nanoseconds; None where it is zero or of another unit."""
     quantity = parse_quantity(text)
     return quantity.value * NANOSECONDS.get(quantity.unit, 1) or None if quantity.unit in units else None
 
@@ -230,6 +240,7 @@ def _time(text: str) -> int | None:
 
 
 def _day(text: str) -> date | None:
+    """Parse a day written as 2026-12-31. Raises ValueError for one that no calendar has."""
     match = _DAY.fullmatch(text.strip())
     try:
         return date(*map(int, match.groups())) if match is not None else None
@@ -242,122 +253,126 @@ def _link(text: str) -> str | None:
 
 
 def _marks(reader: NodeReader, node: Node, key: str) -> tuple[str, ...]:
-    def parse(text: str) -> str:
+    """Read the marks that the item of an assertion gets. One by which pytest skips or multiplies tests is a mistake."""
+
+    def parse_mark(text: str) -> str:
         name = text.strip()
         if name in FORBIDDEN_MARKS:
-            why = "use the key 'xfail'" if name == "xfail" else "assertions are never skipped or multiplied"
-            raise ValueError(f"'{name}' cannot be a mark: {why}")
+            advice = "use the key 'xfail'" if name == "xfail" else "assertions are never skipped or multiplied"
+            raise ValueError(f"'{name}' cannot be a mark: {advice}")
         if not (name.isascii() and name.isidentifier()) or name.startswith("_"):
             raise ValueError(f"a mark is a plain name, not '{printable(name, 40)}'")
         return name
 
-    found = [reader.parsed(item, "a mark", parse) for item in reader.items(node, key)]
-    return tuple(name for name in found if name is not None)
+    marks = [reader.parsed(item, "a mark", parse_mark) for item in reader.items(node, key)]
+    return tuple(name for name in marks if name is not None)
 
 
 def _window(reader: NodeReader, node: Node, key: str) -> str | None:
-    """The window as canonical text: a word, an index, ``START:END`` in ns, or a pattern of range names."""
+    """Read a window as canonical text: a word, an index, ``START:END`` in ns, or a pattern of range names."""
     if isinstance(node, MappingNode):
         return _span_of_time(Entry(reader, node, "window"))
 
-    def parse(text: str) -> str:
+    def parse_window(text: str) -> str:
         text = text.strip()
         if re.fullmatch(r"[0-9]{1,18}", text):
             return str(int(text))
-        shown = printable(text, 40)
+        shown_text = printable(text, 40)
         if _NUMBERS.fullmatch(text):
-            raise ValueError(f"a window is an index from 0 on, a word, or {{start: NS, end: NS}}, not '{shown}'")
-        if meant := meant_word(text):
-            raise ValueError(f"unknown window '{shown}'{meant}")
+            raise ValueError(f"a window is an index from 0 on, a word, or {{start: NS, end: NS}}, not '{shown_text}'")
+        if suggestion := meant_word(text):
+            raise ValueError(f"unknown window '{shown_text}'{suggestion}")
         return text
 
-    return reader.parsed(node, key, parse)
+    return reader.parsed(node, key, parse_window)
 
 
 def _span_of_time(entry: Entry) -> str | None:
+    """Read ``{start: NS, end: NS}`` as ``START:END``."""
     if entry.missing():
         entry.mistake("", "a window needs both start and end, in ns")
         return None
-    found = entry.values()
-    if len(found) < 2:
+    bounds = entry.values()
+    if len(bounds) < 2:
         return None
-    if found["end"] <= found["start"]:
+    if bounds["end"] <= bounds["start"]:
         entry.mistake("end", "a window must end after it starts")
-    return f"{found['start']}:{found['end']}"
+    return f"{bounds['start']}:{bounds['end']}"
 
 
 def _allow_missing(reader: NodeReader, node: Node, key: str) -> AllowMissing:
-    """``{stage1_*: [0], stage5_b: 7}``: the ranks that may lack these stages."""
-    found: dict[str, frozenset[int]] = {}
+    """Read the ranks that may lack stages: ``{stage1_*: [0], stage5_b: 7}``."""
+    excused_ranks: dict[str, frozenset[int]] = {}
     for glob, value in reader.entries(node, key):
         nodes = reader.items(value, glob.value) if isinstance(value, SequenceNode) else [value]
-        ranks = [_whole(0)(reader, each, "a rank") for each in nodes]
-        found[glob.value] = frozenset(rank for rank in ranks if rank is not None)
-    return found
+        ranks = [_whole(0)(reader, rank_node, "a rank") for rank_node in nodes]
+        excused_ranks[glob.value] = frozenset(rank for rank in ranks if rank is not None)
+    return excused_ranks
 
 
 def _severities(reader: NodeReader, node: Node, key: str) -> Severities | None:
-    """``warn``, of what failed, or ``{failed: warn, inconclusive: fail, improved: fail}``."""
+    """Read one severity for what failed, ``warn``, or ``{failed: warn, inconclusive: fail, improved: fail}``."""
     if isinstance(node, ScalarNode):
-        failed: Severity | None = _choice(Severity)(reader, node, key)
-        return None if failed is None else Severities(failed)
+        severity: Severity | None = _choice(Severity)(reader, node, key)
+        return None if severity is None else Severities(severity)
     return Severities(**Entry(reader, node, key).values())
 
 
 def _comparable_on(reader: NodeReader, node: Node, key: str) -> tuple[str, ...]:
-    """The circumstances that must agree with a baseline's, in the order of ``FIELDS``."""
-    found: list[str] = []
+    """Read the circumstances that must agree with a baseline's, in the order of ``FIELDS``."""
+    circumstances: list[str] = []
 
-    def parse(name: str) -> None:
-        shown = printable(name, 40)
-        if name in found:
-            raise ValueError(f"'{shown}' is named twice")
+    def add_circumstance(name: str) -> None:
+        shown_name = printable(name, 40)
+        if name in circumstances:
+            raise ValueError(f"'{shown_name}' is named twice")
         if name not in FIELDS:
-            raise ValueError(f"unknown circumstance '{shown}'{hint(name, FIELDS, 'they are')}")
-        found.append(name)
+            raise ValueError(f"unknown circumstance '{shown_name}'{hint(name, FIELDS, 'they are')}")
+        circumstances.append(name)
 
     for item in reader.items(node, key):
-        reader.parsed(item, "a circumstance", parse)
-    return tuple(name for name in FIELDS if name in found)
+        reader.parsed(item, "a circumstance", add_circumstance)
+    return tuple(name for name in FIELDS if name in circumstances)
 
 
 def _run(reader: NodeReader, node: Node, key: str) -> dict[str, Label]:
-    """What the file states of the run because its traces do not say it."""
-    found: dict[str, Label] = {}
+    """Read what the file states of the run because its traces do not say it."""
+    stated_values: dict[str, Label] = {}
     for word, value in reader.entries(node, key):
         name = word.value
-        own = KEYS[key].get(name)
-        if own is None and re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name) is None:
+        known_key = KEYS[key].get(name)
+        if known_key is None and re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name) is None:
             reader.mistake(word, f"'{printable(name, 40)}' is not a name for a mesh axis")
             continue
-        said = _value("size" if own is None else own.kind, reader, value, name)
-        if said is not None:
-            found[name] = said
-    return found
+        stated_value = _value("size" if known_key is None else known_key.kind, reader, value, name)
+        if stated_value is not None:
+            stated_values[name] = stated_value
+    return stated_values
 
 
 def _quality(reader: NodeReader, node: Node, key: str) -> Bounds:
-    """``{missing_ranks: 6, unlaunched: 20%, typicality: off}``; what is not given keeps its default."""
-    found = Entry(reader, node, key).values()
-    return Bounds(**{check: None if bound == OFF else bound for check, bound in found.items()})
+    """Read ``{missing_ranks: 6, unlaunched: 20%, typicality: off}``; what is not given keeps its default."""
+    bounds = Entry(reader, node, key).values()
+    return Bounds(**{check: None if bound == OFF else bound for check, bound in bounds.items()})
 
 
 def _pipeline(reader: NodeReader, node: Node, key: str) -> TwoStages | None:
+    """Read the two stages of a pipeline, and the warm-up where it is given; None where a stage is missing."""
     entry = Entry(reader, node, key)
-    if missing := entry.missing():
-        what = f"pipeline needs {' and '.join(missing)}: patterns (%) of the ranges that make up the stage"
-        entry.mistake("", what)
+    if missing_keys := entry.missing():
+        problem = f"pipeline needs {' and '.join(missing_keys)}: patterns (%) of the ranges that make up the stage"
+        entry.mistake("", problem)
         return None
-    said = entry.values()
-    warm_up = {"warm_up": said["warmup"]} if "warmup" in said else {}
-    return TwoStages(said.get("stage0", ()), said.get("stage1", ()), **warm_up)
+    values = entry.values()
+    warm_up = {"warm_up": values["warmup"]} if "warmup" in values else {}
+    return TwoStages(values.get("stage0", ()), values.get("stage1", ()), **warm_up)
 
 
 # -- conventions
 
 
 def read_anchor(reader: NodeReader, node: Node, key: str = "anchor") -> Anchor | None:
-    """The pattern of a range, or a kernel: ``{kernel: NAME, after: NAME}``."""
+    """Read an anchor: the pattern of a range, or a kernel as ``{kernel: NAME, after: NAME}``."""
     if not isinstance(node, MappingNode):
         name = reader.name(node, key)
         if name is not None and re.match(r"kernel:\s", name):
@@ -366,52 +381,53 @@ def read_anchor(reader: NodeReader, node: Node, key: str = "anchor") -> Anchor |
     entry = Entry(reader, node, key) if node.value else None
     if entry is None or (entry.fields and entry.missing()):
         reader.mistake(node, f"{key} needs kernel: the name of the kernel that begins each window")
-    said = {} if entry is None else entry.values()
-    return KernelAnchor(**said) if "kernel" in said else None
+    values = {} if entry is None else entry.values()
+    return KernelAnchor(**values) if "kernel" in values else None
 
 
 def _purposes(reader: NodeReader, node: Node, key: str) -> tuple[Purpose, ...]:
-    found = []
+    """Read the purposes of communication streams, each with patterns of stages or ranges."""
+    purposes = []
     for word, value in reader.entries(node, key):
-        name = f"purpose {printable(word.value, 60)}"
+        noun = f"purpose {printable(word.value, 60)}"
         if word.value in _RESERVED:
-            taken = f"{', '.join(_RESERVED)} have a meaning"
-            reader.mistake(word, f"'{word.value}' cannot be defined as a purpose: {taken}")
+            reason = f"{', '.join(_RESERVED)} have a meaning"
+            reader.mistake(word, f"'{word.value}' cannot be defined as a purpose: {reason}")
         if isinstance(value, MappingNode):
-            patterns = Entry(reader, value, "purpose", name).values()
-            found.append(Purpose(word.value, patterns.get("stage", ()), patterns.get("range", ())))
+            patterns = Entry(reader, value, "purpose", noun).values()
+            purposes.append(Purpose(word.value, patterns.get("stage", ()), patterns.get("range", ())))
         else:
-            found.append(Purpose(word.value, reader.texts(value, name)))
-    return tuple(found)
+            purposes.append(Purpose(word.value, reader.texts(value, noun)))
+    return tuple(purposes)
 
 
 def _kinds_of_steps(reader: NodeReader, node: Node, key: str) -> tuple[StepKind, ...]:
-    each = [
+    expressions = [
         (word, reader.text(value, f"kind {printable(word.value, 40)}")) for word, value in reader.entries(node, key)
     ]
-    for word, _ in each:
+    for word, _ in expressions:
         if not re.fullmatch("[a-z]+", word.value):
             reader.mistake(word, f"'{printable(word.value, 40)}' is no word for a kind of steps, as 'decode' is")
-    return tuple(StepKind(word.value, text or "") for word, text in each)
+    return tuple(StepKind(word.value, text or "") for word, text in expressions)
 
 
 def _copies(reader: NodeReader, node: Node, key: str) -> tuple[CopyKind, ...]:
-    """One kind of copies, or a list of them, in one order: it means nothing."""
-    found = {_choice(CopyKind)(reader, item, key) for item in reader.one_or_items(node, key)}
-    return tuple(kind for kind in CopyKind if kind in found)
+    """Read one kind of copies, or a list of them, in one order, as their order means nothing."""
+    copy_kinds = {_choice(CopyKind)(reader, item, key) for item in reader.one_or_items(node, key)}
+    return tuple(kind for kind in CopyKind if kind in copy_kinds)
 
 
 def read_families(reader: NodeReader, node: Node, key: str = "families") -> Families | None:
-    """The families that are spelt out, in their order."""
+    """Read the families that are spelt out, in their order; None where there are none."""
     if isinstance(node, ScalarNode):
         reader.mistake(node, f"{key} is a mapping, family → globs; without it the built-in table counts")
         return None
-    found = []
+    families = []
     for word, value in reader.entries(node, key):
         if word.value == OTHER:
             reader.mistake(word, f"'{OTHER}' cannot be defined as a family: it holds what no family matches")
-        found.append(Family(word.value, reader.texts(value, f"family {printable(word.value, 60)}")))
-    return tuple(found) or None
+        families.append(Family(word.value, reader.texts(value, f"family {printable(word.value, 60)}")))
+    return tuple(families) or None
 
 
 # -- tolerances
@@ -421,41 +437,41 @@ _noise = _one({NOISE: Tolerance(noise=True)}.get, "noise, or a mapping such as {
 
 
 def _tolerance(reader: NodeReader, node: Node, key: str) -> Tolerance:
-    """``{rel: 5%, abs: [50us, 1pp, 2]}``, or ``noise``."""
+    """Read ``{rel: 5%, abs: [50us, 1pp, 2]}``, or ``noise``."""
     if not isinstance(node, ScalarNode):
         return tolerance_of(Entry(reader, node, key))
-    found: Tolerance | None = _noise(reader, node, key)
-    return found or _ANYTHING
+    tolerance: Tolerance | None = _noise(reader, node, key)
+    return tolerance or _ANYTHING
 
 
 def tolerance_of(entry: Entry) -> Tolerance:
-    """The tolerance that the keys ``rel`` and ``abs`` of a mapping give together."""
-    said = entry.values()
-    given = [key for key in KEYS["tolerance"] if key in entry.fields]
-    if not given or any(key not in said for key in given):
+    """Return the tolerance that the keys ``rel`` and ``abs`` of a mapping give together."""
+    values = entry.values()
+    present_keys = [key for key in KEYS["tolerance"] if key in entry.fields]
+    if not present_keys or any(key not in values for key in present_keys):
         return _ANYTHING
-    return Tolerance(said.get("rel", Fraction(0)), said.get("abs", {}))
+    return Tolerance(values.get("rel", Fraction(0)), values.get("abs", {}))
 
 
 def _absolute(reader: NodeReader, node: Node, key: str) -> dict[str, Fraction] | None:
-    """Amounts by unit, of which each may be given once; None where one is a mistake."""
-    found: dict[str, Fraction] = {}
-    good = True
+    """Read the absolute amounts by unit, of which each may be given once; None where one is a mistake."""
+    amounts_by_unit: dict[str, Fraction] = {}
+    is_valid = True
     for item in reader.items(node, key) if isinstance(node, SequenceNode) else [node]:
         amounts = reader.parsed(item, key, tolerated) or {}
-        if amounts.keys() & found.keys():
+        if amounts.keys() & amounts_by_unit.keys():
             reader.mistake(item, "abs takes one amount of each kind, as in [50us, 1pp, 2]")
-        good = good and bool(amounts)
-        found.update(amounts)
-    return found if good and found else None
+        is_valid = is_valid and bool(amounts)
+        amounts_by_unit.update(amounts)
+    return amounts_by_unit if is_valid and amounts_by_unit else None
 
 
 _BESIDE_OTHERS = (
     *("text_read_by_hand", "sentence", "early_limit", "convention", "quantity"),
     *("workload", "assertions", "waivers", "matrix", "configurations", "labels", "for"),
 )
-"""A value of these means something only beside other keys, and the module of its mapping (``assertion_keys.py``,
-``gate_file.py``) reads it by hand; a new key of such a kind does nothing until that does.
+"""Kinds whose value means something only beside other keys: the module of the mapping (``assertion_keys.py``,
+``gate_file.py``) reads them by hand, and a new key of such a kind does nothing until that does.
 """
 
 KINDS: Mapping[str, Read | None] = {
@@ -502,4 +518,4 @@ KINDS: Mapping[str, Read | None] = {
     "marks": _marks,
     "line": _one(clean_name),
 }
-"""How each kind is read."""
+"""How the value of each kind of key is read; None where it is read by hand."""

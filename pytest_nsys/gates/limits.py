@@ -1,7 +1,7 @@
-"""What limit do the words after a subject set: ``>= 60%``, ``below baseline plus tolerance``? And does it say anything?
+"""What limit do the words behind a subject set, such as ``>= 60%`` or ``below baseline plus tolerance``?
 
-A limit that no value can miss, or that none can meet, says nothing. Without a least and a greatest value no limit is
-out of reach.
+A limit that no value can miss, or that none can meet, says nothing: it is a mistake. Where the metric has no least or
+greatest value no limit is out of reach.
 """
 
 from __future__ import annotations
@@ -57,62 +57,69 @@ _EXAMPLES = {
     (BARE, "lower"): "<= 1.1",
     (BARE, "higher"): ">= 0.6",
 }
-"""Limits to show where the end of the range, strict or turned round, is the weakest or the hardest there is."""
+"""Limits to suggest where the end of the range, strict or turned round, is the weakest or the hardest there is."""
 
 
 def out_of_reach(comparator: Comparator, limit: Fraction, judged: Judged) -> tuple[str, str] | None:
-    """What is wrong with a constant that no value can miss, or none can meet, and the limit to write in its place."""
+    """Return what is wrong with a constant that no value can miss, or none can meet, and the limit to write in its
+    place.
+
+    None where the constant tells values apart.
+    """
     low = limit - 1 if judged.least is None else judged.least
     high = limit + 1 if judged.greatest is None else judged.greatest
-    held = {comparator.holds(value, limit) for value in (low, high, min(max(low, limit), high))}
-    if len(held) > 1:
+    results = {comparator.holds(value, limit) for value in (low, high, min(max(low, limit), high))}
+    if len(results) > 1:
         return None
     example = None
-    if held == {True}:
-        what, meant = "cannot fail", _STRICT.get(comparator, comparator)
+    if results == {True}:
+        problem, better_comparator = "cannot fail", _STRICT.get(comparator, comparator)
         if comparator is not Comparator.NE:
             example = _EXAMPLES.get((judged.unit, judged.better or ""))
     else:
-        what, meant = "can never hold", _LOOSE.get(comparator, comparator)
-    end = judged.least if judged.least is not None and limit <= judged.least else judged.greatest
-    assert end is not None
-    return f"{what}: {_never(judged, end)}", example or f"{meant} {written_value(Fraction(end), judged.unit)}"
+        problem, better_comparator = "can never hold", _LOOSE.get(comparator, comparator)
+    range_end = judged.least if judged.least is not None and limit <= judged.least else judged.greatest
+    assert range_end is not None
+    return (
+        f"{problem}: {_never(judged, range_end)}",
+        example or f"{better_comparator} {written_value(Fraction(range_end), judged.unit)}",
+    )
 
 
 def tolerates_all(comparator: Comparator | None, tolerance: Tolerance, judged: Judged) -> str | None:
-    """Why no value can be beyond the tolerance of any baseline, None where one can.
+    """Return the reason why no value can be beyond the tolerance of any baseline; None where one can.
 
     ``comparator`` None: on both sides.
     """
     if comparator is None:
-        both = [tolerates_all(side, tolerance, judged) for side in (Comparator.GE, Comparator.LE)]
-        return both[0] if all(both) else None
-    floor = comparator in FLOORS
-    worst, best = (judged.least, judged.greatest) if floor else (judged.greatest, judged.least)
-    if worst is None or comparator is Comparator.EQ:
+        reasons = [tolerates_all(side, tolerance, judged) for side in (Comparator.GE, Comparator.LE)]
+        return reasons[0] if all(reasons) else None
+    is_floor = comparator in FLOORS
+    worst_value, best_value = (judged.least, judged.greatest) if is_floor else (judged.greatest, judged.least)
+    if worst_value is None or comparator is Comparator.EQ:
         return None
-    if best is None:  # m − T for every m from the least value on
-        tolerated = floor and worst >= 0 and tolerance.relative >= 1
+    if best_value is None:  # m − T for every m from the least value on
+        tolerates_worst = is_floor and worst_value >= 0 and tolerance.relative >= 1
     else:
-        amount = tolerance.amount(best, judged.unit)
-        tolerated = comparator.holds(worst, best - amount if floor else best + amount)
-    return f"cannot fail: {_never(judged, worst)}" if tolerated else None
+        amount = tolerance.amount(best_value, judged.unit)
+        tolerates_worst = comparator.holds(worst_value, best_value - amount if is_floor else best_value + amount)
+    return f"cannot fail: {_never(judged, worst_value)}" if tolerates_worst else None
 
 
 def warns_alike(early: Comparator, soon: Fraction, late: Comparator, last: Fraction) -> str | None:
-    """Why the limit ``early soon`` tells no values apart of those that hold ``late last``; None where it does."""
+    """Return that an early limit always or never warns where the limit holds; None where it tells values apart."""
     if late is not Comparator.EQ and not {early, late} <= {*FLOORS, *CEILINGS}:
         return None
     # Between the two limits, at them and beyond them, one value stands for all.
-    values = {(soon + last) / 2, *(limit + step for limit in (soon, last) for step in (-1, 0, 1))}
-    holding = {early.holds(value, soon) for value in values if late.holds(value, last)}
-    if len(holding) > 1:
+    values = {(soon + last) / 2, *(tested_limit + step for tested_limit in (soon, last) for step in (-1, 0, 1))}
+    results = {early.holds(value, soon) for value in values if late.holds(value, last)}
+    if len(results) > 1:
         return None
-    return "never warns" if True in holding else "always warns"
+    return "never warns" if True in results else "always warns"
 
 
 def impossible(value: Fraction, judged: Judged) -> str | None:
-    """What is wrong with a value that the metric cannot have, None where it can have it."""
+    """Return what is wrong with a value that the metric cannot have, as text; None where it can have it."""
     if judged.greatest is not None and value > judged.greatest:
         return _never(judged, judged.greatest)
     return _never(judged, judged.least) if judged.least is not None and value < judged.least else None
@@ -135,15 +142,15 @@ COMPARISONS: dict[str, Comparator] = {
 EVERY_COMPARISON = "write one of <, <=, ==, !=, >=, >, below, above, at least, at most"
 
 _UNITS_OF_TRACES = frozenset((RATIO, OF_STEP, COUNT, BARE, HASH, *WRITTEN_UNITS))
-"""What was measured outside of a trace may be of a unit of its own, where it is known and where it is not yet."""
+"""Units of metrics of a trace. What was measured outside may have a unit of its own, or one that is not known yet."""
 
 NOISE = "noise"
-"""The tolerance that is none of its own: the measured noise alone decides."""
+"""How a tolerance is written that is no amount: the measured noise alone decides."""
 
 NO_TOLERANCE = "there is no tolerance to add: write one into the gate file, as in tolerance: {rel: 5%, abs: 50us}"
 
 WITHIN = "within"
-"""What stands before the tolerance of a baseline that is held on both sides."""
+"""Stands before the tolerance of a baseline that limits both sides."""
 
 MAX_RUNS = 9999
 """Most runs of the history that a median is taken of, that stay out of it, or that are bad before one fails."""
@@ -166,7 +173,7 @@ _MIRRORED = {**dict(_SIDES), **{high: low for low, high in _SIDES}, "<": ">=", "
 
 
 class SentenceMistake(ValueError):
-    """What is wrong with a sentence, and ``offset``, where in it."""
+    """Says what is wrong with a sentence, and ``offset``, where in it."""
 
     def __init__(self, offset: int, what: str) -> None:
         super().__init__(what)
@@ -175,7 +182,7 @@ class SentenceMistake(ValueError):
 
 @contextmanager
 def mistaken_at(offset: int) -> Iterator[None]:
-    """What is wrong inside is the mistake of a sentence, at this place in it."""
+    """Raise a ValueError of the block as a SentenceMistake at this place of the sentence."""
     try:
         yield
     except ValueError as mistake:
@@ -183,41 +190,43 @@ def mistaken_at(offset: int) -> Iterator[None]:
 
 
 class Word(NamedTuple):
-    """A word, and where it stands in its text. ``kind``, of a limit: quantity, word or symbol."""
+    """Holds a word and where it stands in its text. ``kind``, in a limit: quantity, word or symbol."""
 
     text: str
     offset: int
     kind: str = ""
 
     def mistake(self, what: str) -> SentenceMistake:
-        """Return what is wrong at this word, to be raised."""
+        """Return the mistake at this word, to be raised."""
         return SentenceMistake(self.offset, what)
 
 
 class _Tokens:
-    """The words of a limit, taken one after the other."""
+    """Hands out the words of a limit one after the other."""
 
     def __init__(self, text: str, start: int) -> None:
-        found = _TOKEN.finditer(text, start)
-        self._rest = [Word(m[0].strip(), m.start(), m.lastgroup or "") for m in found]
+        matches = _TOKEN.finditer(text, start)
+        self._rest = [Word(m[0].strip(), m.start(), m.lastgroup or "") for m in matches]
         self._end = len(text.rstrip())
 
     def take(self, missing: str) -> Word:
+        """Return the next word and take it. Raises SentenceMistake, with ``problem``, where there is none."""
         if not self._rest:
             raise SentenceMistake(self._end, missing)
         return self._rest.pop(0)
 
     def expect(self, text: str) -> None:
+        """Take the next word. Raises SentenceMistake where it is another one than ``text``."""
         token = self.take(f"'{text}' is missing")
         if token.text != text:
             raise token.mistake(f"expected '{text}', not '{token.text}'")
 
     def peek(self, words: Collection[str]) -> Word | None:
-        """The next token where it is one of ``words``."""
+        """Return the next token where it is one of ``words``, and leave it there."""
         return self._rest[0] if self._rest and self._rest[0].text in words else None
 
     def take_behind(self, text: str) -> Word:
-        """The word behind ``text``, which has to be the next one."""
+        """Take ``text``, which has to be the next word, and return the word behind it."""
         self.expect(text)
         return self.take(f"'baseline' is missing after '{text}'")
 
@@ -225,6 +234,7 @@ class _Tokens:
         return self._rest.pop(0) if self.peek(_SIGNS) else None
 
     def end(self) -> None:
+        """Raise SentenceMistake where a word is left."""
         if self._rest:
             token = self._rest[0]
             raise token.mistake(f"'{printable(token.text, 40)}' comes after the end of the limit")
@@ -238,32 +248,32 @@ def parse_requirement(
     start: int = 0,
     constant: bool = False,
 ) -> Requirement:
-    """The comparison and limit that ``text`` holds from ``start`` on, for values of ``metric``.
+    """Return the comparison and limit that ``text`` holds from ``start`` on, for values of ``target``.
 
-    ``tolerance`` is what ``plus tolerance`` stands for; ``constant`` refuses a baseline.
+    ``tolerance`` is what ``plus tolerance`` stands for; ``constant`` refuses a baseline. Raises SentenceMistake.
     """
     text = MICRO.sub("us", text)
     match = _COMPARISON.match(text, start)
     if match is None:
-        at = len(text) - len(text[start:].lstrip()) if text[start:].strip() else len(text.rstrip())
-        raise SentenceMistake(at, f"the comparison is missing: {EVERY_COMPARISON}")
-    at, words = match.start("words"), " ".join(match["words"].split())
-    comparator = COMPARISONS.get(words)
-    if comparator is None and words != WITHIN:
-        hint = f" (did you mean '{_MEANT[words]}'?)" if words in _MEANT else f": {EVERY_COMPARISON}"
-        raise SentenceMistake(at, f"'{words}' is not a comparison{hint}")
+        comparison_start = len(text) - len(text[start:].lstrip()) if text[start:].strip() else len(text.rstrip())
+        raise SentenceMistake(comparison_start, f"the comparison is missing: {EVERY_COMPARISON}")
+    comparison_start, comparison = match.start("words"), " ".join(match["words"].split())
+    comparator = COMPARISONS.get(comparison)
+    if comparator is None and comparison != WITHIN:
+        hint = f" (did you mean '{_MEANT[comparison]}'?)" if comparison in _MEANT else f": {EVERY_COMPARISON}"
+        raise SentenceMistake(comparison_start, f"'{comparison}' is not a comparison{hint}")
     tokens = _Tokens(text, match.end())
-    first = tokens.take(f"the limit is missing after '{words}'")
+    first = tokens.take(f"the limit is missing after '{comparison}'")
     if metric.unit == HASH and (comparator is not Comparator.EQ or first.text != "baseline"):
-        what = f"{metric.name} is the same as in the baseline or not: write {metric.name} == baseline"
-        raise SentenceMistake(at, what)
+        problem = f"{metric.name} is the same as in the baseline or not: write {metric.name} == baseline"
+        raise SentenceMistake(comparison_start, problem)
     limit: Constant | ByModel | FromBaseline
     amount = None
-    if words == WITHIN:
+    if comparison == WITHIN:
         amount, first = _amount(first, tokens, metric, tolerance), tokens.take_behind("of")
     history = _history(text, first)
     if history is None and first.text != "baseline":
-        if words == WITHIN:
+        if comparison == WITHIN:
             raise first.mistake(f"'{WITHIN}' is for baselines: write {WITHIN} 5% of baseline")
         limit = _constant(first, tokens, metric)
         if tokens.peek(["on"]):
@@ -273,54 +283,56 @@ def parse_requirement(
             raise first.mistake("only a constant can be written here, not a baseline")
         if metric.unit == OF_STEP:
             time = metric.name.removesuffix(" of step")
-            what = f"a share of the step is a constant: write {time} <= 5% of step, or {time} <= baseline + 5%"
-            raise first.mistake(what)
+            problem = f"a share of the step is a constant: write {time} <= 5% of step, or {time} <= baseline + 5%"
+            raise first.mistake(problem)
         source, runs = ("baseline", None) if history is None else history
         tokens = _Tokens(text, first.offset + len(source))
         if comparator in {"lower": FLOORS, "higher": CEILINGS}.get(metric.better or "", ()):
-            worse = "rises" if metric.better == "lower" else "falls"
-            meant = _other_side(text, at, words, source, tokens)
-            what = f"{metric.better} {metric.name} is better, so this passes however far it {worse}: write {meant}"
-            raise SentenceMistake(at, what)
+            movement = "rises" if metric.better == "lower" else "falls"
+            suggestion = _other_side(text, comparison_start, comparison, source, tokens)
+            problem = (
+                f"{metric.better} {metric.name} is better, so this passes however far it {movement}: write {suggestion}"
+            )
+            raise SentenceMistake(comparison_start, problem)
         if comparator is not None:
-            comparator = _against_baseline(words, at)
+            comparator = _against_baseline(comparison, comparison_start)
             amount = _tolerance(tokens, comparator, metric, tolerance)
         limit = FromBaseline(amount, runs)
     tokens.end()
-    written = " ".join(text[at:].split())
-    _check_reach(Requirement(comparator, limit, written), metric, text[:at], at)
-    return Requirement(comparator, limit, written)
+    limit_text = " ".join(text[comparison_start:].split())
+    _check_reach(Requirement(comparator, limit, limit_text), metric, text[:comparison_start], comparison_start)
+    return Requirement(comparator, limit, limit_text)
 
 
 def _by_model(text: str, start: int, metric: Judged) -> ByModel:
-    """The constants of ``412ms on H100, 530ms on A100``."""
-    found: dict[str, Constant] = {}
+    """Return the constants of ``412ms on H100, 530ms on A100``, by GPU model. Raises SentenceMistake."""
+    constants: dict[str, Constant] = {}
     while text[start:].strip():
-        part = _ON_MODEL.match(text, start)
-        if part is None:
-            at = len(text) - len(text[start:].lstrip())
-            raise SentenceMistake(at, "each constant is for a GPU model, as in 412ms on H100, 530ms on A100")
-        tokens, model = _Tokens(text[: part.end("constant")], part.start("constant")), part["model"]
+        match = _ON_MODEL.match(text, start)
+        if match is None:
+            offset = len(text) - len(text[start:].lstrip())
+            raise SentenceMistake(offset, "each constant is for a GPU model, as in 412ms on H100, 530ms on A100")
+        tokens, model = _Tokens(text[: match.end("constant")], match.start("constant")), match["model"]
         if "on" in model.split():
-            at = part.start("model")
-            raise SentenceMistake(at, "a comma goes between the models, as in 412ms on H100, 530ms on A100")
+            offset = match.start("model")
+            raise SentenceMistake(offset, "a comma goes between the models, as in 412ms on H100, 530ms on A100")
         constant = _constant(tokens.take("the limit is missing"), tokens, metric)
         tokens.end()
-        if not model_words(model) or any(model_words(model) == model_words(other) for other in found):
-            wrong = "is given twice" if model_words(model) else "is no GPU model"
-            raise SentenceMistake(part.start("model"), f"'{printable(model, 40)}' {wrong}")
-        if constant.unit != next(iter(found.values()), constant).unit:
-            raise SentenceMistake(part.start("constant"), "the constants are in one unit")
-        found[model], start = constant, part.end()
-    return ByModel(found)
+        if not model_words(model) or any(model_words(model) == model_words(known_model) for known_model in constants):
+            problem = "is given twice" if model_words(model) else "is no GPU model"
+            raise SentenceMistake(match.start("model"), f"'{printable(model, 40)}' {problem}")
+        if constant.unit != next(iter(constants.values()), constant).unit:
+            raise SentenceMistake(match.start("constant"), "the constants are in one unit")
+        constants[model], start = constant, match.end()
+    return ByModel(constants)
 
 
 def _history(text: str, first: Word) -> tuple[str, FromHistory] | None:
-    """The words that name runs of the history from ``first`` on, and those; None where it begins none."""
+    """Return the words from ``first`` on that name runs of the history, and these runs; None where it begins none."""
     match = _HISTORY.match(text, first.offset)
     if match is None:
         return None
-    counts = [int(found) if found.isdigit() else 0 for found in (match["runs"] or "1", match["lag"] or "1")]
+    counts = [int(number) if number.isdigit() else 0 for number in (match["runs"] or "1", match["lag"] or "1")]
     if not all(0 < count <= MAX_RUNS for count in counts):
         raise first.mistake(f"write a whole number from 1 to {MAX_RUNS}, as in last 10 runs of main")
     runs, lag = counts
@@ -328,32 +340,33 @@ def _history(text: str, first: Word) -> tuple[str, FromHistory] | None:
 
 
 def held_to(metric: Metric, text: str, start: int = 0) -> Metric:
-    """What ``text`` sets a limit for from ``start`` on: the values of ``metric``, or their shares of their steps.
+    """Return the metric that the limit of ``text`` is for: ``metric`` itself, or its share of the step (``5% of
+    step``).
 
-    Raises SentenceMistake where it is no time that could be such a share.
+    ``start`` is where the limit begins. Raises SentenceMistake where the metric is no time that could be such a share.
     """
     if (match := _OF_STEP.search(text, start)) is None:
         return metric
-    if (shares := held_to_steps(metric)) is not None:
-        return shares
+    if (share_metric := held_to_steps(metric)) is not None:
+        return share_metric
     if metric.unit == RATIO:
-        meant = f"is not a time: leave out '{match[0][1:].strip()}'"
+        problem = f"is not a time: leave out '{match[0][1:].strip()}'"
     elif metric.unit != TIME:
-        meant = "is not a time: write wall exposed all <= 5% of step, or another time of a rank"
+        problem = "is not a time: write wall exposed all <= 5% of step, or another time of a rank"
     elif "rank" in metric.dimensions:
-        meant = "is as long as a step, or more: write a time, as in <= 450ms"
+        problem = "is as long as a step, or more: write a time, as in <= 450ms"
     else:
-        meant = "has no rank, so no step to be a share of: write a time, as in <= 450ms"
-    raise SentenceMistake(match.start(), f"{metric.name} {meant}")
+        problem = "has no rank, so no step to be a share of: write a time, as in <= 450ms"
+    raise SentenceMistake(match.start(), f"{metric.name} {problem}")
 
 
 def without_step(text: str) -> str:
-    """``10% of step`` as the plain share."""
+    """Return ``10% of step`` as the plain share, ``10%``."""
     return _OF_STEP.sub(RATIO, text)
 
 
 def _take_step(tokens: _Tokens, share: Word, metric: Judged) -> None:
-    """The words behind the number of a share of the step."""
+    """Take the words ``of step`` behind a number that is a share of the step."""
     if metric.unit != OF_STEP:
         return
     if tokens.peek(["of"]) is None:
@@ -365,61 +378,64 @@ def _take_step(tokens: _Tokens, share: Word, metric: Judged) -> None:
 
 
 def _other_side(text: str, at: int, words: str, source: str, tokens: _Tokens) -> str:
-    """The sentence with its baseline, ``source``, on the other side; ``at`` is where the comparison ``words`` stand."""
-    mirrored = _MIRRORED[words]
-    _, rest = text[at:].split(source, 1)
+    """Return the sentence with its baseline, ``source``, on the other side.
+
+    ``comparison_start`` is where the words of the comparison stand.
+    """
+    other_comparison = _MIRRORED[words]
+    _, remainder = text[at:].split(source, 1)
     if (sign := tokens.peek(_SIGNS)) is not None:
-        fits = _SIGNS[sign.text] == ("-" if mirrored in ("above", "at least", ">=") else "+")
-        rest = rest.replace(sign.text, sign.text if fits else _MIRRORED[sign.text], 1)
-    return " ".join(f"{text[:at]} {mirrored} {source} {rest}".split())
+        fits = _SIGNS[sign.text] == ("-" if other_comparison in ("above", "at least", ">=") else "+")
+        remainder = remainder.replace(sign.text, sign.text if fits else _MIRRORED[sign.text], 1)
+    return " ".join(f"{text[:at]} {other_comparison} {source} {remainder}".split())
 
 
 def _check_reach(require: Requirement, metric: Judged, subject: str, at: int) -> None:
-    """Raises SentenceMistake for a limit that says nothing, with one that does behind the same ``subject``."""
+    """Raise SentenceMistake for a limit that says nothing, and suggest one that does behind the same ``subject``."""
     comparator, limit = require.comparator, require.limit
-    found: tuple[str, str] | None = None
+    finding: tuple[str, str] | None = None
     if not isinstance(limit, FromBaseline):
         assert comparator is not None  # only a baseline has two sides
-        each = (out_of_reach(comparator, constant.value, metric) for constant in require.each_constant)
-        found = next(filter(None, each), None)
-    elif limit.tolerance is not None and (why := tolerates_all(comparator, limit.tolerance, metric)):
+        findings = (out_of_reach(comparator, constant.value, metric) for constant in require.each_constant)
+        finding = next(filter(None, findings), None)
+    elif limit.tolerance is not None and (reason := tolerates_all(comparator, limit.tolerance, metric)):
         sides = {Comparator.LE: f"<= {limit.source} + 5%", Comparator.GE: f">= {limit.source} - 5%"}
-        found = why, sides.get(comparator or Comparator.EQ, f"{WITHIN} 5% of {limit.source}")
-    if found is not None:
-        what, meant = found[0], " ".join(f"{subject} {found[1]}".split())
-        example = not isinstance(limit, FromBaseline) and what.startswith("cannot fail")
-        hint = f"did you mean a limit such as {meant}?" if example else f"write {meant}"
-        raise SentenceMistake(at, f"'{require.text}' {what}; {hint}")
+        finding = reason, sides.get(comparator or Comparator.EQ, f"{WITHIN} 5% of {limit.source}")
+    if finding is not None:
+        problem, suggestion = finding[0], " ".join(f"{subject} {finding[1]}".split())
+        is_example = not isinstance(limit, FromBaseline) and problem.startswith("cannot fail")
+        hint = f"did you mean a limit such as {suggestion}?" if is_example else f"write {suggestion}"
+        raise SentenceMistake(at, f"'{require.text}' {problem}; {hint}")
 
 
 def gives_something(tolerance: Tolerance, metric: Judged) -> bool:
-    """Whether a tolerance says anything for values of ``metric``."""
-    fits = metric.unit in tolerance.absolute or (metric.unit == ANY and bool(tolerance.absolute))
-    return tolerance.noise or bool(tolerance.relative) or fits
+    """Whether a tolerance allows values of ``target`` anything."""
+    has_amount = metric.unit in tolerance.absolute or (metric.unit == ANY and bool(tolerance.absolute))
+    return tolerance.noise or bool(tolerance.relative) or has_amount
 
 
 def own_units(tolerance: Tolerance | None) -> list[str]:
-    """The units in which a tolerance allows what no metric of a trace is measured in."""
+    """List the units of a tolerance in which no metric of a trace is measured."""
     return [unit for unit in (tolerance.absolute if tolerance is not None else ()) if unit not in _UNITS_OF_TRACES]
 
 
 def of_no_metric(unit: str) -> str:
-    """The mistake of a tolerance that nothing can use."""
+    """Return the mistake of a tolerance in a unit that no assertion of the file can use."""
     return f"abs in {unit} is for measurements, and this is none: times take 50us, ratios 1pp, counts 2"
 
 
 def nothing_for(metric: Judged) -> str:
-    """The mistake of a tolerance that allows a metric nothing."""
+    """Return the mistake of a tolerance that allows a metric nothing."""
     amount = {TIME: "50us", RATIO: "1pp"}.get(metric.unit, "2")
     return f"the tolerance has nothing for {metric.name}: give it rel, or an abs such as {amount}"
 
 
 def _constant(token: Word, tokens: _Tokens, metric: Judged) -> Constant:
-    """The constant that begins with ``token``."""
+    """Parse the constant that begins with ``token``."""
     if token.kind == "word":
         hint = did_you_mean(token.text, ["baseline"])
-        what = f"'{printable(token.text, 40)}' is not a number or 'baseline'{hint}"
-        raise token.mistake(what)
+        problem = f"'{printable(token.text, 40)}' is not a number or 'baseline'{hint}"
+        raise token.mistake(problem)
     if token.text in _SIGNS:
         raise token.mistake("a limit has no sign: write a number from 0 on, or baseline")
     with mistaken_at(token.offset):
@@ -433,35 +449,37 @@ def _constant(token: Word, tokens: _Tokens, metric: Judged) -> Constant:
 
 
 def _against_baseline(words: str, offset: int) -> Comparator:
-    """What a comparison means before ``baseline``."""
+    """Return the comparator that a comparison means before ``baseline``. Raises SentenceMistake for one that an
+    unchanged run would fail.
+    """
     if words in ("<", ">"):
-        plain = {"<": "use <= or below", ">": "use >= or above"}[words]
-        raise SentenceMistake(offset, f"'{words} baseline' would fail an unchanged run: {plain}")
+        advice = {"<": "use <= or below", ">": "use >= or above"}[words]
+        raise SentenceMistake(offset, f"'{words} baseline' would fail an unchanged run: {advice}")
     if words == "!=":
         raise SentenceMistake(offset, "'!= baseline' would fail an unchanged run")
     return {"below": Comparator.LE, "above": Comparator.GE}.get(words) or COMPARISONS[words]
 
 
 def _tolerance(tokens: _Tokens, comparator: Comparator, metric: Judged, default: Tolerance | None) -> Tolerance | None:
-    """What stands behind ``baseline``: a sign that fits the comparator and an amount, or nothing."""
+    """Parse what stands behind ``baseline``: a sign that fits the comparator and an amount; None for nothing."""
     sign = tokens.take_sign()
     if sign is None:
         return None
     if comparator is Comparator.EQ:
         raise sign.mistake("== takes the baseline exactly: write <= baseline + … or >= baseline - …")
-    wanted = {Comparator.LE: "+", Comparator.GE: "-"}[comparator]
-    if _SIGNS[sign.text] != wanted:
+    fitting_sign = {Comparator.LE: "+", Comparator.GE: "-"}[comparator]
+    if _SIGNS[sign.text] != fitting_sign:
         raise SentenceMistake(
             sign.offset,
             f"'{comparator} baseline {sign.text} …' would fail an unchanged run: "
-            f"write {comparator} baseline {wanted} …",
+            f"write {comparator} baseline {fitting_sign} …",
         )
     token = tokens.take("the tolerance is missing: write 5%, max(5%, 50us), 'tolerance' or 'noise'")
     return _amount(token, tokens, metric, default)
 
 
 def _amount(token: Word, tokens: _Tokens, metric: Judged, default: Tolerance | None) -> Tolerance:
-    """The tolerance that begins with ``token``."""
+    """Parse the tolerance that begins with ``token``."""
     if token.text == NOISE:
         return Tolerance(noise=True)
     if token.text == "tolerance":
@@ -485,13 +503,14 @@ def _amount(token: Word, tokens: _Tokens, metric: Judged, default: Tolerance | N
 
 
 def _part(token: Word, metric: Judged) -> Tolerance:
+    """Parse one amount of a tolerance: a share of the baseline, or an amount in the unit of the metric."""
     if token.text == NOISE:
-        what = "the measured noise counts beside every tolerance: write the amounts without it, or 'noise' alone"
-        raise token.mistake(what)
+        problem = "the measured noise counts beside every tolerance: write the amounts without it, or 'noise' alone"
+        raise token.mistake(problem)
     if token.kind != "quantity":
         hint = did_you_mean(token.text, ["tolerance", NOISE])
-        what = f"'{printable(token.text, 40)}' is not a tolerance such as 5%{hint}"
-        raise token.mistake(what)
+        problem = f"'{printable(token.text, 40)}' is not a tolerance such as 5%{hint}"
+        raise token.mistake(problem)
     with mistaken_at(token.offset):
         quantity: Quantity = parse_quantity(token.text, any_unit=metric.unit not in _UNITS_OF_TRACES)
         if quantity.unit == RATIO:

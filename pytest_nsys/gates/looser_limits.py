@@ -1,7 +1,7 @@
 """Which limit does a person write who accepts a run that broke a constant, and which ceiling has a waiver for it?
 
-To two digits on the worse side, 1 % or more off the value that was measured (1 pp of a ratio), in the unit that the
-sentence has. What is exact has no worse side: there it is the number itself.
+It has two digits, and lies on the worse side of the measured value, 1 % or more off it (1 pp of a ratio), in the unit
+of the sentence. What is exact has no worse side: there it is the number itself.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from pytest_nsys.gates.names import without_item
 
 DIGITS = 2
 LEAST_PERCENT = 1
-"""How far the limit is from the value: of the value, of ratios in points."""
+"""How far the limit is from the value: in percent of the value, of ratios in points."""
 
 NO_LABELS: Mapping[str, Label] = MappingProxyType({})
 
 _QUANTITY = re.compile(r"(?P<number>[0-9]{1,18}(?:\.[0-9]{1,18})?)\s*(?P<unit>\D.*)?$")
 _WHOLE = ("ns", "bytes", "")
-"""Units as written of which there are only whole ones, where what is measured is time, size or a count."""
+"""Units, as they are written, of which there are only whole ones, where what is measured is time, size or a count."""
 
 
 def has_worse_side(assertion: Assertion) -> bool:
@@ -35,88 +35,94 @@ def has_worse_side(assertion: Assertion) -> bool:
 
 
 def sentence_to_write(assertion: Assertion, worst: Value, labels: Mapping[str, Label] = NO_LABELS) -> str:
-    """Return the sentence that holds ``worst``, of an assertion as it is judged: ``all_gather overlap >= 41%``.
+    """Return the sentence that ``worst`` holds, for an assertion as it is judged: ``all_gather overlap >= 41%``.
 
-    Of constants by GPU model the one of the row with these labels is another. Of one item of several the limit alone,
-    ``>= 41%``. Empty where no other constant can be written.
+    Where there is a constant for each GPU model, only that of the row with these labels changes. Of one item of several
+    it is the limit alone, ``>= 41%``. Empty where no other constant can be written.
     """
-    sentence, whole = assertion.sentence, assertion.require.text
+    sentence, limit_text = assertion.sentence, assertion.require.text
     if not assertion.require.each_constant:
         return ""
-    one, before, after = with_constant_of(assertion, labels)
-    if one.require.comparator is Comparator.EQ and not sentence.startswith("no "):
-        number = written_exactly(worst, one.judged.unit)
+    row_assertion, before, after = with_constant_of(assertion, labels)
+    if row_assertion.require.comparator is Comparator.EQ and not sentence.startswith("no "):
+        number = written_exactly(worst, row_assertion.judged.unit)
     else:
-        number = looser_limit(one, worst)
+        number = looser_limit(row_assertion, worst)
     if not number:
         return ""
-    limit = before + _QUANTITY.sub(lambda _: number, one.require.text) + after
+    limit = before + _QUANTITY.sub(lambda _: number, row_assertion.require.text) + after
     is_item = without_item(assertion.full_name) != assertion.full_name
-    return limit if is_item else sentence.removesuffix(whole) + limit
+    return limit if is_item else sentence.removesuffix(limit_text) + limit
 
 
 def with_constant_of(assertion: Assertion, labels: Mapping[str, Label]) -> tuple[Assertion, str, str]:
-    """Return the assertion with the one constant that a row is held to, and what its limit has before and after it."""
-    require = assertion.require
-    if not isinstance(require.limit, ByModel):
+    """Return the assertion with the one constant that a row is judged by, and the text of its limit before and after
+    it.
+    """
+    requirement = assertion.require
+    if not isinstance(requirement.limit, ByModel):
         return assertion, "", ""
-    model = require.limit.word_for(labels)
-    parts = require.text.split(",")
-    (at,) = (number for number, part in enumerate(parts) if part.endswith(f" on {model}"))
-    own = parts[at].removesuffix(f" on {model}")
-    before = "".join(f"{part}," for part in parts[:at])
-    after = "".join(f",{part}" for part in parts[at + 1 :])
-    held = replace(require, limit=require.limit.constants[model], text=own)
-    return replace(assertion, require=held), before, f" on {model}{after}"
+    model = requirement.limit.word_for(labels)
+    parts = requirement.text.split(",")
+    (index,) = (number for number, part in enumerate(parts) if part.endswith(f" on {model}"))
+    constant_text = parts[index].removesuffix(f" on {model}")
+    before = "".join(f"{part}," for part in parts[:index])
+    after = "".join(f",{part}" for part in parts[index + 1 :])
+    row_requirement = replace(requirement, limit=requirement.limit.constants[model], text=constant_text)
+    return replace(assertion, require=row_requirement), before, f" on {model}{after}"
 
 
 def looser_limit(assertion: Assertion, worst: Value) -> str:
-    """The limit with its unit that ``worst`` holds: ``41%``. Empty where it is exact, or none says anything."""
-    require, judged = assertion.require, assertion.judged
-    quantity = _QUANTITY.search(require.text)
+    """Return the limit that ``worst`` holds, with its unit: ``41%``. Empty where it is exact, or none says anything."""
+    requirement, target = assertion.require, assertion.judged
+    quantity = _QUANTITY.search(requirement.text)
     if not has_worse_side(assertion) or quantity is None:
         return ""
-    comparator = require.comparator or Comparator.LE
+    comparator = requirement.comparator or Comparator.LE
     unit = (quantity["unit"] or "").strip()
-    bare = re.sub(r"\s+of\s+(the\s+)?step$", "", unit)
-    size = Fraction(1, 100) if judged.unit in SHARES else _size(bare, judged.unit)
-    written = Fraction(worst) / size
-    up = comparator in CEILINGS
-    off = Fraction(LEAST_PERCENT) if judged.unit in SHARES else abs(written) * LEAST_PERCENT / 100
+    bare_unit = re.sub(r"\s+of\s+(the\s+)?step$", "", unit)
+    size = Fraction(1, 100) if target.unit in SHARES else _size(bare_unit, target.unit)
+    units = Fraction(worst) / size
+    is_upward = comparator in CEILINGS
+    distance = Fraction(LEAST_PERCENT) if target.unit in SHARES else abs(units) * LEAST_PERCENT / 100
     number = _outward(
-        written + off if up else written - off, up, whole=judged.unit in (TIME, SIZE, COUNT) and bare in _WHOLE
+        units + distance if is_upward else units - distance,
+        is_upward,
+        whole=target.unit in (TIME, SIZE, COUNT) and bare_unit in _WHOLE,
     )
-    says_nothing = number < 0 or not comparator.holds(Fraction(worst), number * size)
-    if says_nothing or out_of_reach(comparator, number * size, judged):
+    is_pointless = number < 0 or not comparator.holds(Fraction(worst), number * size)
+    if is_pointless or out_of_reach(comparator, number * size, target):
         return ""
     return decimal(number, 18) + quantity[0].removeprefix(quantity["number"])
 
 
 def ceiling_beyond(assertion: Assertion, worst: Value, labels: Mapping[str, Label] = NO_LABELS) -> str:
-    """The ceiling of a waiver that lets a value pass which breaks a constant; empty where there can be none."""
+    """Return the ceiling of a waiver that lets a value pass which breaks a constant; empty where there can be none."""
     assertion, _, _ = with_constant_of(assertion, labels)
-    require, judged = assertion.require, assertion.judged
-    limit = require.limit
-    if require.comparator is Comparator.NE or worst < 0 or not isinstance(limit, Constant):
+    requirement, target = assertion.require, assertion.judged
+    limit = requirement.limit
+    if requirement.comparator is Comparator.NE or worst < 0 or not isinstance(limit, Constant):
         return ""
-    if looser := looser_limit(assertion, worst):
-        return looser
-    up = worst > limit.value
-    end = judged.greatest if up else judged.least
-    beyond = _outward(Fraction(worst) * (101 if up else 99) / 100, up, whole=judged.unit in (TIME, SIZE, COUNT))
+    if looser_text := looser_limit(assertion, worst):
+        return looser_text
+    is_upward = worst > limit.value
+    range_end = target.greatest if is_upward else target.least
+    ceiling = _outward(
+        Fraction(worst) * (101 if is_upward else 99) / 100, is_upward, whole=target.unit in (TIME, SIZE, COUNT)
+    )
     if has_worse_side(assertion):  # as bad as it gets
-        return "" if end is None else written_value(Fraction(end), judged.unit)
-    return written_value(Fraction(worst) if judged.unit == COUNT else beyond, judged.unit)
+        return "" if range_end is None else written_value(Fraction(range_end), target.unit)
+    return written_value(Fraction(worst) if target.unit == COUNT else ceiling, target.unit)
 
 
 def _size(unit: str, judged: str) -> Fraction:
-    """How much of the judged unit one of the written unit is."""
+    """Return how much of the judged unit one of the written unit is."""
     amounts = Quantity(Fraction(1), unit, "").amounts
     return amounts.get(judged, next(iter(amounts.values())))
 
 
 def _outward(value: Fraction, up: bool, *, whole: bool) -> Fraction:
-    """The next number of two digits that is not nearer than ``value``."""
+    """Round a value to two digits, up or down; to a whole number at the finest where ``whole``."""
     step, size = Fraction(1), abs(value)
     if not size:
         return value

@@ -1,4 +1,4 @@
-"""What passes through a gate: what its sentences mean and ask of a run, gate files, judged rows and verdicts."""
+"""Which types describe a gate file, its assertions, their limits, judged rows and verdicts?"""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ from pytest_nsys.core.workload import Workload
 from pytest_nsys.gates.found_convention import FoundConvention
 
 AllowMissing = Mapping[str, frozenset[int]]
-"""Ranks that may lack the stages that a glob matches; ``*`` also stands for metrics that know no stage."""
+"""Names the ranks that may lack a stage, by a glob of stages; ``*`` also stands for metrics that have no stages."""
 
 
 class Comparator(enum.StrEnum):
-    """How a value is held against its limit; exact, never rounded."""
+    """Compares a value with its limit, exactly, never rounded."""
 
     LT = "<"
     LE = "<="
@@ -43,105 +43,98 @@ class Comparator(enum.StrEnum):
     NE = "!="
 
     def holds(self, value: Fraction | int, limit: Fraction | int) -> bool:
-        """Whether ``value`` stands to ``limit`` as this comparator says."""
+        """Return whether ``value`` stands to ``limit`` as this comparator says."""
         return bool(getattr(operator, self.name.lower())(value, limit))
 
 
 @dataclass(frozen=True, slots=True)
 class Tolerance:
-    """How far from its baseline m a value may be: T = max(relative · |m|, the absolute part of the metric's unit).
-
-    ``absolute`` maps a metric unit (``ns``, ``%``, ``count``, ``1``) to an amount in that unit's base: nanoseconds,
-    a plain fraction for percentage points, a number. ``noise``: T is 0, and the measured noise alone decides.
+    """Describes how far a value may be from its baseline m: T = max(relative · |m|, the absolute amount of the metric's
+    unit).
     """
 
     relative: Fraction = Fraction(0)
+    # By metric unit (ns, %, count, 1) in the base of the unit: nanoseconds, a plain fraction for percentage points.
     absolute: Mapping[str, Fraction] = field(default_factory=dict)
-    noise: bool = False
+    noise: bool = False  # T is 0, and the measured noise alone decides
 
     def amount(self, baseline: Fraction | int, unit: str) -> Fraction:
-        """T for a row whose baseline is ``baseline``."""
+        """Return T, the tolerance in ``unit``, of a row with this baseline."""
         return max(self.relative * abs(Fraction(baseline)), self.absolute.get(unit, Fraction(0)))
 
 
 class Constant(NamedTuple):
-    """A limit written in the gate file, in the base of its unit.
-
-    ``unit`` is the metric's unit that it fits, where the gate file alone does not know the metric's.
-    """
+    """Holds a limit that the gate file states as a number, in the base of its unit."""
 
     value: Fraction
-    unit: str = ANY
+    unit: str = ANY  # of the metric that it fits, where the gate file alone does not know the metric's
 
 
 @dataclass(frozen=True, slots=True)
 class ByModel:
-    """A constant for each GPU model: a row is held to that of the GPU of its rank.
+    """Holds one constant for each GPU model: a row is compared with the constant of the GPU of its rank."""
 
-    ``constants`` are by the words that the gate file has for a model. ``models`` are the GPUs of the run by rank, as
-    its traces name them, once it is known on what is judged; ``stated`` is what the gate file says where they do not.
-    """
-
-    constants: Mapping[str, Constant]
-    models: Mapping[int, str] = field(default_factory=dict)
-    stated: str = ""
+    constants: Mapping[str, Constant]  # by the words that the gate file has for a model
+    models: Mapping[int, str] = field(default_factory=dict)  # by rank as the traces name them, once they are read
+    stated: str = ""  # what the gate file says where the traces do not
 
     def word_for(self, labels: Mapping[str, Label]) -> str:
-        """The model in the gate file that the GPU of a row is. Raises ValueError where there is none, or several."""
-        rank, usual = labels.get("rank"), {*self.models.values()} or {self.stated}
-        names = {self.models[rank]} if isinstance(rank, int) and rank in self.models else usual
+        """Return the model of the gate file that the GPU of a row is. Raises ValueError where there is none, or
+        several.
+        """
+        rank, run_names = labels.get("rank"), {*self.models.values()} or {self.stated}
+        names = {self.models[rank]} if isinstance(rank, int) and rank in self.models else run_names
         if len(names) > 1:
             raise ValueError(f"ranks on {' and '.join(sorted(names))} are taken together: no constant is for both")
         (name,) = names
         if not name:
             raise ValueError("nothing says on which GPU this ran, and the limit hangs on it: write run: {gpu: …}")
-        fitting = [word for word in self.constants if _is_model(word, name)]
-        longest = max((len(model_words(word)) for word in fitting), default=0)
-        found = [word for word in fitting if len(model_words(word)) == longest]
-        if len(found) == 1:
-            return found[0]
-        several = " and ".join(found)
-        given = f"the limit has constants for {', '.join(self.constants)}"
-        raise ValueError(f"{name} is {several} alike" if found else f"no constant is for {name}: {given}")
+        fitting_models = [word for word in self.constants if _is_model(word, name)]
+        longest = max((len(model_words(word)) for word in fitting_models), default=0)
+        longest_models = [word for word in fitting_models if len(model_words(word)) == longest]
+        if len(longest_models) == 1:
+            return longest_models[0]
+        tied_models = " and ".join(longest_models)
+        constants_text = f"the limit has constants for {', '.join(self.constants)}"
+        raise ValueError(
+            f"{name} is {tied_models} alike" if longest_models else f"no constant is for {name}: {constants_text}"
+        )
 
 
 def model_words(name: str) -> list[str]:
-    """What the name of a GPU model is told by: ``NVIDIA H100 80GB HBM3`` is an ``H100``, and no ``GH200``."""
+    """Return the words that tell a GPU model: ``NVIDIA H100 80GB HBM3`` is an ``H100``, and no ``GH200``."""
     return re.findall(r"[a-z0-9]+", name.lower())
 
 
 def _is_model(word: str, name: str) -> bool:
-    asked, found = model_words(word), model_words(name)
-    return any(found[at : at + len(asked)] == asked for at in range(len(found)))
+    model_parts, name_parts = model_words(word), model_words(name)
+    return any(name_parts[start : start + len(model_parts)] == model_parts for start in range(len(name_parts)))
 
 
 class FromHistory(NamedTuple):
-    """The last ``runs`` runs of the history on ``branch`` (None: any) stand for the accepted runs of a baseline.
+    """Describes which runs of the history stand for the accepted runs of a baseline."""
 
-    The newest ``lag`` of them stay out of it.
-    """
-
-    runs: int
-    branch: str | None = None
-    lag: int = 0
+    runs: int  # how many, the newest
+    branch: str | None = None  # None: any
+    lag: int = 0  # how many of the newest stay out of it
 
     @property
     def source(self) -> str:
-        """What stands in for the baseline, in words: ``median of the last 10 runs of main before the newest 3``."""
-        runs = "the last run" if self.runs == 1 else f"median of the last {self.runs} runs"
-        where = "" if self.branch is None else f" of {printable(self.branch, 60)}"
-        lag = f" before the newest {self.lag}" if self.lag > 1 else " before the newest" * self.lag
-        return f"{runs}{where}{lag}"
+        """Describe what stands in for the baseline: ``median of the last 10 runs of main before the newest 3``."""
+        runs_text = "the last run" if self.runs == 1 else f"median of the last {self.runs} runs"
+        branch = "" if self.branch is None else f" of {printable(self.branch, 60)}"
+        lag_text = f" before the newest {self.lag}" if self.lag > 1 else " before the newest" * self.lag
+        return f"{runs_text}{branch}{lag_text}"
 
     @property
     def begins(self) -> str:
-        """When there will be something to compare with, in words."""
-        first = f"run {self.lag + 2}" if self.lag else "the second"
-        return f"each run with --nsys-history adds to it; from {first} on, runs are compared"
+        """Say from which run on there is something to compare with."""
+        first_run = f"run {self.lag + 2}" if self.lag else "the second"
+        return f"each run with --nsys-history adds to it; from {first_run} on, runs are compared"
 
 
 class Unmatched(enum.StrEnum):
-    """Rows of one side alone: those that now has, or those that the baseline has."""
+    """Names the rows that only one side has: the present run, or the baseline."""
 
     NEW = "new"
     VANISHED = "vanished"
@@ -149,75 +142,70 @@ class Unmatched(enum.StrEnum):
 
 
 class FromBaseline(NamedTuple):
-    """A limit read from the baseline of the row: m + T above, m − T below. Tolerance None: exactly m.
+    """Describes a limit that is read from the baseline m of a row: m + T above, m − T below."""
 
-    ``history`` None: the stored baseline, or the other trace where one is given. ``no``: nothing is asked of the
-    values, but that there is no such row above the tolerance.
-    """
-
-    tolerance: Tolerance | None
-    history: FromHistory | None = None
-    no: Unmatched | None = None
+    tolerance: Tolerance | None  # None: exactly m
+    history: FromHistory | None = None  # None: the stored baseline, or the other trace where one is given
+    no: Unmatched | None = None  # rows that must not be above the tolerance, where nothing else is asked of the values
 
     @property
     def exact(self) -> bool:
-        """Whether noise has no part in it."""
+        """Whether the measured noise has no part in it."""
         return self.tolerance is None or self.no is not None
 
     @property
     def source(self) -> str:
-        """Where the limit is read, in words: ``baseline``, or runs of the history."""
+        """Describe where the limit is read: ``baseline``, or runs of the history."""
         return self.history.source if self.history is not None else "baseline"
 
 
 @dataclass(frozen=True, slots=True)
 class Requirement:
-    """``comparator`` None means both sides of a baseline: neither more nor less than T away."""
+    """Holds the comparison and the limit that a sentence ends with."""
 
-    comparator: Comparator | None
+    comparator: Comparator | None  # None: both sides of a baseline, neither more nor less than T away
     limit: Constant | ByModel | FromBaseline
     text: str
 
     @property
     def each_constant(self) -> Sequence[Constant]:
-        """The constants that are written in it."""
+        """List the constants of the limit; empty for one of a baseline."""
         if isinstance(self.limit, FromBaseline):
             return ()
         return [*self.limit.constants.values()] if isinstance(self.limit, ByModel) else [self.limit]
 
     def constant(self, labels: Mapping[str, Label]) -> Constant:
-        """The constant that a row is held to. Raises ValueError where none is for its GPU."""
+        """Return the constant that a row with these labels is compared with. Raises ValueError where none is for its
+        GPU.
+        """
         assert not isinstance(self.limit, FromBaseline)
         return self.limit.constants[self.limit.word_for(labels)] if isinstance(self.limit, ByModel) else self.limit
 
     @property
     def worse(self) -> int:
-        """Which way a value gets worse: 1 up, −1 down, 0 either."""
+        """Return which way a value gets worse: 1 up, −1 down, 0 either."""
         return {"<": 1, "<=": 1, ">": -1, ">=": -1}.get(self.comparator or "", 0)
 
 
 class Aggregate(NamedTuple):
-    """One value of many: ``word`` is median, mean, max, min, sum or pNN (nearest rank).
+    """Describes how many values become one."""
 
-    ``over`` names the dimensions that it takes together; None: all that the sentence does not fix.
-    """
-
-    word: str
-    over: tuple[str, ...] | None = None
+    word: str  # median, mean, max, min, sum or pNN (nearest rank)
+    over: tuple[str, ...] | None = None  # dimensions that it takes together; None: all that the sentence does not fix
 
 
 class Judged(NamedTuple):
-    """What a limit is set for: values from ``least`` to ``greatest``, None where no such end is known."""
+    """Describes the values that a limit is set for: their name, unit, better direction and range."""
 
     name: str
     unit: str
-    better: str | None
-    least: int | None
+    better: str | None  # "higher" or "lower"
+    least: int | None  # None where no such end is known
     greatest: int | None
 
 
 def judged(metric: Metric, aggregates: Collection[Aggregate] = (), balance_across: str | None = None) -> Judged:
-    """What a limit is set for: values of the metric, their sums, or their balance, maximum over minimum."""
+    """Return what a limit is set for: values of the metric, their sums, or their balance (maximum over minimum)."""
     if balance_across:
         return Judged(f"balance of {metric.name}", BARE, "lower", 1, None)
     greatest = None if any(step.word == "sum" for step in aggregates) else metric.greatest
@@ -225,12 +213,14 @@ def judged(metric: Metric, aggregates: Collection[Aggregate] = (), balance_acros
 
 
 class Severity(enum.StrEnum):
+    """Says what becomes of a test: ``fail`` makes it red, ``warn`` lets it pass with a warning."""
+
     FAIL = "fail"
     WARN = "warn"
 
 
 class Severities(NamedTuple):
-    """What becomes of the item by outcome; WARN: it passes with a warning."""
+    """Holds the severity of each outcome that may be red."""
 
     failed: Severity = Severity.FAIL
     inconclusive: Severity = Severity.WARN
@@ -238,7 +228,7 @@ class Severities(NamedTuple):
 
 
 class Location(NamedTuple):
-    """Where a thing stands in its file; line and column count from 1."""
+    """Says where something stands in its file; line and column count from 1."""
 
     path: Path
     line: int
@@ -246,7 +236,7 @@ class Location(NamedTuple):
 
     @property
     def at_line(self) -> str:
-        """``file:line``, as a verdict names it."""
+        """Return ``file:line``, as a verdict names it."""
         return f"{self.path}:{self.line}"
 
     def __str__(self) -> str:
@@ -255,36 +245,24 @@ class Location(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Waiver:
-    """Rows that may stay outside their limit for a while, up to ``ceiling`` (down to it, where more is better).
-
-    ``where`` empty: every row of the assertion. The waiver holds until the end of the day ``expires``, in UTC.
-    ``shared``: it stands for several items of a ``for:``, none of which can tell whether another needs it. ``unit`` is
-    as that of a Constant.
-    """
+    """Lets rows stay outside their limit for a while, up to ``ceiling`` (down to it, where more is better)."""
 
     ceiling: Fraction
-    expires: date
+    expires: date  # it holds until the end of this day, in UTC
     reason: str
     location: Location
     link: str = ""
-    where: Mapping[str, Selector] = field(default_factory=dict)
-    shared: bool = False
-    unit: str = ANY
+    where: Mapping[str, Selector] = field(default_factory=dict)  # empty: every row of the assertion
+    shared: bool = False  # it stands for several items of a for:, none of which can tell whether another needs it
+    unit: str = ANY  # as that of a Constant
 
 
 @dataclass(frozen=True, slots=True)
 class Assertion:
-    """One sentence; one pytest item. ``name`` is what the item is called, unique in its file; ``full_name`` says its
-    limit too (``gates/names.py``).
+    """Describes one sentence of a gate file, which is one pytest item."""
 
-    ``pipeline``: beside the limit the median period has to be nearer the longer stage than the sum of both.
-    ``fail_after``: of bad runs in a row the first that fails; the ones before are *inconclusive*. ``outside`` is what
-    is known of a metric that was measured outside of the traces, ``kind`` the kind of steps that the sentence names:
-    ``settling.settled`` completes the one, and makes a selector of the other where the convention has no such kind.
-    """
-
-    name: str
-    full_name: str
+    name: str  # what the item is called, unique in its file
+    full_name: str  # says its limit too (see assertion_names.py)
     sentence: str
     location: Location
     metric: str
@@ -292,159 +270,159 @@ class Assertion:
     where: Mapping[str, Selector] = field(default_factory=dict)
     aggregates: tuple[Aggregate, ...] = ()
     balance_across: str | None = None
-    pipeline: bool = False
-    warn: Requirement | None = None
+    pipeline: bool = False  # the median period has to be nearer the longer stage than the sum of both, too
+    warn: Requirement | None = None  # the early limit
     severity: Severities = Severities()  # noqa: RUF009  a NamedTuple: immutable
     marks: tuple[str, ...] = ()
     xfail: str | None = None
     allow_no_data: bool = False
     allow_missing: AllowMissing = field(default_factory=dict)
-    fail_after: int = 1
+    fail_after: int = 1  # of bad runs in a row the first that fails; the ones before are inconclusive
     waivers: tuple[Waiver, ...] = ()
     window: str = "median"
     span: Span | None = None
     kernels: KernelsMode | None = None
-    outside: Metric | None = None
-    kind: str | None = None
+    outside: Metric | None = None  # what is known of a metric measured outside of the traces, see resolve_assertion
+    kind: str | None = None  # kind of steps that the sentence names; a selector where the convention has no such kind
 
     @property
     def measures(self) -> Metric:
-        """Its metric."""
+        """Return the metric that is measured."""
         return self.outside or known_metric(self.metric)
 
     @property
     def judged(self) -> Judged:
-        """What its limit is set for; as long as nobody has looked at what was measured, in the unit of the limit."""
-        values = judged(self.measures, self.aggregates, self.balance_across)
-        return values._replace(unit=values.unit or next((each.unit for each in self.require.each_constant), ANY))
+        """Return what the limit is set for; in the unit of the limit until it is known what was measured."""
+        target = judged(self.measures, self.aggregates, self.balance_across)
+        return target._replace(
+            unit=target.unit or next((constant.unit for constant in self.require.each_constant), ANY)
+        )
 
     @property
     def needs_baseline(self) -> bool:
+        """Whether the limit is read from a baseline or from the history."""
         return isinstance(self.require.limit, FromBaseline)
 
     @property
     def reads_stored(self) -> bool:
-        """Whether its limit comes from the stored baseline, not from the history."""
+        """Whether the limit is read from the stored baseline, not from the history."""
         return isinstance(self.require.limit, FromBaseline) and self.require.limit.history is None
 
 
 @dataclass(frozen=True, slots=True)
 class GateFile:
-    """A gate file, understood. ``traces`` are captures (file, folder or glob), relative to the file; ``measurements``
-    the file, or glob of files, beside each.
+    """Holds a gate file as it was read and checked, or one configuration of it.
 
-    ``convention`` None is ``auto``: :func:`~pytest_nsys.verdicts.evaluate.resolved` makes it the gate file of a run,
-    under the convention ``found``.
-    ``run`` states what the trace does not say: ``gpu``, ``world``, ``micro_batch``, ``sequence_length`` and mesh
-    sizes by axis; ``workload`` what no trace can say of the work. ``tolerance``, ``window``, ``span``, ``kernels`` and
-    ``allow_missing`` hold for assertions that say nothing else.
-    ``quality`` bounds what may be wrong with the traces before nothing is judged on them.
-    ``comparable_on`` names the circumstances that must agree with a baseline's (None: all of them).
     With a ``matrix`` nothing is judged on the file itself, which then has the assertions of all its configurations:
-    each is a gate file with a ``configuration``, one of ``names``, and what holds for it.
+    each is a gate file with a ``configuration`` and what holds for it.
     """
 
     path: Path
     assertions: tuple[Assertion, ...]
-    convention: Convention | None
-    traces: tuple[str, ...] = ()
-    measurements: tuple[str, ...] = ()
+    convention: Convention | None  # None is auto, until resolve_convention has found one
+    traces: tuple[str, ...] = ()  # captures (file, folder or glob), relative to the file
+    measurements: tuple[str, ...] = ()  # the file, or glob of files, beside each capture
+    # What the trace does not say: gpu, world, micro_batch, sequence_length, and mesh sizes by axis.
     run: Mapping[str, Label] = field(default_factory=dict)
     workload: Workload = Workload()  # noqa: RUF009  a NamedTuple: immutable
-    comparable_on: tuple[str, ...] | None = None
-    quality: Bounds = field(default_factory=Bounds)
+    comparable_on: tuple[str, ...] | None = None  # circumstances that must agree with a baseline's; None: all
+    quality: Bounds = field(
+        default_factory=Bounds
+    )  # what may be wrong with the traces before nothing is judged on them
+    # These five hold for assertions that say nothing else.
     tolerance: Tolerance | None = None
     window: str = "median"
     span: Span | None = None
     kernels: KernelsMode | None = None
     allow_missing: AllowMissing = field(default_factory=dict)
-    found: FoundConvention | None = None
+    found: FoundConvention | None = None  # how auto came by the convention
     configuration: str = ""
-    names: tuple[str, ...] = ()
+    names: tuple[str, ...] = ()  # of all configurations of the file
     matrix: tuple[GateFile, ...] = ()
 
     @property
     def each(self) -> tuple[GateFile, ...]:
-        """The gate files that are judged: one for each configuration of a matrix, else this one."""
+        """Return the gate files that are judged: one for each configuration of a matrix, else this one."""
         return self.matrix or (self,)
 
     @property
     def address(self) -> str:
-        """Its path, with its configuration where it is one: ``step.nsys.yaml[llama-8b]``."""
+        """Return its path, with its configuration where it is one: ``step.nsys.yaml[llama-8b]``."""
         return str(Address(str(self.path), self.configuration))
 
     @property
     def needs_trace(self) -> bool:
-        """Whether a trace has to be read for it: an assertion is of more than measurements beside one."""
+        """Whether a trace has to be read for it: some assertion is about more than measurements beside a trace."""
         return not self.assertions or any(assertion.outside is None for assertion in self.assertions)
 
     @property
     def axes(self) -> tuple[str, ...]:
-        """The mesh axes that the setup label or ``run`` states, those that it can state where the convention is to be
-        found.
+        """Return the mesh axes that the setup label or ``run`` states. Where the convention is yet to be found, all
+        that a setup label can state.
         """
-        stated = (key for key in self.run if key not in RUN_FACTS)
-        labelled = MESH_AXES if self.convention is None else self.convention.mesh_axes
-        return tuple(dict.fromkeys((*labelled, *stated)))
+        stated_axes = (key for key in self.run if key not in RUN_FACTS)
+        labelled_axes = MESH_AXES if self.convention is None else self.convention.mesh_axes
+        return tuple(dict.fromkeys((*labelled_axes, *stated_axes)))
 
     @property
     def resolved_convention(self) -> Convention:
-        """That of a gate file whose convention was named or found."""
+        """Return the convention that was named or found. Asserts that there is one."""
         assert self.convention is not None, "the convention of this gate file is not found yet"
         return self.convention
 
 
 def spec_for(convention: Convention, assertion: Assertion) -> WindowSpec:
-    """What the assertion is judged on."""
+    """Return the window specification (window, span, kernels mode, kind of steps) that the assertion is judged on."""
     if assertion.outside is not None:
         return OUTSIDE
     return spec_under(convention, assertion.window, assertion.span, assertion.kernels, assertion.kind)
 
 
 def request_of(gate: GateFile, assertion: Assertion, usual_steps: int | None = 1) -> Request:
-    """What an assertion asks of a run; ``usual_steps`` as in Bounds, where steps were found and nobody bounds them."""
-    chosen = gate.found is None or gate.quality.anchors != FEW_ANCHORS
-    bounds = replace(gate.quality, usual_steps=None if chosen else usual_steps)
+    """Return what an assertion needs measured of a run: metric, window and bounds on the quality of the traces.
+
+    ``usual_steps`` is as in Bounds. It counts where steps were found and the gate file sets no bound on them.
+    """
+    has_chosen_bound = gate.found is None or gate.quality.anchors != FEW_ANCHORS
+    bounds = replace(gate.quality, usual_steps=None if has_chosen_bound else usual_steps)
     return Request(assertion.metric, spec_for(gate.resolved_convention, assertion), bounds)
 
 
 def requests_of(gate: GateFile, assertions: Iterable[Assertion] | None = None) -> list[Request]:
-    """What the assertions of a gate file, all by default, will ask of the traces of a run."""
-    chosen = gate.assertions if assertions is None else assertions
-    return [request_of(gate, each) for each in chosen if each.outside is None]
+    """Return what the assertions of a gate file, all by default, need measured of the traces of a run."""
+    asked_assertions = gate.assertions if assertions is None else assertions
+    return [request_of(gate, assertion) for assertion in asked_assertions if assertion.outside is None]
 
 
 class Outcome(enum.StrEnum):
-    """How an assertion ended. ACCEPTED is worse than the merge base, within what the branch refreshed; ERROR is a trace
-    that cannot be judged. No state is silent and none is a skip.
-    """
+    """Names how an assertion ended. No state is silent and none is a skip."""
 
     PASSED = "passed"
     IMPROVED = "improved"
     INCONCLUSIVE = "inconclusive"
-    ACCEPTED = "accepted"
+    ACCEPTED = "accepted"  # worse than the merge base, within what the branch refreshed
     FAILED = "failed"
     INCOMPARABLE = "incomparable"
     NO_DATA = "no data"
-    ERROR = "error"
+    ERROR = "error"  # a trace that cannot be judged
 
 
 WORST_FIRST = (
     *(Outcome.ERROR, Outcome.INCOMPARABLE, Outcome.NO_DATA, Outcome.FAILED, Outcome.ACCEPTED),
     *(Outcome.INCONCLUSIVE, Outcome.IMPROVED, Outcome.PASSED),
 )
-"""By which several assertions are one word."""
+"""Order in which the outcomes of several assertions become one: the first that occurs."""
 
 WORSE = (Outcome.FAILED, Outcome.ACCEPTED)
 """Outcomes of a row that is outside its limit."""
 
 Labels = Mapping[str, Label]
-"""The dimensions of a judged row: those that are left after aggregation."""
+"""Maps the dimensions of a judged row that are left after aggregation to their labels."""
 
 
 @dataclass(frozen=True, slots=True)
 class JudgedRow:
-    """Holds one value against its limit; the unit is that of its verdict."""
+    """Holds one value and its limit; the unit is that of the verdict."""
 
     labels: Labels
     """The dimensions that are left after aggregation."""
@@ -479,14 +457,14 @@ class JudgedRow:
 
     @property
     def sees(self) -> Value | None:
-        """The smallest change that the gate can see; None for a constant limit."""
+        """Return the smallest change that the gate can see; None for a constant limit."""
         return None if self.tolerance is None else max(self.tolerance, self.noise or 0)
 
     @property
     def reach(self) -> Value | None:
-        """How far worse than its baseline the row may be before it fails; None where it has no limit of a baseline.
+        """Return how far worse than its baseline the row may be before it fails; None where no baseline limits it.
 
-        It is less than ``sees`` where the noise is more than a tolerance may be exceeded for it.
+        It is less than ``visible_change`` where the noise is more than a tolerance may be exceeded for it.
         """
         if self.tolerance is None or self.limit is None or self.baseline is None:
             return self.sees
@@ -494,15 +472,19 @@ class JudgedRow:
 
     @property
     def times_tolerance(self) -> Fraction | None:
-        """How much worse the value is than the baseline, in units of what it may be, negative where it is better; None
-        where it may not change, or has no limit.
+        """Return how much worse than the baseline the value is, in units of the allowed change; negative where it is
+        better.
+
+        None where the row may not change, or has no limit.
         """
         return None if not self.reach or self.margin is None else 1 - Fraction(self.margin) / Fraction(self.reach)
 
     @property
     def headroom(self) -> Fraction | None:
-        """How much of its tolerance, or of a constant limit, a row may still lose before it fails: of rows of any unit
-        the least is nearest to failing. None where it may not move at all: it holds, and is not about to fail.
+        """Return the share of its tolerance, or of a constant limit, that a row may still lose before it fails.
+
+        Of rows of any unit the one with the least headroom is nearest to failing. None where the row may not move at
+        all: it holds, and is not about to fail.
         """
         if self.times_tolerance is not None:
             return 1 - self.times_tolerance
@@ -512,11 +494,11 @@ class JudgedRow:
 
 
 class Difference(NamedTuple):
-    """One circumstance in which a run and what it is compared with differ."""
+    """Describes one circumstance in which a run differs from what it is compared with."""
 
     name: str
     now: str
-    baseline: str
+    baseline: str  # of what the run is compared with
 
 
 @dataclass(frozen=True, slots=True)
@@ -574,41 +556,43 @@ class Verdict:
 
     @property
     def address(self) -> str:
-        """The gate file, with its configuration where it has several."""
+        """Return the gate file, with its configuration where it has several."""
         return str(Address(str(self.assertion.location.path), self.configuration))
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """All that belongs to the line of the assertion."""
+        """Return all warnings that belong to the line of the assertion."""
         return (*self.restated, *self.cautions)
 
     @property
     def nearest(self) -> JudgedRow | None:
-        """The row that a summary names: nearest to failing, or failing worst; of an improvement the best."""
-        judged = [row for row in self.rows if row.margin is not None]
+        """Return the row that a summary names: nearest to failing, or failing worst; of an improvement the best."""
+        rows = [row for row in self.rows if row.margin is not None]
         if self.outcome in WORSE:  # a waived row may be further out than the one that failed
-            judged = [row for row in judged if not row.waived]
+            rows = [row for row in rows if not row.waived]
         sign = -1 if self.outcome is Outcome.IMPROVED else 1
 
-        def key(row: JudgedRow) -> tuple[bool, Value, Value, object]:
-            used = row.headroom if self.outcome is Outcome.PASSED else 0
-            return used is None, used or 0, sign * (row.margin or 0), row_key([*row.labels.values()])
+        def sort_key(row: JudgedRow) -> tuple[bool, Value, Value, object]:
+            headroom = row.headroom if self.outcome is Outcome.PASSED else 0
+            return headroom is None, headroom or 0, sign * (row.margin or 0), row_key([*row.labels.values()])
 
-        return min(judged, key=key, default=next(iter(self.rows), None))
+        return min(rows, key=sort_key, default=next(iter(self.rows), None))
 
     @property
     def margin(self) -> Value | None:
-        """How far the nearest row may still move before it fails, negative where it fails; None where it is unknown."""
+        """Return how far the nearest row may still move before it fails; negative where it fails, None where it is
+        unknown.
+        """
         return self.nearest.margin if self.nearest is not None else None
 
     @property
     def good(self) -> bool:
-        """Whether the item passes: by outcome, by ``severity: warn``, never by silence."""
-        asked = self.assertion.severity
-        said = {
-            Outcome.FAILED: asked.failed,
-            Outcome.ACCEPTED: Severity.WARN if self.lets_pass else asked.failed,
-            Outcome.IMPROVED: asked.improved,
-            Outcome.INCONCLUSIVE: asked.inconclusive,
+        """Whether the item passes: by outcome, or by ``severity: warn``, never by silence."""
+        severity = self.assertion.severity
+        severities = {
+            Outcome.FAILED: severity.failed,
+            Outcome.ACCEPTED: Severity.WARN if self.lets_pass else severity.failed,
+            Outcome.IMPROVED: severity.improved,
+            Outcome.INCONCLUSIVE: severity.inconclusive,
         }
-        return self.outcome is Outcome.PASSED or said.get(self.outcome) is Severity.WARN
+        return self.outcome is Outcome.PASSED or severities.get(self.outcome) is Severity.WARN

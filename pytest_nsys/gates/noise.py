@@ -1,19 +1,20 @@
-"""What is chance? How far a value moves by itself (R3), and whether it got worse between two sets of captures (R4).
+"""Which change is chance: how far does a value move by itself (R3), and did it get worse between two sets of captures
+(R4)?
 
-The prediction bound of one new trace: B = t(1 − 0.01/n, ν) · s · √(1 + 1/K): of a hundred gates without any change one
-exceeds its baseline by more than B in any of the n rows that it judges together. s² pools the variance of the K
+The prediction bound of one new trace is B = t(1 − 0.01/n, ν) · s · √(1 + 1/K): of a hundred gates without any change
+one exceeds its baseline by more than B in any of the n rows that it judges together. s² pools the variance of the K
 accepted runs with that of the calibration, which counts for ν₀ = 4 degrees of freedom however many traces it had; so
 few accepted runs do not give a bound of their own luck.
 
 Student's t has a closed form for whole degrees of freedom (Abramowitz and Stegun, 26.7.3 and 26.7.4), so SciPy is not
-needed. Its quantile is rounded up at the third digit, so that it is the same fraction on every machine.
+needed.
 
-Two sets of captures: the exact rank-sum test, with Holm over all rows of a gate file. One trace is one sample. With
-five or more captures on each side a row has moved where its one-sided exact p, corrected for the number of rows that
-are tested together, is at most 0.05. With three or four no test can say that; there the two sides must be completely
-separated. With one or two nothing can be said, and the label says so: the tolerance decides alone. Of so many rows that
-not even complete separation could be significant a row has moved where its sides are completely separated, and its
-shift is beyond the noise of that many rows: a gate of many rows must be able to fail.
+Two sets of captures are compared by the exact rank-sum test, with Holm over all rows of a gate file. One trace is one
+sample. With five or more captures on each side a row has moved where its one-sided exact p, corrected for the number of
+rows that are tested together, is at most 0.05. With three or four no test can say that; there the two sides must be
+completely separated. With one or two nothing can be said, and the label says so: the tolerance decides alone. Of so
+many rows that not even complete separation could be significant a row has moved where its sides are completely
+separated, and its shift is beyond the noise of that many rows: a gate of many rows must be able to fail.
 """
 
 from __future__ import annotations
@@ -28,12 +29,13 @@ from typing import NamedTuple, TypeVar
 from pytest_nsys.core.exact import exact, mean, median
 from pytest_nsys.core.model import Value
 
+# The quantile of t is rounded up at the third digit, so that it is the same fraction on every machine.
 _DIGITS = 1000
 _HIGHEST = 1e9
 
 
 def tail(t: float, freedom: int) -> float:
-    """P(T > t) for t ≥ 0."""
+    """Return P(T > t) of Student's t with ``freedom`` degrees of freedom, for t ≥ 0."""
     theta = math.atan(t / math.sqrt(freedom))
     cosine, sine = math.cos(theta), math.sin(theta)
     odd = freedom % 2
@@ -49,27 +51,28 @@ def tail(t: float, freedom: int) -> float:
 
 @lru_cache(maxsize=1024)
 def quantile(freedom: int, beyond: Fraction) -> Fraction:
-    """The t that is exceeded with probability ``beyond`` (under a half), rounded up at the third digit."""
+    """Return the t that is exceeded with this probability (under a half), rounded up at the third digit."""
     low, high = 0.0, 1.0
     while tail(high, freedom) > beyond and high < _HIGHEST:
         high *= 2
-    for _ in range(80):
+    for _ in range(80):  # more halvings than a float has bits
         middle = (low + high) / 2
         low, high = (middle, high) if tail(middle, freedom) > beyond else (low, middle)
     return Fraction(math.ceil(round(high * _DIGITS, 6)), _DIGITS)
 
 
 CALIBRATION_FREEDOM = 4
-"""ν₀: what the calibrated noise counts for."""
+"""ν₀: the degrees of freedom that the calibrated noise counts for, however many traces it has."""
 
 FEWEST_TRACES = 5
-"""Of a calibration: fewer say too little of a variance."""
+"""Fewest traces of a calibration: fewer say too little of a variance."""
 
 FEWEST_RUNS = 4
-"""Without calibration so many accepted runs are needed before their own variance is a bound."""
+"""Fewest accepted runs whose own variance is a bound, where there is no calibration."""
 
+# A square root is no fraction.
 _RESOLUTION = 10**9
-"""B is rounded up to this part of a unit: a square root is no fraction."""
+"""Parts of a unit to which B is rounded up."""
 
 FALSE_ALARMS = Fraction(1, 100)
 """How often a gate without any change may exceed the bound in one of its rows."""
@@ -81,35 +84,38 @@ def bound(
     among: Container[int] = frozenset(),
     rows: int = 1,
 ) -> Value | None:
-    """B for a row with these values in the accepted runs, in the row's unit; None where the noise is not measured.
+    """Return B, how far a row may be off by chance, in its unit; None where the noise is not measured.
 
-    ``among`` are the places of accepted runs that the calibration was made of: they are one sample, not two. ``rows``
-    are judged together, of which none may exceed its bound by chance.
+    ``accepted`` are the values of the row in the accepted runs. ``calibrated_places`` are the places of accepted runs
+    that the calibration was made of: they are one sample, not two. ``row_count`` rows are judged together, of which
+    none may exceed its bound by chance.
     """
     if not calibration and len(accepted) < FEWEST_RUNS:
         return None
     freedom, squares = _spread(accepted, calibration, among)
-    squared = quantile(freedom, FALSE_ALARMS / rows) ** 2 * squares / freedom * (1 + Fraction(1, len(accepted)))
-    return exact(_root_above(squared))
+    squared_bound = quantile(freedom, FALSE_ALARMS / rows) ** 2 * squares / freedom * (1 + Fraction(1, len(accepted)))
+    return exact(_root_above(squared_bound))
 
 
 def _spread(accepted: Sequence[Value], calibration: Sequence[Value], among: Container[int]) -> tuple[int, Fraction]:
-    """Degrees of freedom, and the sum of squares that goes with them, of the larger of two honest samples.
+    """Return degrees of freedom, and the sum of squares that goes with them, of the larger of two honest samples.
 
     Each value counts once: the calibration with the accepted runs that it was not made of, or the accepted runs alone.
     """
-    alone = len(accepted) - 1
+    accepted_freedom = len(accepted) - 1
     if not calibration:
-        return alone, alone * variance(accepted)
-    fresh = [value for place, value in enumerate(accepted) if place not in among]
-    own = max(0, len(fresh) - 1)
-    if alone > own + CALIBRATION_FREEDOM:
-        return alone, alone * variance(accepted)
-    return own + CALIBRATION_FREEDOM, own * variance(fresh) + CALIBRATION_FREEDOM * variance(calibration)
+        return accepted_freedom, accepted_freedom * variance(accepted)
+    fresh_values = [value for place, value in enumerate(accepted) if place not in among]
+    fresh_freedom = max(0, len(fresh_values) - 1)
+    if accepted_freedom > fresh_freedom + CALIBRATION_FREEDOM:
+        return accepted_freedom, accepted_freedom * variance(accepted)
+    return fresh_freedom + CALIBRATION_FREEDOM, fresh_freedom * variance(fresh_values) + CALIBRATION_FREEDOM * variance(
+        calibration
+    )
 
 
 def variance(values: Sequence[Value]) -> Fraction:
-    """The sample variance, exactly; 0 of a single value."""
+    """Return the sample variance, exactly; 0 of a single value."""
     if len(values) < 2:
         return Fraction(0)
     middle = Fraction(mean(values))
@@ -117,62 +123,55 @@ def variance(values: Sequence[Value]) -> Fraction:
 
 
 def deviation(values: Sequence[Value]) -> Value:
-    """The sample standard deviation s, rounded up at the ninth digit."""
+    """Return the sample standard deviation s, rounded up at the ninth digit."""
     return exact(_root_above(variance(values)))
 
 
 def _root_above(square: Fraction) -> Fraction:
-    """The square root, rounded up to the resolution; 0 of 0."""
+    """Return the square root, rounded up to the resolution; 0 of 0."""
     if not square:
         return Fraction(0)
-    scaled = -(-square.numerator * _RESOLUTION**2 // square.denominator)
-    root = isqrt(scaled)
-    return Fraction(root if root * root == scaled else root + 1, _RESOLUTION)
+    scaled_square = -(-square.numerator * _RESOLUTION**2 // square.denominator)
+    root = isqrt(scaled_square)
+    return Fraction(root if root * root == scaled_square else root + 1, _RESOLUTION)
 
 
 # Between two sets of captures
 
 ALPHA = Fraction(1, 20)
-FEWEST_FOR_A_TEST = 5
-FEWEST_FOR_SEPARATION = 3
+FEWEST_FOR_A_TEST = 5  # captures a side: complete separation of 5 + 5 has p = 1/252
+FEWEST_FOR_SEPARATION = 3  # of 3 + 3 it has p = 1/20, of fewer more than ALPHA
 IMPOSSIBLE = "no test possible"
 
 Key = TypeVar("Key", bound=Hashable)
 
 
 class Trial(NamedTuple):
-    """The values of one row, a capture each. ``worse`` says which way is worse: +1 up, −1 down, 0 either.
-
-    ``left_out`` is how many captures of each side were taken and do not count, as they are hiccups.
-    """
+    """Holds the values of one row on both sides, one for each capture."""
 
     before: tuple[Value, ...]
     after: tuple[Value, ...]
-    worse: int
-    left_out: tuple[int, int] = (0, 0)
+    worse: int  # +1 up, −1 down, 0 either way
+    left_out: tuple[int, int] = (0, 0)  # captures of each side that were taken and do not count, as they are hiccups
 
     @property
     def captures(self) -> str:
-        without = f" ({sum(self.left_out)} left out)" if any(self.left_out) else ""
-        return f"{len(self.before)} + {len(self.after)} captures{without}"
+        left_out_text = f" ({sum(self.left_out)} left out)" if any(self.left_out) else ""
+        return f"{len(self.before)} + {len(self.after)} captures{left_out_text}"
 
 
 class Decision(NamedTuple):
-    """Whether the captures say that the row moved, to the worse or to the better.
-
-    ``label`` is what they say of this row alone, in a word or two; ``basis`` how all such rows were decided. ``noise``
-    is the shift that chance alone may give, None where the captures are too few to say.
-    """
+    """Says whether the captures show that the row moved, to the worse or to the better."""
 
     worse: bool
     better: bool
-    label: str
-    basis: str
-    noise: Value | None = None
+    label: str  # what the captures say of this row alone, in a word or two
+    basis: str  # how all such rows were decided
+    noise: Value | None = None  # the shift that chance alone may give; None of too few captures
 
 
 class _Moved(NamedTuple):
-    """Whether a row moved in the direction that was asked for, with the words of :class:`Decision`."""
+    """Says whether a row moved in the direction that was asked for, with the texts of :class:`Decision`."""
 
     moved: bool
     label: str
@@ -180,19 +179,26 @@ class _Moved(NamedTuple):
 
 
 def decide(trials: Mapping[Key, Trial]) -> dict[Key, Decision]:
-    """What each row's captures say, all rows of a gate file taken together."""
-    worse = _moved({key: (trial, trial.worse) for key, trial in trials.items()})
-    better = _moved({key: (trial, -trial.worse) for key, trial in trials.items()})
+    """Return what each row's captures say, all rows of a gate file taken together."""
+    worse_movements = _moved({key: (trial, trial.worse) for key, trial in trials.items()})
+    better_movements = _moved({key: (trial, -trial.worse) for key, trial in trials.items()})
     return {
         key: Decision(
-            found.moved, better[key].moved, found.label, found.basis, shift_by_chance(trials[key], len(trials))
+            movement.moved,
+            better_movements[key].moved,
+            movement.label,
+            movement.basis,
+            shift_by_chance(trials[key], len(trials)),
         )
-        for key, found in worse.items()
+        for key, movement in worse_movements.items()
     }
 
 
 def shift_by_chance(trial: Trial, rows: int) -> Value | None:
-    """Return the shift between both sides that one in a hundred unchanged gates of so many rows exceeds in a row."""
+    """Return the shift between both sides that one in a hundred unchanged gates of so many rows exceeds in a row.
+
+    None where the captures are too few.
+    """
     if not can_test(trial):
         return None
     freedom, spread = _pooled(trial)
@@ -205,26 +211,28 @@ def can_test(trial: Trial) -> bool:
 
 
 def _fewest(trial: Trial) -> int:
-    """The captures of the smaller side, as they were taken: to leave a hiccup out does not make a weaker rule."""
-    before, after = trial.left_out
-    return min(len(trial.before) + before, len(trial.after) + after)
+    """Count the captures of the smaller side, as they were taken: to leave a hiccup out does not make a weaker rule."""
+    before_left_out, after_left_out = trial.left_out
+    return min(len(trial.before) + before_left_out, len(trial.after) + after_left_out)
 
 
 def _moved(asked: Mapping[Key, tuple[Trial, int]]) -> dict[Key, _Moved]:
-    """Whether each row moved in the direction that is asked for."""
-    tested = {key: pair for key, pair in asked.items() if _fewest(pair[0]) >= FEWEST_FOR_A_TEST}
-    adjusted = holm({key: p_moved(*pair) for key, pair in tested.items()})
-    found = {}
+    """Test whether each row moved in its direction: 1 up, −1 down, 0 either."""
+    testable = {key: pair for key, pair in asked.items() if _fewest(pair[0]) >= FEWEST_FOR_A_TEST}
+    corrected_p = holm({key: p_moved(*pair) for key, pair in testable.items()})
+    movements = {}
     for key, (trial, direction) in asked.items():
-        if key not in tested:
-            found[key] = _by_separation(trial, direction)
-        elif smallest_p(trial, direction) * len(tested) > ALPHA:
-            found[key] = _by_separation_of_many(trial, direction, len(tested))
+        if key not in testable:
+            movements[key] = _by_separation(trial, direction)
+        elif smallest_p(trial, direction) * len(testable) > ALPHA:
+            movements[key] = _by_separation_of_many(trial, direction, len(testable))
         else:
-            p = adjusted[key]
-            rows = f", Holm over {len(tested)} rows" if len(tested) > 1 else ""
-            found[key] = _Moved(p <= ALPHA, f"p {_p_words(p)}", f"exact rank-sum test of {trial.captures}{rows}")
-    return found
+            p = corrected_p[key]
+            correction_text = f", Holm over {len(testable)} rows" if len(testable) > 1 else ""
+            movements[key] = _Moved(
+                p <= ALPHA, f"p {_p_words(p)}", f"exact rank-sum test of {trial.captures}{correction_text}"
+            )
+    return movements
 
 
 def _p_words(p: Fraction) -> str:
@@ -232,35 +240,39 @@ def _p_words(p: Fraction) -> str:
 
 
 def _by_separation(trial: Trial, direction: int) -> _Moved:
+    """Decide that a row moved where its two sides are completely separated; or, of too few captures, where no test is
+    possible.
+    """
     if not can_test(trial):
-        single = len(trial.before) == len(trial.after) == 1
-        why = ": one trace a side is one sample" if single else ""
-        return _Moved(True, IMPOSSIBLE, f"{IMPOSSIBLE} with {trial.captures}{why}")
-    moved = any(_separated(trial, way) for way in ((direction,) if direction else (1, -1)))
-    return _Moved(moved, "separated" if moved else "overlap", f"complete separation of {trial.captures}")
+        is_single = len(trial.before) == len(trial.after) == 1
+        reason = ": one trace a side is one sample" if is_single else ""
+        return _Moved(True, IMPOSSIBLE, f"{IMPOSSIBLE} with {trial.captures}{reason}")
+    is_apart = any(_separated(trial, way_direction) for way_direction in ((direction,) if direction else (1, -1)))
+    return _Moved(is_apart, "separated" if is_apart else "overlap", f"complete separation of {trial.captures}")
 
 
 def _by_separation_of_many(trial: Trial, direction: int, rows: int) -> _Moved:
-    """Of so many rows some are separated by chance: the shift must be beyond the noise of all of them as well.
+    """Decide that a row moved where its sides are separated, and its shift is beyond the noise of all rows as well.
 
-    That is the bound of Student's t with Bonferroni's correction, on the pooled variance of the two sides.
+    Of so many rows some are separated by chance. The noise is the bound of Student's t with Bonferroni's correction, on
+    the pooled variance of the two sides.
     """
-    found = _by_separation(trial, direction)
-    basis = f"{found.basis} beyond the noise of {rows} rows"
-    if not found.moved:
-        return _Moved(False, found.label, basis)
+    movement = _by_separation(trial, direction)
+    basis = f"{movement.basis} beyond the noise of {rows} rows"
+    if not movement.moved:
+        return _Moved(False, movement.label, basis)
     freedom, spread = _pooled(trial)
     t = quantile(freedom, ALPHA / rows / (1 if direction else 2))
-    moved = Fraction(median(trial.after) - median(trial.before)) ** 2 > t**2 * spread
-    return _Moved(moved, found.label if moved else f"{found.label}, within noise", basis)
+    is_beyond_noise = Fraction(median(trial.after) - median(trial.before)) ** 2 > t**2 * spread
+    return _Moved(is_beyond_noise, movement.label if is_beyond_noise else f"{movement.label}, within noise", basis)
 
 
 def _pooled(trial: Trial) -> tuple[int, Fraction]:
-    """Degrees of freedom of both sides together, and the variance of the shift between them."""
-    before, after = len(trial.before), len(trial.after)
-    freedom = before + after - 2
-    squares = (before - 1) * variance(trial.before) + (after - 1) * variance(trial.after)
-    return freedom, squares / freedom * (Fraction(1, before) + Fraction(1, after))
+    """Return the degrees of freedom of both sides together, and the variance of the shift between them."""
+    before_count, after_count = len(trial.before), len(trial.after)
+    freedom = before_count + after_count - 2
+    squares = (before_count - 1) * variance(trial.before) + (after_count - 1) * variance(trial.after)
+    return freedom, squares / freedom * (Fraction(1, before_count) + Fraction(1, after_count))
 
 
 def _separated(trial: Trial, direction: int) -> bool:
@@ -270,27 +282,29 @@ def _separated(trial: Trial, direction: int) -> bool:
 
 
 def p_moved(trial: Trial, direction: int) -> Fraction:
-    """Exact p of the rank-sum test that ``after`` moved up (+1), down (−1), or either way (0, twice the smaller)."""
+    """Return the exact p of the rank-sum test that ``after`` moved up (+1), down (−1), or either way (0, twice the
+    smaller).
+    """
     if direction == 0:
         return min(Fraction(1), 2 * min(p_moved(trial, 1), p_moved(trial, -1)))
     values = [*trial.before, *trial.after]
     ranks = _doubled_ranks([direction * value for value in values])
-    observed = sum(ranks[len(trial.before) :])
+    observed_sum = sum(ranks[len(trial.before) :])
     counts = _sums(tuple(sorted(ranks)), len(trial.after))
-    return Fraction(sum(n for total, n in counts if total >= observed), comb(len(values), len(trial.after)))
+    return Fraction(sum(n for total, n in counts if total >= observed_sum), comb(len(values), len(trial.after)))
 
 
 def smallest_p(trial: Trial, direction: int) -> Fraction:
-    """The p of complete separation."""
+    """Return the p of complete separation, the smallest that so many captures can give."""
     return Fraction(1 if direction else 2, comb(len(trial.before) + len(trial.after), len(trial.after)))
 
 
 def _doubled_ranks(values: Sequence[Value]) -> list[int]:
-    """Twice the rank of each value, equal ones at the middle of their places: whole numbers."""
-    ordered = sorted(values)
+    """Return twice the rank of each value, equal ones at the middle of their places: so they are whole numbers."""
+    sorted_values = sorted(values)
     first: dict[Value, int] = {}
     last: dict[Value, int] = {}
-    for place, value in enumerate(ordered, start=1):
+    for place, value in enumerate(sorted_values, start=1):
         first.setdefault(value, place)
         last[value] = place
     return [first[value] + last[value] for value in values]
@@ -298,7 +312,9 @@ def _doubled_ranks(values: Sequence[Value]) -> list[int]:
 
 @lru_cache(maxsize=256)
 def _sums(ranks: tuple[int, ...], chosen: int) -> tuple[tuple[int, int], ...]:
-    """(sum, number of ways to choose so many of the ranks with that sum); without ties the same for every row."""
+    """Return each sum of ``sample_size`` ranks with the number of ways to choose them; without ties the same for every
+    row.
+    """
     ways: list[dict[int, int]] = [{0: 1}, *({} for _ in range(chosen))]
     for rank in ranks:
         for size in range(chosen, 0, -1):
@@ -308,10 +324,10 @@ def _sums(ranks: tuple[int, ...], chosen: int) -> tuple[tuple[int, int], ...]:
 
 
 def holm(ps: Mapping[Key, Fraction]) -> dict[Key, Fraction]:
-    """Each p corrected for how many are tested together, step by step from the smallest (Holm 1979)."""
-    found: dict[Key, Fraction] = {}
+    """Return each p corrected for how many are tested together, step by step from the smallest (Holm 1979)."""
+    corrected_p: dict[Key, Fraction] = {}
     largest = Fraction(0)
     for place, key in enumerate(sorted(ps, key=lambda key: ps[key])):
         largest = max(largest, min(Fraction(1), ps[key] * (len(ps) - place)))
-        found[key] = largest
-    return found
+        corrected_p[key] = largest
+    return corrected_p

@@ -1,9 +1,9 @@
-"""Which rows does a sentence judge, what do they become, and does a rank lack one that others have?
+"""Which rows does a sentence judge, which values do they become, and which ranks lack a row that others have?
 
 Selectors, aggregates and balance are exact. A worst row of 18 says nothing of 24: every rank of a run does the same
-work, but for what its place in the pipeline changes. So each must have a row, and of the stages each must have those of
-the ranks of its own ``pp`` coordinate; without such coordinates all are one group. What is sparse by nature (groups,
-collectives, streams, kernels, ranges) is not compared, nor what knows no rank.
+work, except for what its place in the pipeline changes. So each rank must have a row, and of the stages each must have
+those of the ranks with its own ``pp`` coordinate; without such coordinates all are one group. What is sparse by nature
+(groups, collectives, streams, kernels, ranges) is not compared, nor what knows no rank.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from pytest_nsys.gates.model import Aggregate, AllowMissing, Assertion
 
 
 def fold(table: MetricTable, rows: Sequence[Labelled], assertion: Assertion) -> list[Labelled]:
-    """The values that are held against the limit: each row, its aggregates, or the worst balance.
+    """Return the values that are compared with the limit: each row, its aggregates, or the worst balance.
 
     Raises NothingSelected where a rank lacks the mesh axis that is asked for.
     """
@@ -50,7 +50,8 @@ _PICKS = re.compile(r"max|min|median|p[0-9]+")
 
 
 def origin(table: MetricTable, rows: Sequence[Labelled], assertion: Assertion, folded: Labelled) -> Mapping[str, Label]:
-    """The row that an aggregate took its value from, by the labels that the aggregate lost; empty where there is none.
+    """Return the row that an aggregate took its value from, as the labels that the aggregate dropped; empty where there
+    is none.
 
     ``rows`` are those that were taken together. Of several rows with the value it is the first.
     """
@@ -58,127 +59,150 @@ def origin(table: MetricTable, rows: Sequence[Labelled], assertion: Assertion, f
     if not steps or not all(_PICKS.fullmatch(step.word) for step in steps):
         return {}
     labels, value = folded
-    for own, candidate in rows:
-        if candidate == value and all(table.label(own, d) == label for d, label in labels.items()):
-            return {d: label for d, label in own.items() if d not in labels}
+    for row_labels, candidate in rows:
+        if candidate == value and all(
+            table.label(row_labels, dimension) == label for dimension, label in labels.items()
+        ):
+            return {dimension: label for dimension, label in row_labels.items() if dimension not in labels}
     return {}
 
 
 def _aggregate(table: MetricTable, rows: Sequence[Labelled], step: Aggregate, fixed: Sequence[str]) -> list[Labelled]:
-    """One value for each combination of the dimensions that the step does not take together."""
+    """Return one value for each combination of the dimensions that the step does not take together."""
 
-    def kept(labels: Mapping[str, Label]) -> dict[str, Label]:
-        """The labels that a combination is told by."""
+    def select_labels(labels: Mapping[str, Label]) -> dict[str, Label]:
+        """Return the labels by which rows are taken together."""
         if step.over is None:
-            by_mesh = {d: label for d in fixed if (label := table.label(labels, d)) is not None}
-            return {d: label for d, label in {**labels, **by_mesh}.items() if d in fixed}
+            mesh_labels = {
+                dimension: label for dimension in fixed if (label := table.label(labels, dimension)) is not None
+            }
+            return {dimension: label for dimension, label in {**labels, **mesh_labels}.items() if dimension in fixed}
         for axis in step.over:
             labels = labels if axis in labels else _on_mesh(table, labels, axis)
-        return {d: label for d, label in labels.items() if d not in step.over}
+        return {dimension: label for dimension, label in labels.items() if dimension not in step.over}
 
-    groups = grouped((tuple(kept(labels).items()), value) for labels, value in rows)
+    groups = grouped((tuple(select_labels(labels).items()), value) for labels, value in rows)
     return [(dict(key), aggregate(step.word)(values)) for key, values in groups.items()]
 
 
 def _on_mesh(table: MetricTable, labels: Mapping[str, Label], axis: str) -> Mapping[str, Label]:
-    """The labels with the rank's mesh coordinates in its place. Raises NothingSelected where it has no ``axis``."""
+    """Return the labels with the rank's mesh coordinates in its place. Raises NothingSelected where it has no such
+    axis.
+    """
     rank = labels.get("rank")
     if not isinstance(rank, int):
         raise NothingSelected(f"no row has a {axis} any more: its ranks were taken together before")
     mesh = table.coordinates.get(rank, {})
     if axis not in mesh:
         raise NothingSelected(f"rank {rank} has no {axis} coordinate: the trace has no setup label with {axis}")
-    return {d: label for d, label in labels.items() if d != "rank"} | dict(mesh)
+    return {dimension: label for dimension, label in labels.items() if dimension != "rank"} | dict(mesh)
 
 
 def balance(table: MetricTable, rows: Sequence[Labelled], axis: str) -> list[Labelled]:
-    """Maximum over minimum across one mesh axis, for each combination of the others; the worst one counts.
+    """Return the worst ratio of maximum to minimum across one mesh axis, over the combinations of the other axes.
 
     Raises NothingSelected where a place on the axis has no row: a rank compared with itself is always in balance.
     """
     groups: dict[tuple[tuple[str, Label], ...], dict[Label, Value]] = {}
     for labels, value in rows:
         mesh = _on_mesh(table, labels, axis)
-        rest = {d: label for d, label in mesh.items() if d != axis}
-        groups.setdefault(tuple(sorted(rest.items())), {})[mesh[axis]] = value
-    places = max(table.sizes.get(axis, 0), 2)
-    found: list[Labelled] = []
-    for key, by_place in groups.items():
-        values = list(by_place.values())
-        if len(values) < places:
-            where = place_words(key)
-            raise NothingSelected(f"{len(values)} of {places} places on {axis} have a row ({where})")
+        other_coordinates = {dimension: label for dimension, label in mesh.items() if dimension != axis}
+        groups.setdefault(tuple(sorted(other_coordinates.items())), {})[mesh[axis]] = value
+    place_count = max(table.sizes.get(axis, 0), 2)
+    ratios: list[Labelled] = []
+    for key, values_by_place in groups.items():
+        values = list(values_by_place.values())
+        if len(values) < place_count:
+            place = place_words(key)
+            raise NothingSelected(f"{len(values)} of {place_count} places on {axis} have a row ({place})")
         if min(values) == 0:
             raise NothingSelected(f"the minimum across {axis} is 0, so there is no ratio")
-        found.append((dict(key), exact(Fraction(max(values)) / Fraction(min(values)))))
-    return [max(found, key=lambda row: row[1])]
+        ratios.append((dict(key), exact(Fraction(max(values)) / Fraction(min(values)))))
+    return [max(ratios, key=lambda row: row[1])]
 
 
 SHOWN = 3
-"""Stages that a message names."""
+"""Most stages that a message names."""
 
 
 class Absence(NamedTuple):
-    """A rank without a row: ``at_all``, else of ``stages``, which rank ``other`` has.
-
-    ``stages`` is ``("",)`` where the metric knows none. ``why`` it may be, where the metric can tell.
-    """
+    """Describes a rank without rows that other ranks have."""
 
     rank: int
-    stages: tuple[str, ...]
-    other: int
+    stages: tuple[str, ...]  # that it lacks; ("",) of a metric without stages
+    other: int  # a rank that has them
     at_all: bool
-    why: str = ""
+    why: str = ""  # where the metric can tell
 
     def __str__(self) -> str:
-        some = f"{', '.join(self.stages[:SHOWN])}{' …' if len(self.stages) > SHOWN else ''}"
-        of = "" if self.at_all else f" of {'stage' if len(self.stages) == 1 else 'stages'} {some}"
-        return f"rank {self.rank} has no row{of}, though rank {self.other} has{f' ({self.why})' if self.why else ''}"
+        stages_text = f"{', '.join(self.stages[:SHOWN])}{' …' if len(self.stages) > SHOWN else ''}"
+        of_stages = "" if self.at_all else f" of {'stage' if len(self.stages) == 1 else 'stages'} {stages_text}"
+        return (
+            f"rank {self.rank} has no row{of_stages}, though rank {self.other} has"
+            f"{f' ({self.why})' if self.why else ''}"
+        )
 
 
 def absences(
     table: MetricTable, where: Mapping[str, Selector] | None = None, allowed: AllowMissing | None = None
 ) -> list[Absence]:
-    """The ranks that ``where`` means and that lack a row, by number; those that ``allowed`` excuses are left out."""
+    """Return the selected ranks that lack a row, by number; those that ``excused`` allows to lack it are left out."""
     if "rank" not in table.dimensions or table.patchy:
         return []
-    asked = where or {}
-    held = _held(table, asked)
-    everywhere = frozenset[str]().union(*held.values())
-    alike: dict[int | None, set[str]] = defaultdict(set)
-    for rank, own in held.items():
-        alike[_place(table, rank)] |= own
-    found = []
-    for rank, own in sorted(held.items()):
-        expected = alike[_place(table, rank)] or everywhere
-        if not asks_for_none(asked):
+    selectors = where or {}
+    stages_by_rank = _held(table, selectors)
+    all_stages = frozenset[str]().union(*stages_by_rank.values())
+    stages_by_place: dict[int | None, set[str]] = defaultdict(set)
+    for rank, stages in stages_by_rank.items():
+        stages_by_place[_place(table, rank)] |= stages
+    absent_ranks = []
+    for rank, stages in sorted(stages_by_rank.items()):
+        expected = stages_by_place[_place(table, rank)] or all_stages
+        if not asks_for_none(selectors):
             expected = expected - {NO_STAGE} or expected
-        lacks = tuple(s for s in sorted(expected - own) if _meant(table, asked, rank, s) and not _in(allowed, rank, s))
-        if lacks:
-            found.append(Absence(rank, lacks, _other(table, held, rank, lacks[0]), not own, table.without))
-    return found
+        missing_stages = tuple(
+            stage
+            for stage in sorted(expected - stages)
+            if _meant(table, selectors, rank, stage) and not _in(allowed, rank, stage)
+        )
+        if missing_stages:
+            absent_ranks.append(
+                Absence(
+                    rank,
+                    missing_stages,
+                    _other(table, stages_by_rank, rank, missing_stages[0]),
+                    not stages,
+                    table.without,
+                )
+            )
+    return absent_ranks
 
 
 def _held(table: MetricTable, where: Mapping[str, Selector]) -> dict[int, frozenset[str]]:
-    """The stages of which each rank of the run has a row, ``""`` of a metric without stages."""
-    found: dict[int, set[str]] = {rank: set() for rank in table.coordinates}
-    unstaged = table.every_stage or asks_for_none(where)
+    """Return the stages of which each rank of the run has a row, ``""`` for a metric without stages."""
+    stages_by_rank: dict[int, set[str]] = {rank: set() for rank in table.coordinates}
+    counts_all_stages = table.every_stage or asks_for_none(where)
     for labels, _ in chain(table.labelled(), table.labelled(table.unseen.items())):
         rank, stage = labels["rank"], str(labels.get("stage", ""))
-        if isinstance(rank, int) and (unstaged or stage != NO_STAGE):
-            found.setdefault(rank, set()).add(stage)
-    return {rank: frozenset(own) for rank, own in found.items()}
+        if isinstance(rank, int) and (counts_all_stages or stage != NO_STAGE):
+            stages_by_rank.setdefault(rank, set()).add(stage)
+    return {rank: frozenset(stages) for rank, stages in stages_by_rank.items()}
 
 
 def _place(table: MetricTable, rank: int) -> int | None:
+    """Return the ``pp`` coordinate of a rank, its place in the pipeline; None where it has none."""
     return table.coordinates.get(rank, {}).get("pp")
 
 
 def _meant(table: MetricTable, where: Mapping[str, Selector], rank: int, stage: str) -> bool:
-    """Whether the selectors mean the rank and the stage, whatever they ask of other dimensions."""
-    own: Labelled = ({"rank": rank, "stage": stage}, 0)
-    sparse = set(table.dimensions) - {"rank", "stage"}
-    return all(selected(table, own, d, s.values) for d, s in where.items() if d not in sparse)
+    """Whether the selectors choose the rank and the stage, whatever they ask of other dimensions."""
+    row: Labelled = ({"rank": rank, "stage": stage}, 0)
+    sparse_dimensions = set(table.dimensions) - {"rank", "stage"}
+    return all(
+        selected(table, row, dimension, selector.values)
+        for dimension, selector in where.items()
+        if dimension not in sparse_dimensions
+    )
 
 
 def _in(allowed: AllowMissing | None, rank: int, stage: str) -> bool:
@@ -186,34 +210,35 @@ def _in(allowed: AllowMissing | None, rank: int, stage: str) -> bool:
 
 
 def _other(table: MetricTable, held: Mapping[int, frozenset[str]], rank: int, stage: str) -> int:
-    """A rank that has what this one lacks, of the same place where there is one."""
-    having = [other for other, own in held.items() if stage in own]
-    return min(having, key=lambda other: (_place(table, other) != _place(table, rank), other))
+    """Return a rank that has the stage that this one lacks, at the same place of the pipeline where there is one."""
+    having_ranks = [candidate for candidate, stages in held.items() if stage in stages]
+    return min(having_ranks, key=lambda candidate: (_place(table, candidate) != _place(table, rank), candidate))
 
 
 def excuse(found: Iterable[Absence]) -> str:
-    """What a gate file says of them where they are right: ``allow_missing: {stage2_f: [3], stage2_b: [3]}``."""
-    ranks: dict[str, set[int]] = defaultdict(set)
-    for each in found:
-        for stage in ('"*"',) if each.at_all else each.stages:
-            ranks[stage].add(each.rank)
-    entries = (f"{glob}: {sorted(own)}" for glob, own in sorted(ranks.items()))
+    """Return the line of a gate file that allows the absences: ``allow_missing: {stage2_f: [3], stage2_b: [3]}``."""
+    ranks_by_stage: dict[str, set[int]] = defaultdict(set)
+    for absent in found:
+        for stage in ('"*"',) if absent.at_all else absent.stages:
+            ranks_by_stage[stage].add(absent.rank)
+    entries = (f"{glob}: {sorted(ranks)}" for glob, ranks in sorted(ranks_by_stage.items()))
     return f"allow_missing: {{{', '.join(entries)}}}"
 
 
 def complete(
     table: MetricTable, where: Mapping[str, Selector], allowed: AllowMissing | None = None
 ) -> Sequence[Labelled]:
-    """The rows that every selector means. Raises NothingSelected where one means none, or a rank that they mean has
-    none and is not excused.
+    """Return the rows that every selector chooses, where all ranks have theirs.
+
+    Raises NothingSelected where a selector chooses none, or a rank lacks one and is not excused.
     """
     rows = select(table, where)
-    if found := absences(table, where, allowed):
-        raise NothingSelected(told(found))
+    if absent_ranks := absences(table, where, allowed):
+        raise NothingSelected(told(absent_ranks))
     return rows
 
 
 def told(found: Sequence[Absence]) -> str:
-    """Who is missing, in one line, and what to write where that is right."""
-    more = f" (and {counted(len(found) - 1, 'more rank')})" if found[1:] else ""
-    return f"{found[0]}{more}; where that is right, select other ranks or write {excuse(found)}"
+    """Return in one line which ranks are absent, and what to write where that is right."""
+    more_ranks = f" (and {counted(len(found) - 1, 'more rank')})" if found[1:] else ""
+    return f"{found[0]}{more_ranks}; where that is right, select other ranks or write {excuse(found)}"

@@ -1,6 +1,6 @@
-"""What does a sentence ask for, now that it is known what it is judged on?
+"""What does a sentence ask for, once it is known which captures it is judged on?
 
-Of a measurement its file says unit, direction and labels. A word such as ``decode`` is a kind of steps under a
+The file of a measurement says unit, direction and labels. A word such as ``decode`` is a kind of steps under a
 convention that has it; under another that was found in the trace it selects rows, as any word does.
 """
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 def settled(assertion: Assertion, captures: Captures, stated: Mapping[str, Label] | None = None) -> Assertion:
-    """The assertion as it is judged on these captures. ``stated`` is what the gate file says of the run.
+    """Return the assertion as it is judged on these captures. ``stated_run`` is what the gate file says of the run.
 
     Raises NothingMeasured where nothing of the name was measured, TraceError for files that cannot be meant,
     UsageMistake where the sentence does not fit what was measured.
@@ -47,52 +47,56 @@ def settled(assertion: Assertion, captures: Captures, stated: Mapping[str, Label
 
 
 def _on_gpus(require: Requirement, captures: Captures, stated: str) -> Requirement:
-    """The limit, of one for each GPU model with the GPUs that these captures are of."""
+    """Return the requirement with the GPUs of these captures, where it has a limit for each GPU model."""
     if not isinstance(require.limit, ByModel):
         return require
     return replace(require, limit=replace(require.limit, models=captures.gpu_models, stated=stated))
 
 
 def _of_kind(assertion: Assertion, convention: Convention, axes: Collection[str]) -> Assertion:
-    """The assertion as the convention reads the word that may be a kind of steps."""
+    """Return the assertion as the convention reads the word that may be a kind of steps. Raises UsageMistake."""
     kind = assertion.kind
     if kind is None or kind in convention.kind_names:
         return assertion
     try:
         return selecting(assertion, kind, axes)
     except SentenceMistake:
-        having = [each.name for each in BUILT_IN.values() if kind in each.kind_names]
-        said = f"'{kind}' is a kind of steps under convention {' or '.join(having)}"
-        raise UsageMistake(f"{said}, and this run is read under {convention_words(convention)}") from None
+        convention_names = [built_in.name for built_in in BUILT_IN.values() if kind in built_in.kind_names]
+        explanation = f"'{kind}' is a kind of steps under convention {' or '.join(convention_names)}"
+        raise UsageMistake(f"{explanation}, and this run is read under {convention_words(convention)}") from None
 
 
 def settled_as(assertion: Assertion, metric: Metric, axes: Collection[str]) -> Assertion:
-    """An assertion on what was measured outside of a trace as it is judged, where that is known to be ``metric``, on a
-    mesh of these ``axes``. Raises UsageMistake.
+    """Return an assertion on a measurement with its limits in the unit of ``metric``, as which it was measured.
+
+    ``axes`` are those of the mesh. Raises UsageMistake.
     """
-    known = replace(assertion, outside=metric)
-    mesh = axes if "rank" in metric.dimensions else ()
+    resolved_assertion = replace(assertion, outside=metric)
+    rank_axes = axes if "rank" in metric.dimensions else ()
     for dimension in _named(assertion):
-        if wrong := check_dimension(dimension, metric, [*mesh]):
-            raise UsageMistake(wrong)
-    values = known.judged
+        if problem := check_dimension(dimension, metric, [*rank_axes]):
+            raise UsageMistake(problem)
+    target = resolved_assertion.judged
     try:
         return replace(
-            known,
-            require=_requirement(assertion.require, values),
-            warn=None if assertion.warn is None else _requirement(assertion.warn, values),
-            waivers=tuple(replace(w, ceiling=_in_unit(w.ceiling, w.unit, values), unit=ANY) for w in assertion.waivers),
+            resolved_assertion,
+            require=_requirement(assertion.require, target),
+            warn=None if assertion.warn is None else _requirement(assertion.warn, target),
+            waivers=tuple(
+                replace(waiver, ceiling=_in_unit(waiver.ceiling, waiver.unit, target), unit=ANY)
+                for waiver in assertion.waivers
+            ),
         )
     except UnitMistake as mistake:
         raise UsageMistake(str(mistake)) from None
 
 
 def _named(assertion: Assertion) -> dict[str, None]:
-    """The dimensions that the gate file names."""
-    selected: list[Mapping[str, Selector]] = [assertion.where, *(waiver.where for waiver in assertion.waivers)]
-    named = [dimension for where in selected for dimension in where]
-    named += [dimension for step in assertion.aggregates for dimension in step.over or ()]
-    return dict.fromkeys([*named, *(["rank"] if assertion.balance_across else [])])
+    """List the dimensions that the gate file names for the assertion."""
+    selector_maps: list[Mapping[str, Selector]] = [assertion.where, *(waiver.where for waiver in assertion.waivers)]
+    dimensions = [dimension for where in selector_maps for dimension in where]
+    dimensions += [dimension for step in assertion.aggregates for dimension in step.over or ()]
+    return dict.fromkeys([*dimensions, *(["rank"] if assertion.balance_across else [])])
 
 
 def _requirement(require: Requirement, values: Judged) -> Requirement:
@@ -101,7 +105,7 @@ def _requirement(require: Requirement, values: Judged) -> Requirement:
         return _held(require, limit, values)
     if isinstance(limit, Constant):
         return replace(require, limit=_converted(limit, values))
-    constants = {model: _converted(each, values) for model, each in limit.constants.items()}
+    constants = {model: _converted(constant, values) for model, constant in limit.constants.items()}
     return replace(require, limit=replace(limit, constants=constants))
 
 
@@ -110,21 +114,23 @@ def _converted(constant: Constant, values: Judged) -> Constant:
 
 
 def _held(require: Requirement, limit: FromBaseline, values: Judged) -> Requirement:
-    """Against a baseline, on the side on which the metric gets worse."""
+    """Return the requirement of a baseline. Raises UsageMistake where its tolerance allows nothing, or where it is on
+    the side on which the metric gets better.
+    """
     if limit.tolerance is not None and not gives_something(limit.tolerance, values):
         raise UsageMistake(nothing_for(values))
     if require.comparator in {"lower": FLOORS, "higher": CEILINGS}.get(values.better or "", ()):
-        worse = "rises" if values.better == "lower" else "falls"
+        movement = "rises" if values.better == "lower" else "falls"
         raise UsageMistake(
-            f"{values.better} {values.name} is better, so '{require.text}' passes however far it {worse}: write the "
+            f"{values.better} {values.name} is better, so '{require.text}' passes however far it {movement}: write the "
             "other side"
         )
     return require
 
 
 def _in_unit(value: Fraction, unit: str, values: Judged) -> Fraction:
-    """A limit in the unit of what is judged. Raises UnitMistake."""
+    """Return a limit in the unit of what is judged. Raises UnitMistake."""
     if unit in (ANY, values.unit) or not value:
         return value
-    written = parse_quantity(written_value(value, unit), any_unit=True)
-    return limit_value(written._replace(text=format_value(value, unit)), values.unit, values.name)
+    quantity = parse_quantity(written_value(value, unit), any_unit=True)
+    return limit_value(quantity._replace(text=format_value(value, unit)), values.unit, values.name)

@@ -17,60 +17,62 @@ from pytest_nsys.core.words import counted, place_words, printable
 from pytest_nsys.gates.model import Assertion, JudgedRow, Labels, Outcome, Waiver
 
 Means = Callable[[Labels, Mapping[str, Selector]], bool]
-"""Whether selectors mean a row with these labels."""
+"""Returns whether selectors choose a row with these labels."""
 
 UNDECIDED = (Outcome.INCONCLUSIVE, Outcome.INCOMPARABLE, Outcome.NO_DATA, Outcome.ERROR)
 """Outcomes of a row that leave open whether it needs its waiver."""
 
 
 def meaning(table: MetricTable) -> Means:
-    """How selectors mean judged rows: by their labels, or by the mesh coordinates of the rank that they name."""
+    """Return the check whether selectors choose a judged row: by its labels, or by the mesh coordinates of its rank."""
 
-    def means(labels: Labels, where: Mapping[str, Selector]) -> bool:
+    def matches_row(labels: Labels, where: Mapping[str, Selector]) -> bool:
         for dimension, selector in where.items():
             label = table.label(labels, dimension)
             if label is None or not any(matches(element, label) for element in selector.values):
                 return False
         return True
 
-    return means
+    return matches_row
 
 
 def waive(
     assertion: Assertion, unit: str, rows: Sequence[JudgedRow], means: Means, today: date
 ) -> tuple[tuple[JudgedRow, ...], tuple[str, ...]]:
-    """The rows in their order, those that a waiver covers on ``today`` (in UTC) passed; and what to warn of.
+    """Return the rows in their order, passed where a waiver covers them on ``today`` (in UTC); and what to warn of.
 
     ``unit`` is that of the rows' values.
     """
-    covered: dict[int, list[JudgedRow]] = {n: [] for n in range(len(assertion.waivers))}
-    uncovered: list[JudgedRow] = []
-    kept = []
+    covered_rows: dict[int, list[JudgedRow]] = {n: [] for n in range(len(assertion.waivers))}
+    uncovered_rows: list[JudgedRow] = []
+    result_rows = []
     for row in rows:
         if row.outcome is Outcome.FAILED:
-            by = _covering(assertion, row, means, today)
-            (uncovered if by is None else covered[by]).append(row)
-            if by is not None:
-                ceiling = exact(assertion.waivers[by].ceiling)
+            waiver_index = _covering(assertion, row, means, today)
+            (uncovered_rows if waiver_index is None else covered_rows[waiver_index]).append(row)
+            if waiver_index is not None:
+                ceiling = exact(assertion.waivers[waiver_index].ceiling)
                 row = dataclasses.replace(row, outcome=Outcome.PASSED, waived=True, ceiling=ceiling)
-        kept.append(row)
-    said = []
+        result_rows.append(row)
+    warnings = []
     for n, waiver in enumerate(assertion.waivers):
-        meant = [row for row in kept if means(row.labels, waiver.where)]
-        outside = [row for row in uncovered if means(row.labels, waiver.where)]
-        if covered[n]:
-            said.append(_in_force(waiver, len(covered[n])))
-        if outside:
-            said.append(_red(assertion, waiver, unit, outside, today))
-        elif not covered[n] and not any(row.outcome in UNDECIDED for row in meant):
-            said.append(_not_needed(waiver, len(meant), today))
-    return tuple(kept), tuple(said)
+        matching_rows = [row for row in result_rows if means(row.labels, waiver.where)]
+        red_rows = [row for row in uncovered_rows if means(row.labels, waiver.where)]
+        if covered_rows[n]:
+            warnings.append(_in_force(waiver, len(covered_rows[n])))
+        if red_rows:
+            warnings.append(_red(assertion, waiver, unit, red_rows, today))
+        elif not covered_rows[n] and not any(row.outcome in UNDECIDED for row in matching_rows):
+            warnings.append(_not_needed(waiver, len(matching_rows), today))
+    return tuple(result_rows), tuple(warnings)
 
 
 def _covering(assertion: Assertion, row: JudgedRow, means: Means, today: date) -> int | None:
-    """The first waiver in force that means the row and reaches as far as its value."""
+    """Return the index of the first waiver in force that means the row and reaches as far as its value."""
     in_force = ((n, waiver) for n, waiver in enumerate(assertion.waivers) if today <= waiver.expires)
-    return next((n for n, w in in_force if means(row.labels, w.where) and _within(assertion, w, row)), None)
+    return next(
+        (n for n, waiver in in_force if means(row.labels, waiver.where) and _within(assertion, waiver, row)), None
+    )
 
 
 def _within(assertion: Assertion, waiver: Waiver, row: JudgedRow) -> bool:
@@ -79,19 +81,19 @@ def _within(assertion: Assertion, waiver: Waiver, row: JudgedRow) -> bool:
     Where the limit has two sides, the ceiling is on one of them, and a value on the other is not waived.
     """
     assert row.value is not None  # a row without value is no data, not failed
-    way = _way(assertion, waiver, row)
-    return way * row.value <= way * waiver.ceiling and not _other_side(assertion, waiver, row)
+    direction = _way(assertion, waiver, row)
+    return direction * row.value <= direction * waiver.ceiling and not _other_side(assertion, waiver, row)
 
 
 def _middle(row: JudgedRow) -> Value:
-    """What a limit with two sides lies around."""
+    """Return the value that a limit with two sides lies around."""
     middle = row.limit if row.baseline is None else row.baseline
     assert middle is not None  # what failed, failed a limit
     return middle
 
 
 def _way(assertion: Assertion, waiver: Waiver, row: JudgedRow) -> int:
-    """Which way a value may go as far as the ceiling: 1 up, −1 down."""
+    """Return which way a value may go as far as the ceiling: 1 up, −1 down."""
     return assertion.require.worse or (1 if waiver.ceiling >= _middle(row) else -1)
 
 
@@ -103,27 +105,31 @@ def _other_side(assertion: Assertion, waiver: Waiver, row: JudgedRow) -> bool:
 
 def _in_force(waiver: Waiver, number: int) -> str:
     source = ", ".join(printable(text, 200) for text in (waiver.reason, waiver.link) if text)
-    are = "is" if number == 1 else "are"
-    return f"{counted(number, 'row')} {are} waived until {waiver.expires} ({source})"
+    verb = "is" if number == 1 else "are"
+    return f"{counted(number, 'row')} {verb} waived until {waiver.expires} ({source})"
 
 
 def _red(assertion: Assertion, waiver: Waiver, unit: str, outside: Sequence[JudgedRow], today: date) -> str:
-    """Why rows that a waiver means are red all the same."""
+    """Explain why rows that a waiver names are red all the same."""
     line = waiver.location.line
-    more = f" and {counted(len(outside) - 1, 'more row')}" if len(outside) > 1 else ""
+    more_rows = f" and {counted(len(outside) - 1, 'more row')}" if len(outside) > 1 else ""
     if today > waiver.expires:
         place = _place(outside[0]) or "the value"
-        are = "are" if more else "is"
-        return f"the waiver on line {line} expired on {waiver.expires}: {place}{more} {are} outside the limit"
+        verb = "are" if more_rows else "is"
+        return f"the waiver on line {line} expired on {waiver.expires}: {place}{more_rows} {verb} outside the limit"
     worst = min(outside, key=lambda row: 0 if row.margin is None else row.margin)
-    ceiling, reached = format_apart(waiver.ceiling, worst.value or 0, unit)
-    way, back = ("up", "down") if _way(assertion, waiver, worst) > 0 else ("down", "up")
-    but = f"not {back} to" if _other_side(assertion, waiver, worst) else "but"
+    ceiling_text, reached_text = format_apart(waiver.ceiling, worst.value or 0, unit)
+    forward, backward = ("up", "down") if _way(assertion, waiver, worst) > 0 else ("down", "up")
+    limit_phrase = f"not {backward} to" if _other_side(assertion, waiver, worst) else "but"
     place = f" ({_place(worst)})" if worst.labels else ""
-    return f"waived {way} to {ceiling} until {waiver.expires} (line {line}), {but} {reached}{place}{more}"
+    return (
+        f"waived {forward} to {ceiling_text} until {waiver.expires} (line {line}), "
+        f"{limit_phrase} {reached_text}{place}{more_rows}"
+    )
 
 
 def _not_needed(waiver: Waiver, meant: int, today: date) -> str:
+    """Describe a waiver that covers no row: whether it expired, matches nothing, or is not needed here."""
     name = f"the waiver on line {waiver.location.line}"
     if today > waiver.expires:
         if waiver.shared:

@@ -1,6 +1,6 @@
-"""What does a YAML file say, and where, before anything is made of it?
+"""What does a YAML file say, and where, before its keys are typed?
 
-Scalars stay text: YAML 1.1 would make 8 of ``010`` and false of ``no``. Whoever asks for a key types it.
+Scalars stay text: YAML 1.1 would make 8 of ``010`` and false of ``no``. Who reads a key gives it its type.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ T = TypeVar("T")
 
 
 def _shift(node: Node, offset: int) -> int:
-    """``offset`` in a scalar's text as a distance in its line; 0 where escapes or line breaks lie between."""
+    """Return ``offset`` in a scalar's text as a distance in its line; 0 where escapes or line breaks lie between."""
     start, end = node.start_mark, node.end_mark
     if not isinstance(node, ScalarNode) or start.line != end.line:
         return 0
@@ -44,7 +44,10 @@ def _shift(node: Node, offset: int) -> int:
 
 
 def compose(content: bytes, reader: NodeReader) -> MappingNode:
-    """The mapping that a YAML file holds, safe to walk: small, no tags, no alias bomb, no cycle."""
+    """Return the mapping that a YAML file holds, safe to walk: small, without tags, alias bombs and cycles.
+
+    Raises GateFileError.
+    """
     text = _text(content, reader)
     try:
         _check_depth(text, reader)
@@ -63,7 +66,7 @@ def compose(content: bytes, reader: NodeReader) -> MappingNode:
 
 
 def read(path: Path, reader: NodeReader) -> bytes:
-    """What the file holds, no more of it than may be."""
+    """Return the bytes of the file, up to one more than a gate file may have. Raises GateFileError."""
     try:
         with path.open("rb") as file:
             return file.read(MAX_BYTES + 1)
@@ -72,6 +75,7 @@ def read(path: Path, reader: NodeReader) -> bytes:
 
 
 def _text(content: bytes, reader: NodeReader) -> str:
+    """Decode the content of a file. Raises GateFileError for what is too long, not UTF-8, or no text."""
     if len(content) > MAX_BYTES:
         raise reader.error((1, 1, f"the file is larger than {MAX_BYTES:_} bytes".replace("_", " ")))
     try:
@@ -79,17 +83,18 @@ def _text(content: bytes, reader: NodeReader) -> str:
     except UnicodeDecodeError as error:
         line = content.count(b"\n", 0, error.start) + 1
         raise reader.error((line, 1, "this is not UTF-8 text")) from None
-    bad = _UNREADABLE.search(text)
-    if bad is not None:
-        line = text.count("\n", 0, bad.start()) + 1
-        column = bad.start() - (text.rfind("\n", 0, bad.start()) + 1) + 1
-        raise reader.error((line, column, f"a control character (U+{ord(bad[0]):04X}): this is not a text file"))
+    unreadable = _UNREADABLE.search(text)
+    if unreadable is not None:
+        line = text.count("\n", 0, unreadable.start()) + 1
+        column = unreadable.start() - (text.rfind("\n", 0, unreadable.start()) + 1) + 1
+        raise reader.error((line, column, f"a control character (U+{ord(unreadable[0]):04X}): this is not a text file"))
     return text
 
 
 def _check_depth(text: str, reader: NodeReader) -> None:
-    """Refuses deep nesting before a tree is made of it: PyYAML's C composer recurses until it crashes."""
+    """Refuse deep nesting before a tree is made of it."""
     depth = 0
+    # PyYAML's C composer recurses until it crashes.
     for event in yaml.parse(text, Loader=_LOADER):
         depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
         if depth > MAX_DEPTH:
@@ -99,37 +104,37 @@ def _check_depth(text: str, reader: NodeReader) -> None:
 
 
 def _explain(error: yaml.MarkedYAMLError, text: str) -> tuple[int, int, str]:
-    """Where and what an error of YAML's own is, with the hint that sentences most often need."""
+    """Return line, column and explanation of an error of PyYAML, with the hint that sentences most often need."""
     problem, context = error.problem or "", error.context or ""
     mark = error.problem_mark or error.context_mark
     line, column = (mark.line, mark.column) if mark else (0, 0)
     glob = _LEADING_STAR.search("".join(text.splitlines()[line : line + 1]))
     if "block scalar" in context and error.context_mark:
-        what = 'YAML reads > and | as the start of a block: quote it, as in ">= 60%"'
-        return error.context_mark.line + 1, error.context_mark.column + 1, what
+        explanation = 'YAML reads > and | as the start of a block: quote it, as in ">= 60%"'
+        return error.context_mark.line + 1, error.context_mark.column + 1, explanation
     if glob and glob.end() <= column + 1:
-        what = 'YAML reads a leading * as an alias: quote it, as in "*stage*"'
-        return line + 1, glob.end(), what
+        explanation = 'YAML reads a leading * as an alias: quote it, as in "*stage*"'
+        return line + 1, glob.end(), explanation
     if "another document" in problem:
-        what = "a gate file is one document: remove what follows '---'"
+        explanation = "a gate file is one document: remove what follows '---'"
     elif "cannot start any token" in problem and "\t" in "".join(text.splitlines()[line : line + 1])[: column + 1]:
-        what = "a tab: indent YAML with spaces"
+        explanation = "a tab: indent YAML with spaces"
     elif "cannot start any token" in problem:
-        what = "text cannot start with this character in YAML: quote it"
+        explanation = "text cannot start with this character in YAML: quote it"
     elif "mapping values are not allowed" in problem:
-        what = "a ':' where YAML allows none: quote the text that holds it, or correct the indentation"
+        explanation = "a ':' where YAML allows none: quote the text that holds it, or correct the indentation"
     else:
-        what = printable(f"not YAML: {f'{context}, ' if context else ''}{problem}")
-    return line + 1, column + 1, what
+        explanation = printable(f"not YAML: {f'{context}, ' if context else ''}{problem}")
+    return line + 1, column + 1, explanation
 
 
 def _check_tree(root: Node, reader: NodeReader) -> None:
-    """Refuses what is dear or unsafe to walk: cycles, alias bombs (which nest deeply, too), tags."""
+    """Refuse what is dear or unsafe to walk: cycles, alias bombs (which nest deeply, too), tags."""
     sizes: dict[int, int] = {}
     open_nodes: set[int] = set()
 
-    def size(node: Node, depth: int) -> int:
-        """Nodes in and below this one, each alias counted as what it stands for."""
+    def count_nodes(node: Node, depth: int) -> int:
+        """Count the nodes in and below this one, each alias as what it stands for. Raises GateFileError for a cycle."""
         if id(node) in open_nodes:
             reader.mistake(node, "this holds an alias of itself")
             raise reader.error()
@@ -138,16 +143,16 @@ def _check_tree(root: Node, reader: NodeReader) -> None:
             raise reader.error()
         if id(node) not in sizes:
             if node.tag not in _PLAIN_TAGS:
-                shown = printable(node.tag.replace(_TAG, "!!"), 40)
-                reader.mistake(node, f"YAML tags are not allowed: '{shown}' (quote text that begins with !)")
+                shown_tag = printable(node.tag.replace(_TAG, "!!"), 40)
+                reader.mistake(node, f"YAML tags are not allowed: '{shown_tag}' (quote text that begins with !)")
             open_nodes.add(id(node))
-            sizes[id(node)] = 1 + sum(size(child, depth + 1) for child in _children(node))
+            sizes[id(node)] = 1 + sum(count_nodes(child, depth + 1) for child in _children(node))
             open_nodes.discard(id(node))
         return sizes[id(node)]
 
-    if size(root, 0) > MAX_NODES:
-        most = f"{MAX_NODES:_}".replace("_", " ")
-        raise reader.error((1, 1, f"the file holds more than {most} nodes, its aliases expanded"))
+    if count_nodes(root, 0) > MAX_NODES:
+        limit_text = f"{MAX_NODES:_}".replace("_", " ")
+        raise reader.error((1, 1, f"the file holds more than {limit_text} nodes, its aliases expanded"))
 
 
 def _children(node: Node) -> Iterator[Node]:
@@ -164,9 +169,9 @@ def is_empty(node: Node) -> bool:
 
 
 class NodeReader:
-    """Nodes of one file as typed values; what is of another type is a mistake and reads as None, or as empty.
+    """Reads the nodes of one file as typed values, and collects all mistakes, each with its place.
 
-    It keeps all mistakes, each with its place.
+    What is of another type is a mistake and reads as None, or as empty.
     """
 
     def __init__(self, shown_path: Path) -> None:
@@ -174,65 +179,71 @@ class NodeReader:
         self._mistakes: set[tuple[int, int, str]] = set()
 
     def location(self, node: Node) -> Location:
-        """Where a node stands, as mistakes and reports show it."""
+        """Return where a node stands, as mistakes and reports show it."""
         return Location(self._shown_path, node.start_mark.line + 1, node.start_mark.column + 1)
 
     def mistake_at(self, line: int, column: int, text: str) -> None:
-        """Notes a mistake; ``line`` and ``column`` count from 1."""
+        """Record a mistake; ``line`` and ``column`` count from 1."""
         self._mistakes.add((line, column, text))
 
     def mistake(self, node: Node, text: str, offset: int = 0) -> None:
-        """Notes a mistake ``offset`` characters into a node, or at its start where that cannot be counted."""
+        """Record a mistake ``offset`` characters into a node, or at its start where that cannot be counted."""
         self.mistake_at(node.start_mark.line + 1, node.start_mark.column + 1 + _shift(node, offset), text)
 
     def error(self, *last: tuple[int, int, str]) -> GateFileError:
-        """All of them, in the order of the file; ``last`` is one more, behind which nothing can be read."""
+        """Return all mistakes as one error, in the order of the file; ``final_mistakes`` are those behind which nothing
+        can be read.
+        """
         file = printable(str(self._shown_path), 1000)
-        every = sorted(self._mistakes | {*last})
-        return GateFileError([Mistake(file, text, line, column) for line, column, text in every])
+        mistakes = sorted(self._mistakes | {*last})
+        return GateFileError([Mistake(file, text, line, column) for line, column, text in mistakes])
 
     def raise_any(self) -> None:
+        """Raise GateFileError where a mistake was noted."""
         if self._mistakes:
             raise self.error()
 
     def mapping(
         self, node: Node, what: str, keys: Collection[str], meant: Mapping[str, str] | None = None
     ) -> dict[str, Node]:
-        """The values of a mapping by key, of which ``keys`` are known. ``meant`` says what to write for others."""
-        found = {}
+        """Return the values of a mapping by key, and note keys that are not among ``keys``.
+
+        ``suggestions`` says what to write for such keys.
+        """
+        nodes = {}
         for key, value in self.entries(node, what):
             if key.value in keys:
-                found[key.value] = value
+                nodes[key.value] = value
             elif isinstance(node, MappingNode) and node.flow_style and key.value and is_empty(value):
-                shown = printable(key.value, 40)
-                self.mistake(key, f"in {{ }} a comma ends a value: quote the one that '{shown}' is a part of")
+                shown_key = printable(key.value, 40)
+                self.mistake(key, f"in {{ }} a comma ends a value: quote the one that '{shown_key}' is a part of")
             else:
-                instead = (meant or {}).get(key.value)
-                known = f": write {instead}" if instead else hint(key.value, keys, f"{what} has")
-                self.mistake(key, f"unknown key '{printable(key.value, 40)}'{known}")
-        return found
+                suggestion = (meant or {}).get(key.value)
+                advice = f": write {suggestion}" if suggestion else hint(key.value, keys, f"{what} has")
+                self.mistake(key, f"unknown key '{printable(key.value, 40)}'{advice}")
+        return nodes
 
     def entries(self, node: Node, what: str) -> list[tuple[ScalarNode, Node]]:
-        """The pairs of a mapping whose keys are free words, each of them once."""
+        """Return the pairs of a mapping whose keys are free words, each of them once."""
         if not isinstance(node, MappingNode) or not node.value:
             self.mistake(node, f"{what} is a mapping, as in {{key: value}}")
             return []
-        found: dict[str, tuple[ScalarNode, Node]] = {}
+        entries: dict[str, tuple[ScalarNode, Node]] = {}
         for key, value in node.value:
             if not isinstance(key, ScalarNode):
                 self.mistake(key, "a key is one word")
             elif key.tag == _TAG + "merge":
                 self.mistake(key, "merge keys (<<) are not allowed: write the keys out")
-            elif key.value in found:
-                first = found[key.value][0].start_mark.line + 1
-                shown = printable(key.value, 40)
-                self.mistake(key, f"'{shown}' is given twice (first on line {first})")
+            elif key.value in entries:
+                first_line = entries[key.value][0].start_mark.line + 1
+                shown_key = printable(key.value, 40)
+                self.mistake(key, f"'{shown_key}' is given twice (first on line {first_line})")
             else:
-                found[key.value] = (key, value)
-        return list(found.values())
+                entries[key.value] = (key, value)
+        return list(entries.values())
 
     def text(self, node: Node, what: str) -> str | None:
-        """A scalar as it is written, blanks around it aside."""
+        """Return a scalar as it is written; None where it is empty or no scalar."""
         if not isinstance(node, ScalarNode):
             kind = "a list" if isinstance(node, SequenceNode) else "a mapping"
             self.mistake(node, f"{what} is text, not {kind}")
@@ -244,14 +255,14 @@ class NodeReader:
         return value
 
     def name(self, node: Node, what: str) -> str | None:
-        """A text that YAML has no other meaning for: whoever means the digits or the word quotes them."""
+        """Return a text that YAML has no other meaning for: who means the digits or the word quotes them."""
         text = self.text(node, what)
         if text is not None and (kind := _NO_NAME.get(node.tag.removeprefix(_TAG))):
             self.mistake(node, f"{what} is a name, not {kind}: quote it, as in {json.dumps(printable(text, 40))}")
         return None if text is None else text.strip()
 
     def parsed(self, node: Node, what: str, parse: Callable[[str], T]) -> T | None:
-        """What ``parse`` makes of a text; its ValueError is the mistake, ``offset`` characters into the text."""
+        """Return what ``parse`` makes of a text; its ValueError is the mistake, ``offset`` characters into the text."""
         text = self.text(node, what)
         if text is None:
             return None
@@ -262,7 +273,7 @@ class NodeReader:
             return None
 
     def items(self, node: Node, what: str) -> list[Node]:
-        """The nodes of a list that is not empty."""
+        """Return the nodes of a list; empty, with a mistake, where there is none."""
         if not isinstance(node, SequenceNode) or not node.value:
             empty = isinstance(node, SequenceNode) or is_empty(node)
             self.mistake(node, f"{what} is empty" if empty else f"{what} is a list, as in [one, two]")
@@ -270,10 +281,10 @@ class NodeReader:
         return list(node.value)
 
     def one_or_items(self, node: Node, what: str) -> list[Node]:
-        """A scalar alone, or the nodes of a list."""
+        """Return a scalar alone, or the nodes of a list."""
         return [node] if isinstance(node, ScalarNode) else self.items(node, what)
 
     def texts(self, node: Node, what: str) -> tuple[str, ...]:
-        """One text, or a list of them."""
-        found = (self.text(item, what) for item in self.one_or_items(node, what))
-        return tuple(text.strip() for text in found if text is not None)
+        """Return one text, or those of a list, without the blanks around them."""
+        texts = (self.text(item, what) for item in self.one_or_items(node, what))
+        return tuple(text.strip() for text in texts if text is not None)

@@ -1,4 +1,5 @@
-"""``--nsys-artifacts DIR``: what is left of each failed assertion? The worst rank's window, of base and of head.
+"""Which files does ``--nsys-artifacts DIR`` leave for failed assertions? The window of the worst rank, of base and of
+head.
 
 The process that judges writes the file, so that under xdist nothing large crosses; the controller says where they are.
 A name is made of the gate file and the assertion; where it had to be changed to be safe on every file system, a few
@@ -39,30 +40,32 @@ VIEWER = "ui.perfetto.dev"
 
 
 class Artifact(NamedTuple):
-    """The file of one failed assertion as a person would type its path, or why there is none."""
+    """Names the file of one failed assertion as a person would type its path, or says why there is none."""
 
     path: str = ""
-    lost: str = ""
+    lost: str = ""  # why there is none
 
 
 def start(config: pytest.Config) -> None:
-    """Have windows kept. Raises UsageMistake where that cannot be, or would lay them among the traces."""
+    """Have windows of failed assertions written. Raises UsageMistake for a folder that takes no files, or that holds
+    traces.
+    """
     folder = path_of(config, SETTING)
     if folder is None or hasattr(config, "workerinput"):
         return
-    given = config.getoption(SETTING)
-    shown = f"--nsys-artifacts={given}" if given is not None else f"nsys_artifacts={config.getini(SETTING)}"
-    check_folder(printable(shown), folder, named_traces(config))
+    option = config.getoption(SETTING)
+    setting_text = f"--nsys-artifacts={option}" if option is not None else f"nsys_artifacts={config.getini(SETTING)}"
+    check_folder(printable(setting_text), folder, named_traces(config))
     install(config, sys.modules[__name__], "nsys-artifacts")
 
 
 def keep(session: NsysSession, verdict: Verdict, context: GateContext) -> Artifact:
-    """Write the windows of a failed assertion; nothing of any other, or where nobody asked for it."""
+    """Write the windows of a failed assertion, and return where; nothing of any other, or where nobody asked for it."""
     folder = path_of(session.config, SETTING)
     if folder is None or not has_failed(verdict):
         return Artifact()
-    before = context.windows_before
-    base = before.captures if before is not None else None
+    base_windows = context.windows_before
+    base = base_windows.captures if base_windows is not None else None
     try:
         path = write_window(folder, session.store(context.gate).gate, verdict, context.captures, base)
     except NsysError as error:
@@ -74,32 +77,35 @@ def keep(session: NsysSession, verdict: Verdict, context: GateContext) -> Artifa
 
 @pytest.hookimpl(trylast=True)
 def pytest_terminal_summary(terminalreporter: Any) -> None:
-    """Where the windows are, and which could not be written."""
-    told = (report for reports in terminalreporter.stats.values() for report in reports if hasattr(report, "nsys"))
-    records = {report.nodeid: report.nsys for report in told}.values()
+    """Say where the windows are, and which could not be written."""
+    reports_with_record = (
+        report for reports in terminalreporter.stats.values() for report in reports if hasattr(report, "nsys")
+    )
+    records = {report.nodeid: report.nsys for report in reports_with_record}.values()
     paths = [record.artifact for record in records if record.artifact]
     if paths:
-        where = paths[0] if len(paths) == 1 else f"{Path(paths[0]).parent}{os.sep}"
-        what = counted(len(paths), "window")
-        say(terminalreporter, f"nsys: wrote {what} of failed assertions: {where} (open in {VIEWER})")
+        place = paths[0] if len(paths) == 1 else f"{Path(paths[0]).parent}{os.sep}"
+        window_count = counted(len(paths), "window")
+        say(terminalreporter, f"nsys: wrote {window_count} of failed assertions: {place} (open in {VIEWER})")
     for record in records:
         if record.artifact_lost:
             say(terminalreporter, f"nsys: window not written: {record.artifact_lost}", red=True)
 
 
 SUFFIX = ".json.gz"
-LONGEST_PART = 60
+LONGEST_PART = 60  # two of them, hash and suffix stay below the 255 bytes that a file system takes
 HASH_DIGITS = 8
+# Two underscores separate the gate file from the assertion.
 _UNSAFE = re.compile(r"[^A-Za-z0-9._-]+|__+")
 
 
 def file_name(gate: str, assertion: str) -> str:
-    """``<gate>__<assertion>.json.gz``. ``gate`` is the gate file's path as its baselines know it."""
-    plain = Address.of(gate).stem
-    safe = f"{_safe(plain)}__{_safe(assertion)}"
-    if safe != f"{plain}__{assertion}".lower():  # file systems may not tell capitals apart
-        safe += "-" + sha256(f"{gate}\0{assertion}".encode("utf-8", "surrogatepass")).hexdigest()[:HASH_DIGITS]
-    return safe + SUFFIX
+    """Return ``<gate>__<assertion>.json.gz``. ``gate`` is the gate file's path as its baselines know it."""
+    gate_stem = Address.of(gate).stem
+    safe_name = f"{_safe(gate_stem)}__{_safe(assertion)}"
+    if safe_name != f"{gate_stem}__{assertion}".lower():  # file systems may not tell capitals apart
+        safe_name += "-" + sha256(f"{gate}\0{assertion}".encode("utf-8", "surrogatepass")).hexdigest()[:HASH_DIGITS]
+    return safe_name + SUFFIX
 
 
 def _safe(text: str) -> str:
@@ -107,34 +113,36 @@ def _safe(text: str) -> str:
 
 
 def has_failed(verdict: Verdict) -> bool:
-    """Whether a window is to be kept: of what fails, not of what may (``severity: warn``, ``xfail``)."""
+    """Whether a window is to be kept: of what fails, not of what may fail (``severity: warn``, ``xfail``)."""
     has_window = verdict.assertion.outside is None
     return has_window and verdict.outcome in WORSE and not verdict.good and verdict.assertion.xfail is None
 
 
 def windows_of(verdict: Verdict, head: Captures, base: Captures | None = None) -> list[RunDrawing]:
-    """The window that explains the verdict, of the rank that is worst, of all ranks where no one rank is, and the one
-    that it is held against.
+    """Return the drawing of the window that explains the verdict, and of the one that it is compared with.
 
-    Raises NsysError where it cannot be drawn.
+    It has the worst rank, or all ranks where no one rank is worst. Raises NsysError where it cannot be drawn.
     """
     rank = worst_rank(verdict)
     ranks = None if rank is None else frozenset([rank])
-    now, before = find_explaining_windows(verdict, head, base)
-    if before is None:
-        return [draw(now.run, now.spec, ranks)]
+    head_window, base_window = find_explaining_windows(verdict, head, base)
+    if base_window is None:
+        return [draw(head_window.run, head_window.spec, ranks)]
     with contextlib.suppress(NsysError):  # what is kept of a run before need not have this window
-        if rank is None or rank in {each.number for each in before.side.runs[0].ranks}:
-            return [draw(before.run, before.spec, ranks, BASE), draw(now.run, now.spec, ranks, HEAD)]
-    return [draw(now.run, now.spec, ranks, HEAD)]
+        if rank is None or rank in {rank_of_base.number for rank_of_base in base_window.side.runs[0].ranks}:
+            return [
+                draw(base_window.run, base_window.spec, ranks, BASE),
+                draw(head_window.run, head_window.spec, ranks, HEAD),
+            ]
+    return [draw(head_window.run, head_window.spec, ranks, HEAD)]
 
 
 def check_folder(shown: str, folder: Path, traces: Iterable[Path]) -> None:
-    """Raises UsageMistake where a folder, which may be new, takes no files, or where traces lie that are read."""
-    standing = next(path for path in (folder, *folder.parents) if os.path.lexists(path))
-    if not standing.is_dir():
-        raise UsageMistake(f"{shown}: {printable(str(standing))} is not a folder: give another one")
-    if not os.access(standing, os.W_OK | os.X_OK):
+    """Raise UsageMistake where a folder, which may be new, takes no files, or holds traces that are read."""
+    existing_folder = next(path for path in (folder, *folder.parents) if os.path.lexists(path))
+    if not existing_folder.is_dir():
+        raise UsageMistake(f"{shown}: {printable(str(existing_folder))} is not a folder: give another one")
+    if not os.access(existing_folder, os.W_OK | os.X_OK):
         raise UsageMistake(f"{shown}: cannot be written: permission denied")
     if folder.resolve() in {path.resolve().parent for path in traces}:
         raise UsageMistake(
@@ -143,15 +151,15 @@ def check_folder(shown: str, folder: Path, traces: Iterable[Path]) -> None:
 
 
 def write_window(folder: Path, gate: str, verdict: Verdict, head: Captures, base: Captures | None = None) -> Path:
-    """Write the windows of a failed assertion in place of an earlier file; the file.
+    """Write the windows of a failed assertion in place of an earlier file, and return the path.
 
     Raises UsageMistake where it would replace something else, NsysError where nothing can be drawn, OSError.
     """
     path = folder / file_name(gate, verdict.assertion.name)
-    read = [(trace, "is one of the traces") for side in (head, base) if side is not None for trace in side.paths]
-    check_folder(str(folder), folder, [trace for trace, _ in read])
+    read_files = [(trace, "is one of the traces") for side in (head, base) if side is not None for trace in side.paths]
+    check_folder(str(folder), folder, [trace for trace, _ in read_files])
     folder.mkdir(parents=True, exist_ok=True)
-    check_target(str(path), path, read, cut=True)
+    check_target(str(path), path, read_files, cut=True)
     text = perfetto_json(windows_of(verdict, head, base))
     write_whole(path, packed(text, path.name))
     return path

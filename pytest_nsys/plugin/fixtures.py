@@ -1,4 +1,4 @@
-"""The library as fixtures: the run that pytest was told of, and a red test where a sentence does not hold."""
+"""Which fixtures does pytest get? The run under test, and a judge of sentences that turns a test red."""
 
 from __future__ import annotations
 
@@ -28,30 +28,28 @@ from pytest_nsys.verdicts.evaluate import GateContext, evaluate
 
 
 class RunUnderTest(NsysRun):
-    """The run under test under one convention (the one that it fits unless ``under`` says otherwise).
-
-    ``explain`` makes of an error the text that a person gets.
-    """
+    """Gives tests the run under test under one convention: the one that it fits unless ``under`` says otherwise."""
 
     explain: Callable[[NsysError], str] = str
 
     @classmethod
     def of(cls, config: pytest.Config) -> RunUnderTest:
-        """The run that the options and the ini file name."""
+        """Return the run that the options and the ini file name."""
         session = session_of(config)
-        found = cls(session.captures, None, resolve=session.resolved, paths=given(config, "nsys_trace") or ())
-        found.explain = session.explain_error
-        return found
+        run = cls(session.captures, None, resolve=session.resolved, paths=given(config, "nsys_trace") or ())
+        run.explain = session.explain_error
+        return run
 
     def under(self, convention: Named, anchor: Anchor | None = None) -> Self:
-        found = super().under(convention, anchor)
-        found.explain = self.explain
-        return found
+        run = super().under(convention, anchor)
+        run.explain = self.explain
+        return run
 
     @property
     def captures(self) -> Captures:
-        """The opened captures; a trace that cannot be opened fails the test by one line, and where none is given it is
-        skipped.
+        """Return the opened captures.
+
+        A trace that cannot be opened fails the test by one line; where none is given the test is skipped.
         """
         try:
             return super().captures
@@ -60,11 +58,13 @@ class RunUnderTest(NsysRun):
         except NsysError as error:
             raise pytest.fail.Exception(self.explain(error), pytrace=False) from None
 
-    def rows(self, metric: str, **asked: Any) -> list[MetricRow]:
-        """As of any run; where there is nothing to judge, or the trace cannot be judged, the test fails."""
+    def rows(self, metric: str, **selectors: Any) -> list[MetricRow]:
+        """Return the rows as of any run. Raises GateNotJudged where there is none, pytest's Failed where the trace
+        cannot be read.
+        """
         __tracebackhide__ = True
         try:
-            return super().rows(metric, **asked)
+            return super().rows(metric, **selectors)
         except ArgumentMistake:
             raise
         except NoRows as nothing:
@@ -90,11 +90,13 @@ class NsysGate:
         convention: Named | None = None,
         anchor: Anchor | None = None,
     ) -> Verdict:
-        """The verdict of ``sentence``, where it is good.
+        """Judge ``sentence`` and return its verdict, where it is good.
 
         ``gate_file`` (of a matrix one configuration, ``step.nsys.yaml[llama-8b]``) lends its convention, window,
         tolerance and baselines; without one only constants are judged, under ``convention`` (default: the one that the
         run fits), with another ``anchor`` where one is given. A relative path is relative to the root directory.
+
+        Raises GateFailed where the sentence does not hold, GateNotJudged where it cannot be judged.
         """
         __tracebackhide__ = True
         session, gate = session_of(self._config), self._gate(gate_file, convention, anchor)
@@ -113,11 +115,11 @@ class NsysGate:
         except NsysError as error:
             raise pytest.fail.Exception(f"{sentence}\n  error: {session.explain_error(error)}", pytrace=False) from None
         if not verdict.good:
-            failed = verdict.outcome in (Outcome.FAILED, Outcome.ACCEPTED, Outcome.IMPROVED)
+            has_failed = verdict.outcome in (Outcome.FAILED, Outcome.ACCEPTED, Outcome.IMPROVED)
             steps = [Step(verdict.next_step)] if verdict.next_step else []
-            told = record_of(verdict).verdict
-            lines = [reason_words(verdict), f"nsys_gate: {sentence}", *explanation(told, steps)]
-            raise (GateFailed if failed else GateNotJudged)("\n".join(lines))
+            record_verdict = record_of(verdict).verdict
+            lines = [reason_words(verdict), f"nsys_gate: {sentence}", *explanation(record_verdict, steps)]
+            raise (GateFailed if has_failed else GateNotJudged)("\n".join(lines))
         for text in verdict.warnings:
             warnings.warn(NsysWarning(f"{sentence}: {text}"), stacklevel=2)
         return verdict
@@ -125,6 +127,9 @@ class NsysGate:
     def _gate(
         self, gate_file: str | os.PathLike[str] | None, convention: Named | None, anchor: Anchor | None
     ) -> GateFile:
+        """Return the gate file that lends baselines and conventions; without one an empty gate file under the
+        convention.
+        """
         if gate_file is None:
             return GateFile(self._config.rootpath, (), convention_of(convention, anchor))
         if convention is not None or anchor is not None:

@@ -1,7 +1,7 @@
-"""The pytest hooks: settings, collection, header, summary.
+"""Which pytest hooks does the plugin have? Those for settings, collection, header, reports and summary.
 
-This module loads in every pytest run of every project that has the plugin: it imports nothing of the package but what
-a hook needs, when the hook needs it.
+This module loads in every pytest run of every project that has the plugin: it imports nothing of the package but what a
+hook needs, when the hook needs it.
 """
 
 from __future__ import annotations
@@ -26,16 +26,17 @@ if TYPE_CHECKING:
     from pytest_nsys.plugin.fixtures import NsysGate
 
 GATE_SUFFIX = ".nsys.yaml"
+# Those of the readers of traces (tests/plugin/test_options.py compares them), which nothing may import here.
 TRACE_SUFFIXES = (
     *(".sqlite", ".nsys-rep", ".qdrep", ".qdstrm", "_results.db"),
     *(".sqlite.gz", "_trace.json", ".pt.trace.json", ".json.gz"),
 )
 
-LONGEST_LINE = 4000
+LONGEST_LINE = 4000  # of the header, in which a glob may have put any number of traces
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Options and ini keys."""
+    """Register the options and ini keys."""
     from pytest_nsys.plugin.ordinary_import import import_ordinarily
 
     import_ordinarily()  # also in a later session of this process
@@ -44,8 +45,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         group.addoption(setting.option, **setting.option_words())
         if setting.ini:
             parser.addini(setting.name, setting.ini, type=setting.ini_type)
-    for name, (choices, about) in BASE_KEYS.items():
-        parser.addini(name, f"{' or '.join(choices)}: {about}")
+    for name, (choices, description) in BASE_KEYS.items():
+        parser.addini(name, f"{' or '.join(choices)}: {description}")
     parser.addini("nsys_baseline_ref", "refused: type --nsys-baseline-ref")
 
 
@@ -67,24 +68,27 @@ def pytest_configure(config: pytest.Config) -> None:
 
         print_plainly(sys.stdout)  # pytest would escape a whole line for one sign
     with _usage_errors():
-        found = check(config)
+        given_settings = check(config)
         _find_whole_sentences(config)
-        modules = dict.fromkeys(setting.module for setting in found if setting.module)
+        modules = dict.fromkeys(setting.module for setting in given_settings if setting.module)
         for module in modules:
             import_module(f"pytest_nsys.plugin.{module}").start(config)
 
 
 def _find_whole_sentences(config: pytest.Config) -> None:
+    """Replace node ids of the command line that say a whole sentence by those that are collected."""
     if any(".nsys.yaml::" in argument for argument in config.args):
         from pytest_nsys.plugin.items import as_collected
 
-        here = config.invocation_params.dir
-        config.args = [as_collected(one, here) if ".nsys.yaml::" in one else one for one in config.args]
+        start_folder = config.invocation_params.dir
+        config.args = [
+            as_collected(argument, start_folder) if ".nsys.yaml::" in argument else argument for argument in config.args
+        ]
 
 
 @contextlib.contextmanager
 def _usage_errors() -> Generator[None]:
-    """A UsageMistake inside becomes pytest's own usage error; none commands a terminal by the option that it names."""
+    """Turn a UsageMistake inside into pytest's own usage error, whose text cannot command a terminal."""
     try:
         yield
     except Exception as error:
@@ -97,7 +101,7 @@ def _usage_errors() -> Generator[None]:
 
 
 def _refuse_stray_traces(config: pytest.Config) -> None:
-    """A trace as a positional argument: pytest would say that it found no tests in it."""
+    """Refuse a trace as a positional argument: pytest would say that it found no tests in it."""
     for argument in config.getoption("file_or_dir", default=None) or ():
         if str(argument).endswith(TRACE_SUFFIXES):
             raise pytest.UsageError(
@@ -107,7 +111,7 @@ def _refuse_stray_traces(config: pytest.Config) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Where noise is measured, nothing is judged."""
+    """Leave out what is only judged, where noise is measured."""
     acceptance = config.stash.get(ACCEPTANCE, None)
     if acceptance is None or acceptance.mode != "calibrate":
         return
@@ -116,13 +120,13 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     sides: tuple[list[pytest.Item], list[pytest.Item]] = [], []
     for item in items:
         sides[isinstance(item, GateItem) and item.is_written].append(item)
-    others, items[:] = sides
-    if others:
-        config.hook.pytest_deselected(items=others)
+    other_items, items[:] = sides
+    if other_items:
+        config.hook.pytest_deselected(items=other_items)
 
 
 def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> pytest.Collector | None:
-    """Gate files are ``*.nsys.yaml``. A name that was meant to be one is a mistake, or it would be green unseen."""
+    """Collect gate files, ``*.nsys.yaml``, and names that were meant to be ones: those would be green unseen."""
     if ".nsys." not in file_path.name.lower():
         return None
     from pytest_nsys.core.file_names import named_as_gate
@@ -135,38 +139,41 @@ def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> pytest.Col
 
 
 def pytest_report_header(config: pytest.Config) -> list[str]:
-    """What will be judged, where it is given for the whole session."""
+    """Say what will be judged, where it is given for the whole session."""
     traces, folder = given(config, "nsys_trace"), given(config, "nsys_baseline_dir")
     measurements = given(config, "nsys_measurements")
     if not traces and not folder and not measurements:
         return []
     from pytest_nsys.core.words import printable
 
-    where = ", ".join(traces) if traces else "as each gate file says"
-    where += f"; measurements {', '.join(measurements)}" if measurements else ""
-    if against := [*(config.getoption("nsys_against") or ()), *(config.getoption("nsys_against_measurements") or ())]:
-        return [printable(f"nsys: trace {where}; against {', '.join(against)}", LONGEST_LINE)]
-    lines = [f"nsys: trace {where}; baselines in {folder or 'the nearest baselines/ above each gate file'}"]
-    updating = config.getoption("nsys_update_baselines")
-    if (ref := config.getoption("nsys_baseline_ref")) and not updating:
+    description = ", ".join(traces) if traces else "as each gate file says"
+    description += f"; measurements {', '.join(measurements)}" if measurements else ""
+    if base_files := [
+        *(config.getoption("nsys_against") or ()),
+        *(config.getoption("nsys_against_measurements") or ()),
+    ]:
+        return [printable(f"nsys: trace {description}; against {', '.join(base_files)}", LONGEST_LINE)]
+    lines = [f"nsys: trace {description}; baselines in {folder or 'the nearest baselines/ above each gate file'}"]
+    is_updating = config.getoption("nsys_update_baselines")
+    if (ref := config.getoption("nsys_baseline_ref")) and not is_updating:
         lines.append(f"nsys: the merge base of {ref} judges beside this branch")
-    if updating:
+    if is_updating:
         lines.append(f"nsys: baselines are updated: {config.getoption('nsys_reason')}")
     return [printable(line, LONGEST_LINE) for line in lines]
 
 
 def pytest_report_collectionfinish(config: pytest.Config, items: list[pytest.Item]) -> list[str]:
-    """A warning where pytest lost the ini file that stands above the gate files."""
+    """Warn where pytest does not read the ini file that stands above the gate files."""
     if config.inipath is not None:
         return []
     gates = {item.path for item in items if item.path.name.endswith(GATE_SUFFIX)}
     for gate in sorted(gates):
         for folder in gate.parents:
             if (folder / "pyproject.toml").is_file():
-                lost = folder / "pyproject.toml"
+                unread_file = folder / "pyproject.toml"
                 return [
-                    f"nsys: warning: {lost} stands above {gate.name}, but pytest found no ini file: its nsys_ keys are "
-                    "not in force (write options with an equals sign, or give --rootdir)"
+                    f"nsys: warning: {unread_file} stands above {gate.name}, but pytest found no ini file: its "
+                    "nsys_ keys are not in force (write options with an equals sign, or give --rootdir)"
                 ]
     return []
 
@@ -189,19 +196,19 @@ def pytest_runtestloop(session: pytest.Session) -> None:
     """
     if session.testsfailed or session.config.getoption("collectonly"):
         return
-    judged = [item for item in session.items if item.path.name.endswith(GATE_SUFFIX)]
-    if not judged:
+    gate_items = [item for item in session.items if item.path.name.endswith(GATE_SUFFIX)]
+    if not gate_items:
         return
     from pytest_nsys.plugin.items import GateItem
     from pytest_nsys.plugin.session import session_of
 
-    own = session_of(session.config)
-    plan = [(item.gate, item.assertion) for item in judged if isinstance(item, GateItem)]
-    own.plan(plan)
+    nsys_session = session_of(session.config)
+    plan = [(item.gate, item.assertion) for item in gate_items if isinstance(item, GateItem)]
+    nsys_session.plan(plan)
     if sys.stderr.isatty():
         gates = {gate.address: gate for gate, _ in plan}.values()
-        own.export_reports(gates)
-        own.read(gates)
+        nsys_session.export_reports(gates)
+        nsys_session.read(gates)
 
 
 @pytest.hookimpl(wrapper=True)
@@ -226,7 +233,7 @@ def pytest_runtest_makereport(
 
             hand_over(item, call.excinfo.value, report)
     record = getattr(item, "record", None)
-    xfailed = hasattr(report, "wasxfail") and report.skipped and not getattr(item, "forced", "")
+    is_xfailed = hasattr(report, "wasxfail") and report.skipped and not getattr(item, "forced", "")
     if record is not None and item.path.name.endswith(GATE_SUFFIX):
         if report.when == "setup" and report.failed and call.excinfo is not None:
             from pytest_nsys.plugin.items import as_text  # an item of ours: it is loaded
@@ -234,15 +241,15 @@ def pytest_runtest_makereport(
             # What is wrong, and not the name of pytest's exception.
             report.longrepr = as_text(item, call.excinfo, str(call.excinfo.value))
         if report.when == "call" or report.failed:
-            forced = item.forced  # type: ignore[attr-defined]
-            report.nsys = replace(record, xfailed=xfailed, forced=forced)  # type: ignore[attr-defined]
+            deciding_marks = item.forced  # type: ignore[attr-defined]
+            report.nsys = replace(record, xfailed=is_xfailed, forced=deciding_marks)  # type: ignore[attr-defined]
         if report.when == "teardown":
             item.let_go()  # type: ignore[attr-defined]
     if (pictures := getattr(item, "pictures", None)) is not None and report.when == "call":
         report.nsys_pictures = pictures  # type: ignore[attr-defined]
     entry = getattr(item, "history", None)
     if entry is not None and (report.when == "call" or report.failed):
-        report.nsys_history = entry._replace(xfailed=xfailed)  # type: ignore[attr-defined]
+        report.nsys_history = entry._replace(xfailed=is_xfailed)  # type: ignore[attr-defined]
     return report
 
 
@@ -250,31 +257,34 @@ def pytest_runtest_makereport(
 def pytest_report_to_serializable(
     config: pytest.Config, report: pytest.CollectReport | pytest.TestReport
 ) -> Generator[None, dict[str, Any] | None, dict[str, Any] | None]:
-    """Send what is ours of a report from a worker of xdist. Whoever else asks writes JSON: it has the properties."""
+    """Send what is ours of a report from a worker of xdist. Whoever else asks writes JSON, and gets the properties
+    alone.
+    """
     data = yield
-    if data is not None and (ours := _ours(report)):
+    if data is not None and (own_attributes := _ours(report)):
         if hasattr(config, "workerinput"):
             import pickle
 
-            return data | {name: pickle.dumps(each) for name, each in ours.items()}
-        return {name: each for name, each in data.items() if name not in ours}
+            return data | {name: pickle.dumps(value) for name, value in own_attributes.items()}
+        return {name: value for name, value in data.items() if name not in own_attributes}
     return data
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_report_from_serializable(config: pytest.Config) -> Generator[None, Any, Any]:
-    """Receive it from a worker of this session, which runs the same code; what a file holds is never unpickled."""
+    """Receive what is ours of a report from a worker of this session, which runs the same code."""
     report = yield
-    if config.pluginmanager.hasplugin("dsession") and (ours := _ours(report)):
+    # Only the controller of xdist has this plugin: what a file of reports holds is never unpickled.
+    if config.pluginmanager.hasplugin("dsession") and (own_attributes := _ours(report)):
         import pickle
 
-        vars(report).update({name: pickle.loads(each) for name, each in ours.items()})
+        vars(report).update({name: pickle.loads(value) for name, value in own_attributes.items()})
     return report
 
 
 def _ours(report: object) -> dict[str, Any]:
-    """What this plugin hands over with a report."""
-    return {name: each for name, each in getattr(report, "__dict__", {}).items() if name.startswith("nsys")}
+    """Return the attributes that this plugin hands over with a report."""
+    return {name: value for name, value in getattr(report, "__dict__", {}).items() if name.startswith("nsys")}
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -291,12 +301,11 @@ def pytest_report_teststatus(
 
 @pytest.hookimpl(trylast=True)
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
-    """Let the rows go that all have seen: pytest keeps every report to the end, and a session may have thousands.
-
-    Those that do not hold, or are nearest to failing, stay: the summary tells of them.
+    """Drop the rows of a report that all have seen; those that do not hold, or are nearest to failing, stay for the
+    summary.
     """
     record = getattr(report, "nsys", None)
-    if record is not None:
+    if record is not None:  # pytest keeps every report to the end, and a session may have thousands
         report.nsys = record.without_rows()  # type: ignore[attr-defined]
 
 
@@ -305,8 +314,8 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 
     A session that was interrupted did not see all of its assertions, and writes nothing.
     """
-    finished = session.exitstatus in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED) and not session.shouldfail
-    if not session.config.getoption("nsys_update_baselines") or not finished:
+    is_finished = session.exitstatus in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED) and not session.shouldfail
+    if not session.config.getoption("nsys_update_baselines") or not is_finished:
         return
     from pytest_nsys.plugin.items import GateItem
     from pytest_nsys.plugin.refreshing import refreshing_of
@@ -319,15 +328,17 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 
 
 _WHOLE = pytest.StashKey[dict[str, list[Any]]]()
-"""What pytest counts, where the story tells of it."""
+"""All reports by pytest's categories, where the summary of the gates tells of them."""
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Generator[None, Any, Any]:
-    """Keep pytest from a section for each red of a gate file: the story tells them all."""
-    told = (report for reports in terminalreporter.stats.values() for report in reports)
-    asked = config.getoption("nsys_baseline_ref") or config.getoption("nsys_update_baselines")
-    if not asked and not any(hasattr(report, "nsys") or hasattr(report, "nsys_not_run") for report in told):
+    """Keep pytest from a section for each red of a gate file: the summary of the gates tells them all."""
+    reports_seen = (report for reports in terminalreporter.stats.values() for report in reports)
+    has_gate_option = config.getoption("nsys_baseline_ref") or config.getoption("nsys_update_baselines")
+    if not has_gate_option and not any(
+        hasattr(report, "nsys") or hasattr(report, "nsys_not_run") for report in reports_seen
+    ):
         return (yield)
     from pytest_nsys.plugin.terminal import folded
 
@@ -339,15 +350,17 @@ def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Gen
 def pytest_nsys_terminal_summary(
     terminalreporter: Any, exitstatus: int, config: pytest.Config
 ) -> Generator[None, Any, Any]:
-    """What was judged and by how much it held, also when everything is green. Last of all before pytest's own lines."""
-    whole = config.stash.get(_WHOLE, None)
-    if whole is None:
+    """Say what was judged and by how much it held, also when everything is green. Last of all before pytest's own
+    lines.
+    """
+    all_reports = config.stash.get(_WHOLE, None)
+    if all_reports is None:
         return (yield)
     from pytest_nsys.plugin.terminal import tell
 
-    terminalreporter.stats |= whole  # for all who tell of them
+    terminalreporter.stats |= all_reports  # for all who tell of them
     result = yield
-    tell(terminalreporter, exitstatus, config, whole)
+    tell(terminalreporter, exitstatus, config, all_reports)
     return result
 
 
@@ -368,4 +381,4 @@ def nsys_gate(pytestconfig: pytest.Config) -> NsysGate:
 
 
 __all__ = [name for name in dir() if name.startswith(("pytest_", "nsys_"))]
-"""What pytest sees of this module: its hooks and fixtures."""
+"""Names that pytest sees of this module: its hooks and fixtures."""

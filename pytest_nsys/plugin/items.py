@@ -1,4 +1,4 @@
-"""The two pytest nodes: a gate file, and one assertion of it.
+"""Which pytest nodes has a gate file? One for the file, and one for each assertion of it.
 
 Items come from the YAML alone: no trace is opened while collecting, so that every xdist worker collects the same. A
 trace that cannot be judged is an error of the item's set-up; every other verdict is reached in ``runtest``.
@@ -41,28 +41,28 @@ DECIDING = ("xfail", "skip", "skipif")
 
 
 class GateFileNode(pytest.File):
-    """A ``*.nsys.yaml`` file. Once it was collected, ``mistakes`` are what is wrong with it, ``made`` its items."""
+    """Collects a ``*.nsys.yaml`` file."""
 
-    mistakes: Sequence[Mistake] = ()
-    made: Sequence[GateItem] = ()
+    mistakes: Sequence[Mistake] = ()  # what is wrong with the file, once it was collected
+    made: Sequence[GateItem] = ()  # its items, once it was collected
 
     def collect(self) -> Iterator[pytest.Item]:
-        """One item for each assertion. All mistakes of the file are one collection error."""
-        self.made = made = []
-        shown = Path(session_of(self.config).shown(self.path))
-        if why := misnamed(self.path.name):
-            raise self.CollectError(f"{shown}: {why}")
+        """Yield one item for each assertion. All mistakes of the file are one collection error."""
+        self.made = gate_items = []
+        shown_path = Path(session_of(self.config).shown(self.path))
+        if name_problem := misnamed(self.path.name):
+            raise self.CollectError(f"{shown_path}: {name_problem}")
         try:
-            whole = load_gate_file(self.path, display=shown)
-            session_of(self.config).sources.names.update(whole.names)
-            for gate in whole.each:
+            gate_file = load_gate_file(self.path, display=shown_path)
+            session_of(self.config).sources.names.update(gate_file.names)
+            for gate in gate_file.each:
                 for assertion in gate.assertions:
                     name = item_name(assertion.name, gate)
                     # Of an id as text pytest finds the brackets; of a name it would not, and --lf would miss the item.
                     own_id = f"{self.nodeid}::{name}"
                     item = GateItem.from_parent(self, name=name, nodeid=own_id, gate=gate, assertion=assertion)
                     item.mark()
-                    made.append(item)
+                    gate_items.append(item)
                     yield item
         except GateFileError as error:
             self.mistakes = error.mistakes
@@ -70,58 +70,56 @@ class GateFileNode(pytest.File):
 
 
 def item_name(name: str, gate: GateFile) -> str:
-    """What an assertion of that name is called, with its configuration where the file has several."""
+    """Return what the item of an assertion is called, with its configuration where the file has several."""
     return f"{name}[{gate.configuration}]" if gate.configuration else name
 
 
 def as_collected(argument: str, here: Path) -> str:
-    """A node id of the command line as it is collected: one that says a whole sentence has its limit left out."""
-    file, _, written = argument.partition("::")
+    """Return a node id of the command line as it is collected: one that says a whole sentence loses its limit."""
+    file, _, sentence = argument.partition("::")
     with contextlib.suppress(GateFileError, OSError):  # which the collection tells
         for gate in load_gate_file(here / file).each:
-            for each in gate.assertions:
-                if written == item_name(each.full_name, gate):
-                    return f"{file}::{item_name(each.name, gate)}"
+            for assertion in gate.assertions:
+                if sentence == item_name(assertion.full_name, gate):
+                    return f"{file}::{item_name(assertion.name, gate)}"
     return argument
 
 
 def as_text(item: pytest.Item, excinfo: pytest.ExceptionInfo[BaseException], said: str) -> Any:
-    """``said`` as pytest shows a failure of ``item``: its first line is what the short summary and JUnit's message say.
+    """Return ``text`` as pytest shows a failure of ``item``; its first line is the short summary and JUnit's message.
 
     Of a plain text the short summary would repeat the whole in CI and with -vv, and with pytest 8 say nothing.
     """
-    shown = excinfo.getrepr(style="value")
-    crash = getattr(shown, "reprcrash", None)
+    representation = excinfo.getrepr(style="value")
+    crash = getattr(representation, "reprcrash", None)
     if crash is not None:
         path, line, _ = item.reportinfo()
         crash.path, crash.lineno, crash.message = str(path), (line or 0) + 1, said.partition("\n")[0]
-        return shown
+        return representation
     return said
 
 
 class JudgedItem(pytest.Item):
-    """A test that ends in a verdict of ours."""
+    """Runs a test that ends in a verdict of ours."""
 
     def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], *args: Any, **kwargs: Any) -> Any:
-        """A verdict as it is, without a traceback."""
+        """Show a verdict as it is, without a traceback."""
         if isinstance(excinfo.value, GateFailed | GateNotJudged):
             return as_text(self, excinfo, str(excinfo.value))
         return super().repr_failure(excinfo, *args, **kwargs)
 
 
 class GateItem(JudgedItem):
-    """One assertion, of one configuration where the file has several. ``record`` holds what reports need of its
-    verdict, which crosses to xdist; so do ``history``, where one is written, and ``pictures``, where a
-    page is.
-    """
+    """Runs one assertion, of one configuration where the file has several."""
 
     def __init__(self, *, gate: GateFile, assertion: Assertion, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.gate, self.assertion = gate, assertion
         self.extra_keyword_matches |= {assertion.full_name, assertion.metric}  # for -k
-        self.record: Record | None = None
-        self.history: HistoryEntry | None = None
-        self.pictures: Pictures | None = None
+        # These three cross to xdist's controller with the report.
+        self.record: Record | None = None  # what reports need of the verdict
+        self.history: HistoryEntry | None = None  # where a history is written
+        self.pictures: Pictures | None = None  # where a page is written
         self.nothing_measured = False
         self._own_marks: list[pytest.Mark] = []
         self._context: GateContext | None = None
@@ -132,7 +130,10 @@ class GateItem(JudgedItem):
         return self._context
 
     def mark(self) -> None:
-        """Marks of the gate file, ``nsys`` on every item, and xfail for the verdict *failed* alone."""
+        """Add the marks of the gate file, ``nsys`` on every item, and xfail for the verdict *failed* alone.
+
+        Raises GateFileError for a mark that pytest does not take.
+        """
         self.add_marker("nsys")
         for name in self.assertion.marks:
             try:
@@ -152,19 +153,28 @@ class GateItem(JudgedItem):
 
     @property
     def is_written(self) -> bool:
-        """Whether its rows are written instead of judged."""
+        """Whether the rows of the item are written instead of judged."""
         return session_of(self.config).updating and self._refreshing.chosen(self.assertion)
 
     @property
     def forced(self) -> str:
-        """Which marks that the gate file does not set decide what pytest makes of the verdict; empty: none."""
+        """Return the marks, other than those of the gate file, that decide what pytest makes of the verdict; empty:
+        none.
+        """
         marks = (mark for mark in self.iter_markers() if mark.name in DECIDING)
-        return ", ".join(dict.fromkeys(m.name for m in marks if not any(m is own for own in self._own_marks)))
+        return ", ".join(
+            dict.fromkeys(mark.name for mark in marks if not any(mark is own_mark for own_mark in self._own_marks))
+        )
 
     def setup(self) -> None:
-        """Open the trace and measure; nothing is decided here but that it can be judged."""
+        """Open the trace and measure; nothing is decided here but that it can be judged.
+
+        Raises NotRun where there is no trace, pytest's Failed where it cannot be judged.
+        """
         self.record = self.history = self.pictures = None  # of the last time, where a test is run again
-        self.user_properties[:] = [each for each in self.user_properties if not each[0].startswith("nsys_")]
+        self.user_properties[:] = [
+            user_property for user_property in self.user_properties if not user_property[0].startswith("nsys_")
+        ]
         session = session_of(self.config)
         try:
             self._context = session.context(self.gate)
@@ -175,17 +185,17 @@ class GateItem(JudgedItem):
                 self._refreshing.of(self.gate).readable()
             else:
                 self._context.reference(assertion)
-        except NoTraceGiven as nothing:
-            raise NotRun(str(nothing)) from None
+        except NoTraceGiven as mistake:
+            raise NotRun(str(mistake)) from None
         except NsysError as error:
             self._error(error)
 
     def _error(self, error: NsysError) -> NoReturn:
         session = session_of(self.config)
         message = session.explain_error(error)
-        place = self._keep_error(message)
+        address = self._keep_error(message)
         self.nothing_measured = isinstance(error, NothingMeasured)
-        text = f"error: {session.told(message)}\n{place}"
+        text = f"error: {session.told(message)}\n{address}"
         raise pytest.fail.Exception(text, pytrace=False) from None  # the line says it all; no chain of exceptions
 
     def _keep_error(self, message: str, outcome: Outcome = Outcome.ERROR) -> str:
@@ -194,27 +204,27 @@ class GateItem(JudgedItem):
         return f"{self.assertion.location.at_line}: {self.assertion.sentence}"
 
     def _keep(self, record: Record, verdict: Verdict | None = None) -> None:
-        """The record of the verdict, with what was judged as far as that is known."""
-        began, key, found, session = "", None, "", session_of(self.config)
+        """Keep the record of the verdict, with what was judged as far as that is known."""
+        began_text, run_key, convention_text, session = "", None, "", session_of(self.config)
         with contextlib.suppress(NsysError):  # which is why there is no verdict
             if self._context is not None:
                 captures, gate = self._context.captures, self._context.gate
-                found = gate.found.shortly(gate.resolved_convention) if gate.found is not None else ""
-                began = f"{captures.began:%Y-%m-%d %H:%M}" if captures.began is not None else ""
-                key = captures.key(gate.run)
+                convention_text = gate.found.shortly(gate.resolved_convention) if gate.found is not None else ""
+                began_text = f"{captures.began:%Y-%m-%d %H:%M}" if captures.began is not None else ""
+                run_key = captures.key(gate.run)
         self.record = replace(
             record.saying(session.told(record.message)),
             explanation=tuple(map(session.told, record.explanation)),
             traces=session.traces(self.gate),
-            found=found,
-            began=began,
-            key=key,
+            found=convention_text,
+            began=began_text,
+            key=run_key,
         )
         self.user_properties.extend(self.record.properties())
         self._remember(self.record.outcome, self.record.message, verdict)
 
     def _remember(self, outcome: str, message: str, verdict: Verdict | None = None) -> None:
-        """What goes into the history, where one is written."""
+        """Keep what goes into the history, where one is written."""
         session = session_of(self.config)
         if session.history is not None:
             from pytest_nsys.plugin.recorder import entry_of
@@ -222,10 +232,12 @@ class GateItem(JudgedItem):
             self.history = entry_of(session, self.gate, self.assertion, self._context, (outcome, message), verdict)
 
     def let_go(self) -> None:
+        """Drop the rows of the record that no summary names."""
         if self.record is not None:
             self.record = self.record.without_rows()
 
     def runtest(self) -> None:
+        """Judge the assertion, or queue its rows to be written. Raises GateFailed, GateNotJudged for a bad verdict."""
         session = session_of(self.config)
         if self.is_written:
             self._update()
@@ -247,34 +259,38 @@ class GateItem(JudgedItem):
                 artifact = keep(session, verdict, self.context)
                 steps += [Step(f"{VIEWER} opens {artifact.path}", "the window alone")] if artifact.path else []
                 record = replace(record, artifact=artifact.path, artifact_lost=artifact.lost)
-            explained = tuple(explanation(record.verdict, steps, verbose=self.config.get_verbosity() > 0))
-            record = replace(record, next_steps=tuple(steps), explanation=explained)
+            explanation_lines = tuple(explanation(record.verdict, steps, verbose=self.config.get_verbosity() > 0))
+            record = replace(record, next_steps=tuple(steps), explanation=explanation_lines)
         self._keep(record, verdict)
         if self.config.getoption("nsys_html") is not None:
             self.pictures = _drawn(session, verdict, self.context)
         if not verdict.good:
-            failed = verdict.outcome in (Outcome.FAILED, Outcome.ACCEPTED, Outcome.IMPROVED)
-            raise (GateFailed if failed else GateNotJudged)(record.explained)
+            has_failed = verdict.outcome in (Outcome.FAILED, Outcome.ACCEPTED, Outcome.IMPROVED)
+            raise (GateFailed if has_failed else GateNotJudged)(record.explained)
         self._warn(verdict)
 
     def _warn(self, verdict: Verdict) -> None:
-        """Last of all, so that the verdict is on record when ``-W error`` makes a failure of it."""
+        """Warn of a failure that may pass, and of what the verdict warns of.
+
+        It comes last of all, so that the verdict is on record when ``-W error`` makes a failure of it.
+        """
         if verdict.outcome is Outcome.FAILED:
             assert self.record is not None
-            said = [f"{verdict.message} (severity: warn)", *self.record.explanation[1:]]  # below the outcome
-            self.warn(NsysWarning("\n".join(said)))
+            lines = [f"{verdict.message} (severity: warn)", *self.record.explanation[1:]]  # below the outcome
+            self.warn(NsysWarning("\n".join(lines)))
         for text in verdict.warnings:
             self.warn(NsysWarning(f"{self.assertion.full_name}: {text}"))
 
     def _next_steps(self, verdict: Verdict) -> list[Step]:
+        """List what to do next: look into the trace, store or accept a baseline, or write a looser limit."""
         from pytest_nsys.reports.stored.unresolved_failures import build_accepting_sentence
 
         session = session_of(self.config)
         steps: list[Step] = []
         if any(run.steps.lacks(verdict.assertion.kind) for run in self.context.captures.runs):
             return steps  # what it has instead is in the message, and no command can measure what it lacks
-        looked_at = (Outcome.FAILED, Outcome.ACCEPTED, Outcome.NO_DATA)
-        if verdict.outcome in looked_at and verdict.assertion.outside is None:
+        viewable_outcomes = (Outcome.FAILED, Outcome.ACCEPTED, Outcome.NO_DATA)
+        if verdict.outcome in viewable_outcomes and verdict.assertion.outside is None:
             view = self.assertion.measures.view
             if view == "pipeline" and self.gate.workload.pipeline is None:
                 view = "streams"
@@ -288,11 +304,11 @@ class GateItem(JudgedItem):
             line = f"comparable_on: [{', '.join(fields)}]"
             steps.append(Step(line, "in the gate file, where this may differ on purpose"))
         if verdict.next_step:
-            accepts = verdict.outcome in (Outcome.FAILED, Outcome.IMPROVED)
-            nothing_stored = verdict.outcome is Outcome.NO_DATA and not verdict.compared_with
-            gone = verdict.outcome is Outcome.NO_DATA and not nothing_stored
-            what = ACCEPT if accepts or gone else "store a baseline"
-            steps.insert(0 if nothing_stored else len(steps), Step(verdict.next_step, what))
+            is_acceptable = verdict.outcome in (Outcome.FAILED, Outcome.IMPROVED)
+            has_no_baseline = verdict.outcome is Outcome.NO_DATA and not verdict.compared_with
+            has_lost_rows = verdict.outcome is Outcome.NO_DATA and not has_no_baseline
+            purpose = ACCEPT if is_acceptable or has_lost_rows else "store a baseline"
+            steps.insert(0 if has_no_baseline else len(steps), Step(verdict.next_step, purpose))
         if sentence := build_accepting_sentence(verdict):
             place = f"{session.shown(self.path)}:{self.assertion.location.line}"
             steps.append(Step(f"write: {printable(sentence, 400)}", f"in {place}, to accept it"))
@@ -300,8 +316,8 @@ class GateItem(JudgedItem):
 
     def _straggles(self, verdict: Verdict) -> bool:
         """Whether the worst row waits for another rank, and the view `collectives` can name it too."""
-        leading = verdict.causes[0].explanation.leading if verdict.causes else None
-        if leading is None or leading.straggler is None or not leading.root.name:
+        leading_cause = verdict.causes[0].explanation.leading if verdict.causes else None
+        if leading_cause is None or leading_cause.straggler is None or not leading_cause.root.name:
             return False
         captures = self.context.captures
         with contextlib.suppress(NsysError):
@@ -324,11 +340,11 @@ class GateItem(JudgedItem):
             refusal = Refusal(str(error), Outcome.ERROR)
         if refusal is not None:
             session = session_of(self.config)
-            why = self._refreshing.refused[self.gate.address] = session.told(refusal.reason)
-            raise GateNotJudged(f"refused: {why}\n{self._keep_error(f'refused: {why}', refusal.outcome)}")
-        if (nothing := refresh.without_data.get(self.assertion.full_name)) is not None:
-            why = f"not stored: {session_of(self.config).told(nothing)}"
-            raise GateNotJudged(f"{why}\n{self._keep_error(why, Outcome.NO_DATA)}")
+            reason = self._refreshing.refused[self.gate.address] = session.told(refusal.reason)
+            raise GateNotJudged(f"refused: {reason}\n{self._keep_error(f'refused: {reason}', refusal.outcome)}")
+        if (missing_data := refresh.without_data.get(self.assertion.full_name)) is not None:
+            reason = f"not stored: {session_of(self.config).told(missing_data)}"
+            raise GateNotJudged(f"{reason}\n{self._keep_error(reason, Outcome.NO_DATA)}")
         if self.assertion.reads_stored:
             refresh.wanted.append(self.assertion)
         elif self.assertion.needs_baseline:
@@ -336,41 +352,42 @@ class GateItem(JudgedItem):
         self._remember(REFRESH, refresh.reason)
 
     def _run_words(self) -> str:
+        """Describe the run: its files, ranks, mesh, GPU and convention."""
         session = session_of(self.config)
-        shown = ", ".join((*session.traces(self.gate), *session.measured_in(self.gate)))
+        files_text = ", ".join((*session.traces(self.gate), *session.measured_in(self.gate)))
         key = self.context.captures.key(self.context.gate.run)
         mesh = " ".join(f"{axis}={n}" for axis, n in (key.mesh or {}).items())
-        convention, found = self.context.gate.resolved_convention, self.context.gate.found
-        name = convention.name if found is None else found.briefly(convention)
-        known = name if key.convention is not None else ""
-        parts = [counted(key.world, "rank") if key.world is not None else "", mesh, key.gpu or "", known]
-        said = ", ".join(part for part in parts if part)
-        return f"{shown} ({said})" if said else shown
+        convention, found_convention = self.context.gate.resolved_convention, self.context.gate.found
+        name = convention.name if found_convention is None else found_convention.briefly(convention)
+        convention_text = name if key.convention is not None else ""
+        parts = [counted(key.world, "rank") if key.world is not None else "", mesh, key.gpu or "", convention_text]
+        details = ", ".join(part for part in parts if part)
+        return f"{files_text} ({details})" if details else files_text
 
     def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], *args: Any, **kwargs: Any) -> Any:
-        """Also what -W error makes of a warning."""
+        """Show a verdict, or what -W error makes of a warning, without a traceback."""
         if isinstance(excinfo.value, NsysWarning):
-            said = f"warning: {excinfo.value}\n{self.assertion.location.at_line}: {self.assertion.sentence}"
-            return as_text(self, excinfo, said)
+            text = f"warning: {excinfo.value}\n{self.assertion.location.at_line}: {self.assertion.sentence}"
+            return as_text(self, excinfo, text)
         return super().repr_failure(excinfo, *args, **kwargs)
 
     def reportinfo(self) -> tuple[Path, int, str]:
-        """The sentence's place in the gate file (0-based line)."""
+        """Return the sentence's place in the gate file (0-based line)."""
         return self.path, self.assertion.location.line - 1, self.name
 
 
 _DRAWN = pytest.StashKey[set[str]]()
-"""The windows that this process handed over."""
+"""Windows that this process handed over."""
 
 
 def _drawn(session: NsysSession, verdict: Verdict, context: GateContext) -> Pictures:
-    """What the page draws of a verdict. A window is handed over once by a process."""
+    """Return what the page draws of a verdict. A window is handed over once by a process."""
     from pytest_nsys.reports.drawings.pictures import pictures_of, worst_of
 
-    before = context.windows_before
-    base = before.captures if before is not None else None
-    sent = session.config.stash.setdefault(_DRAWN, set())
-    pictures = pictures_of(verdict, context.captures, base, sent)
+    base_windows = context.windows_before
+    base = base_windows.captures if base_windows is not None else None
+    sent_windows = session.config.stash.setdefault(_DRAWN, set())
+    pictures = pictures_of(verdict, context.captures, base, sent_windows)
     if session.history is not None:
         store = session.store(context.gate)
         return replace(pictures, worst=worst_of(verdict, context.captures, context.gate.run, store.gate))
@@ -378,8 +395,8 @@ def _drawn(session: NsysSession, verdict: Verdict, context: GateContext) -> Pict
 
 
 def _look_at_gpu(verdict: Verdict) -> Iterator[Step]:
-    """What to look at where one rank of several is slower in all that it computes."""
-    slow = {root.rank for row in verdict.causes for root in row.roots[:1] if root.root.of is What.ALL}
-    if len(slow) == 1 and len({used.rank for used in verdict.windows}) > 1:
-        what = "clocks, power, temperature; or run again on another node"
-        yield Step("nvidia-smi -q -d PERFORMANCE", f"on the node of rank {min(slow)}: {what}")
+    """Suggest a look at the GPU where one rank of several is slower in all that it computes."""
+    slow_ranks = {root.rank for row in verdict.causes for root in row.roots[:1] if root.root.of is What.ALL}
+    if len(slow_ranks) == 1 and len({window.rank for window in verdict.windows}) > 1:
+        purpose = "clocks, power, temperature; or run again on another node"
+        yield Step("nvidia-smi -q -d PERFORMANCE", f"on the node of rank {min(slow_ranks)}: {purpose}")

@@ -1,4 +1,5 @@
-"""The gate of the merge base in a plain pytest run: one test, whatever the branch collects, selects or leaves out.
+"""How does a plain pytest run judge by the merge base? By one test, whatever the branch collects, selects or leaves
+out.
 
 The judge starts before any conftest.py is loaded and runs beside the session. When all other tests are done its verdict
 is reported as a test of its own: no collection, selection or worker of xdist has a part in it. What a program of the
@@ -25,8 +26,9 @@ from pytest_nsys.plugin.settings import install, spell_whole_options
 NAME = "nsys-merge-base"
 NODE_ID = f"nsys::{TITLE}"
 REF = "nsys_baseline_ref"
+# A worker is told that it is one only after its conftest files are loaded.
 WORKER = "PYTEST_XDIST_WORKER"
-"""What xdist sets in the environment of its workers, which are told so only after their conftest files are loaded."""
+"""Variable that xdist sets in the environment of its workers."""
 
 NOTHING_RUNS = ("help", "version", "collectonly", "nsys_update_baselines", "nsys_against")
 """Options under which no test runs, or which exclude a ref."""
@@ -34,40 +36,41 @@ NOTHING_RUNS = ("help", "version", "collectonly", "nsys_update_baselines", "nsys
 GREEN_OR_EMPTY = (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED)
 _JUDGE = pytest.StashKey[Judge | BaseVerdict]()
 _TYPED = pytest.StashKey[Any]()
-"""The options as a person typed them, read before any conftest.py."""
+"""Options as a person typed them, read before any conftest.py."""
 
 
 def start_before_conftests(config: pytest.Config, parser: pytest.Parser) -> None:
     """Start the judge of the ref that a person typed. Raises pytest.UsageError for one that an ini file names."""
-    typed = parser.parse_known_args(
+    typed_options = parser.parse_known_args(
         [*shlex.split(os.environ.get("PYTEST_ADDOPTS", "")), *map(str, config.invocation_params.args)]
     )
-    ref: str | None = typed.nsys_baseline_ref
+    ref: str | None = typed_options.nsys_baseline_ref
     if ref is None or config.getini(REF):
         raise pytest.UsageError(
             f"{REF} in an ini file protects nobody, as a branch writes its own: take it out, and type "
             "--nsys-baseline-ref=REF"
         )
-    config.stash[_TYPED] = typed
-    if WORKER not in os.environ and not any(getattr(typed, name, None) for name in NOTHING_RUNS):
-        _start(config, typed)
+    config.stash[_TYPED] = typed_options
+    if WORKER not in os.environ and not any(getattr(typed_options, name, None) for name in NOTHING_RUNS):
+        _start(config, typed_options)
 
 
 def _start(config: pytest.Config, typed: Any) -> None:
-    here = config.invocation_params.dir
+    """Start the judge, or keep the verdict that it cannot start."""
+    start_folder = config.invocation_params.dir
     paths = [word.partition("::")[0] for word in typed.file_or_dir or ()]
     request = JudgeRequest(
         typed.nsys_baseline_ref,
-        here,
-        paths=[path for path in paths if not typed.pyargs or (here / path).exists()],
-        options=[*spell_whole_options(vars(typed), here)],
+        start_folder,
+        paths=[path for path in paths if not typed.pyargs or (start_folder / path).exists()],
+        options=[*spell_whole_options(vars(typed), start_folder)],
         baseline_dir=typed.nsys_baseline_dir,
         ini_file=typed.inifilename,
     )
     try:
         judge = start_judge(request)
     except BaselineError as error:
-        config.stash[_JUDGE] = broken_verdict(from_here(str(error), here, config.rootpath))
+        config.stash[_JUDGE] = broken_verdict(from_here(str(error), start_folder, config.rootpath))
     else:
         config.stash[_JUDGE] = judge
         config.add_cleanup(judge.stop)
@@ -85,14 +88,14 @@ def start(config: pytest.Config) -> None:
 
 
 def verdict_of(config: pytest.Config) -> BaseVerdict | None:
-    """What the merge base said in this session, None where nobody asked or it is not known yet."""
+    """Return the verdict of the merge base in this session; None where nobody asked or it is not known yet."""
     gate = config.pluginmanager.get_plugin(NAME)
     return gate.verdict if isinstance(gate, MergeBaseGate) else None
 
 
 @dataclass(eq=False)
 class MergeBaseGate:
-    """The plugin that waits for the judge and reports what it says."""
+    """Waits for the judge, as a plugin of pytest, and reports its verdict."""
 
     config: pytest.Config
     verdict: BaseVerdict | None = field(default=None, init=False)
@@ -103,18 +106,19 @@ class MergeBaseGate:
         # Registered last, so around the hooks of every conftest.py: what they set is set before this looks.
         self.config.pluginmanager.register(ExitStatus(self), f"{NAME}-exit-status")
         session.testscollected += session.testscollected > 0  # for the percentages; of none, pytest says so
-        counted = session.testscollected
+        collected_count = session.testscollected
         try:
             result = yield
         except (Exception, session.Interrupted):  # the latter where a file cannot be collected
             self._report()
             raise
-        if session.testscollected != counted:  # xdist has counted what its workers collected
+        if session.testscollected != collected_count:  # xdist has counted what its workers collected
             session.testscollected += 1
         self._report()
         return result
 
     def _report(self) -> None:
+        """Wait for the verdict, and report it as a test that pytest ran."""
         judge = self.config.stash[_JUDGE]
         try:
             self.verdict = judge if isinstance(judge, BaseVerdict) else judge.wait()
@@ -123,39 +127,39 @@ class MergeBaseGate:
         failure = self._failure(self.verdict)
         location, hook = ("", 0, TITLE), self.config.hook
         hook.pytest_runtest_logstart(nodeid=NODE_ID, location=location)
-        for when in ("setup", "call", "teardown"):
-            red = failure if when == "call" else None
+        for phase in ("setup", "call", "teardown"):
+            phase_failure = failure if phase == "call" else None
             report = pytest.TestReport(
                 NODE_ID,
                 location,
                 {"nsys": 1},
-                "failed" if red is not None else "passed",
-                red,
-                when,
+                "failed" if phase_failure is not None else "passed",
+                phase_failure,
+                phase,
             )
             report.nsys_merge_base = self.verdict  # type: ignore[attr-defined]
             hook.pytest_runtest_logreport(report=report)
         hook.pytest_runtest_logfinish(nodeid=NODE_ID, location=location)
 
     def _failure(self, verdict: BaseVerdict) -> Any:
-        """What pytest shows of a red; None where there is none."""
+        """Return what pytest shows of a red verdict; None where it is not red."""
         lines = [*verdict.lines()]
         try:
-            for told in verdict.accepted:
-                self.config.issue_config_time_warning(NsysWarning(f"{TITLE}: {told}"), 2)
+            for warning_text in verdict.accepted:
+                self.config.issue_config_time_warning(NsysWarning(f"{TITLE}: {warning_text}"), 2)
             if verdict.red:
                 raise GateFailed("\n".join(lines))
         except (GateFailed, NsysWarning) as error:  # the latter under -W error
-            shown = pytest.ExceptionInfo.from_exception(error).getrepr(style="value")
-            if (crash := getattr(shown, "reprcrash", None)) is not None:
+            representation = pytest.ExceptionInfo.from_exception(error).getrepr(style="value")
+            if (crash := getattr(representation, "reprcrash", None)) is not None:
                 crash.message = str(error).partition("\n")[0]
-            return shown
+            return representation
         return None
 
 
 @dataclass(eq=False)
 class ExitStatus:
-    """The plugin that has the last word of the exit status: a red of the merge base is one of the session."""
+    """Has the last word on the exit status, as a plugin of pytest: a red of the merge base is one of the session."""
 
     gate: MergeBaseGate
 

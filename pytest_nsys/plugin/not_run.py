@@ -20,23 +20,21 @@ from pytest_nsys.reports.session.session import NotRunFile, not_run_words
 
 _FIRST = pytest.StashKey[dict[tuple[str, str], str]]()
 _SILENT = "skipped", "", "SKIPPED"
-"""Category, letter and word, which -v shows, of a skip that stands for none of its own."""
+"""Category, letter and word, which -v shows, of a skip that another one stands for."""
 
 
 class NotRunTest(NamedTuple):
-    """A test that had no trace: an assertion of a gate file, or another, of which no file is said. ``line`` is that of
-    the file.
-    """
+    """Describes a test that had no trace: an assertion of a gate file, or another test, which names no file."""
 
-    file: str
+    file: str  # the gate file; empty for a test of another file
     configuration: str
-    line: int
+    line: int  # in the gate file, or in the test's own
     name: str
     why: str
 
 
 def hand_over(item: pytest.Item, why: NotRun, report: pytest.TestReport) -> None:
-    """Have the report say which gate file was not run, and skip at its line."""
+    """Attach to the report which gate file was not run, and let it skip at the gate file's line."""
     line, file, configuration = (report.location[1] or 0) + 1, "", ""
     if isinstance(item, GateItem):
         file, configuration = str(item.assertion.location.path), item.gate.configuration
@@ -45,37 +43,45 @@ def hand_over(item: pytest.Item, why: NotRun, report: pytest.TestReport) -> None
 
 
 def _counts(report: Any, config: pytest.Config) -> bool:
-    """Whether it is the first of its gate file, or of its configuration."""
+    """Whether the report is the first of its gate file, or of its configuration."""
     file = report.nsys_not_run[:2]
     return not file[0] or config.stash.setdefault(_FIRST, {}).setdefault(file, report.nodeid) == report.nodeid
 
 
 def not_run_status(report: Any, config: pytest.Config) -> tuple[str, str, str] | None:
-    """How pytest shows a report of a test that had no trace; None as any skip."""
+    """Return how pytest shows a report of a test that had no trace; None: as any skip."""
     return None if _counts(report, config) else _SILENT
 
 
 def count_once(stats: dict[str, list[Any]], config: pytest.Config) -> None:
     """Leave one skip of each gate file in what the terminal counts and lists."""
-    stats["skipped"] = [each for each in stats["skipped"] if not hasattr(each, "nsys_not_run") or _counts(each, config)]
+    stats["skipped"] = [
+        report for report in stats["skipped"] if not hasattr(report, "nsys_not_run") or _counts(report, config)
+    ]
 
 
 def not_run_files(reports: Iterable[Any]) -> list[NotRunFile]:
-    """The gate files that had no trace, by path, each with the names of its assertions in order."""
-    told: list[NotRunTest] = sorted(
+    """List the gate files that had no trace, by path, each with the names of its assertions in order."""
+    tests: list[NotRunTest] = sorted(
         (report.nsys_not_run for report in reports), key=lambda test: (test.line, test.name)
     )
-    found = grouped(((test.file, test.configuration, test.why), test.name) for test in told if test.file)
-    return [NotRunFile(file, (*dict.fromkeys(names),), why, own) for (file, own, why), names in sorted(found.items())]
+    names_by_file = grouped(((test.file, test.configuration, test.why), test.name) for test in tests if test.file)
+    return [
+        NotRunFile(file, (*dict.fromkeys(names),), reason, configuration)
+        for (file, configuration, reason), names in sorted(names_by_file.items())
+    ]
 
 
 def not_run_lines(reports: Iterable[Any]) -> Iterator[str]:
-    """What had no trace, and what gives it one."""
-    told = list(reports)
-    tests = len({report.nodeid for report in told if not report.nsys_not_run.file})
-    if told:
-        files = not_run_files(told)
-        named = any(file.configuration for file in files)
-        yield f"{not_run_words(files, tests)} {GIVEN_BY.replace('PATH', 'NAME=PATH') if named else GIVEN_BY}"
+    """Yield the lines that say what had no trace, and what gives it one."""
+    not_run_reports = list(reports)
+    test_count = len({report.nodeid for report in not_run_reports if not report.nsys_not_run.file})
+    if not_run_reports:
+        files = not_run_files(not_run_reports)
+        has_configuration = any(file.configuration for file in files)
+        yield (
+            f"{not_run_words(files, test_count)} "
+            f"{GIVEN_BY.replace('PATH', 'NAME=PATH') if has_configuration else GIVEN_BY}"
+        )
         for file in files:
             yield f"  {file.name}: {counted(len(file.assertions), 'assertion')}" + file.why.removeprefix(NOT_GIVEN)

@@ -16,12 +16,12 @@ class OrdinaryImport:
 
     @staticmethod
     def find_spec(name: str, path: Sequence[str] | None = None, target: ModuleType | None = None) -> ModuleSpec | None:
-        """As ``importlib.abc.MetaPathFinder`` has it."""
+        """Find a module of this package, as ``importlib.abc.MetaPathFinder`` has it; None for any other."""
         return PathFinder.find_spec(name, path, target) if name.startswith("pytest_nsys.") else None
 
 
 def import_ordinarily() -> None:
-    """Have the package imported without pytest, whose finder every session of a process puts first."""
+    """Have the package imported without pytest's rewriting, whose finder every session of a process puts first."""
     if OrdinaryImport in sys.meta_path:
         sys.meta_path.remove(OrdinaryImport)
     sys.meta_path.insert(0, OrdinaryImport)

@@ -1,7 +1,7 @@
-"""``--nsys-history``: what does a pytest session put into the history?
+"""What does ``--nsys-history`` put into the history at the end of a pytest session?
 
-Every item hands its part to its report, also from an xdist worker. The controller takes it from the reports and
-writes it at the end, in one transaction.
+Every item hands its part to its report, also from an xdist worker. The controller takes it from the reports and writes
+it at the end, in one transaction.
 """
 
 from __future__ import annotations
@@ -38,7 +38,9 @@ _SENT = pytest.StashKey[set[tuple[object, ...]]]()
 
 
 def start(config: pytest.Config) -> None:
-    """Have the session recorded, unless another process does it. Raises pytest.UsageError for an unfit database."""
+    """Have the session recorded, unless another process does it. Raises pytest.UsageError for a database that takes no
+    runs.
+    """
     path = path_of(config, "nsys_history")
     if path is None or hasattr(config, "workerinput") or JUDGED_TREE in config.stash:  # which only reads it
         return
@@ -50,12 +52,12 @@ def start(config: pytest.Config) -> None:
 
 
 class HistoryEntry(NamedTuple):
-    """What one assertion puts into the history: of which gate file, in which ``folder``, judged on which ``trace``."""
+    """Holds what one assertion puts into the history."""
 
-    file: str
-    folder: Path
-    gate: str
-    trace: str
+    file: str  # the gate file with its configuration
+    folder: Path  # in which the gate file lies
+    gate: str  # the gate file as its baselines know it
+    trace: str  # the traces as a person would type them
     verdict: Plain
     facts: Plain | None = None
     series: Plain | None = None
@@ -70,7 +72,7 @@ def entry_of(
     decided: tuple[str, str],
     verdict: Verdict | None = None,
 ) -> HistoryEntry:
-    """What an assertion puts into the history. ``decided`` is its outcome and message."""
+    """Return what an assertion puts into the history, as its outcome and message say."""
     row = verdict.nearest if verdict is not None else None
     if verdict is not None and verdict.delayed:
         decided = DELAYED, decided[1]
@@ -89,12 +91,12 @@ def entry_of(
 
 
 def _unsent(session: NsysSession, gate: GateFile, series: Plain) -> Plain | None:
-    """The rows, unless another assertion of the same process brought them along."""
-    sent = session.config.stash.setdefault(_SENT, set())
-    name = gate.address, *(series[part] for part in _SERIES)
-    if name in sent:
+    """Return the rows of a series; None where another assertion of the same process brought them along."""
+    sent_series = session.config.stash.setdefault(_SENT, set())
+    series_id = gate.address, *(series[part] for part in _SERIES)
+    if series_id in sent_series:
         return None
-    sent.add(name)
+    sent_series.add(series_id)
     return series
 
 
@@ -107,7 +109,7 @@ def _trace(session: NsysSession, gate: GateFile) -> str:
 
 
 class Recorder:
-    """Collects what the reports bring, and writes it when the session ends."""
+    """Collects, as a plugin of pytest, the history entries of the reports, and writes them when the session ends."""
 
     def __init__(self, path: Path, session: NsysSession) -> None:
         self.path, self.session = path, session
@@ -125,9 +127,9 @@ class Recorder:
         run.facts = run.facts or entry.facts
         run.verdicts[report.nodeid] = {**entry.verdict, "xfailed": int(entry.xfailed)}
         if series is not None:
-            name = entry.file, *(series[part] for part in _SERIES)
-            if name not in self._series:
-                self._series.add(name)
+            series_id = entry.file, *(series[part] for part in _SERIES)
+            if series_id not in self._series:
+                self._series.add(series_id)
                 run.series.append(series)
 
     def _is_accepted(self) -> bool:
@@ -136,25 +138,26 @@ class Recorder:
 
         return refreshing_of(self.session).complete
 
-    @kept
+    @kept  # what the session itself writes later must not make the work tree dirty
     def _revision(self, folder: Path) -> Revision:
-        """Asked for at the first verdict: what the session itself writes does not make the work tree dirty."""
+        """Return the git revision of a folder, as it was at the first verdict."""
         return revision_of(folder)
 
     @pytest.hookimpl(trylast=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
-        """Write everything, or fail the session. One that was interrupted did not see all of its assertions."""
-        shown = self.session.shown(self.path)
+        """Write everything, or fail the session; nothing of one that was interrupted."""
+        shown_path = self.session.shown(self.path)
+        # A session that was interrupted did not see all of its assertions.
         if session.exitstatus not in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED):
             if self.runs:
-                self.line = f"history {shown}: not written: the session was interrupted"
+                self.line = f"history {shown_path}: not written: the session was interrupted"
             return
         if self.session.updating and (session.shouldfail or not self._is_accepted()):
-            self.line = f"history {shown}: not written: not all that it would call accepted was"
+            self.line = f"history {shown_path}: not written: not all that it would call accepted was"
             return
         runs = [run for _, run in sorted(self.runs.items())]
         try:
-            ahead = append(self.path, runs)
+            future_time = append(self.path, runs)
         except HistoryError as error:
             self.line = f"history not written: {error}"
             if session.exitstatus == pytest.ExitCode.OK:
@@ -162,11 +165,13 @@ class Recorder:
             return
         rows = sum(len(series["rows"]) for run in runs for series in run.series)
         if runs:
-            self.line = f"history {shown}: {counted(len(runs), 'run')} added, {counted(rows, 'row')}"
-            if ahead is not None:
-                self.line += f"; it holds a run of {printable(ahead, 40)}: a clock was ahead, so runs stand as written"
+            self.line = f"history {shown_path}: {counted(len(runs), 'run')} added, {counted(rows, 'row')}"
+            if future_time is not None:
+                self.line += (
+                    f"; it holds a run of {printable(future_time, 40)}: a clock was ahead, so runs stand as written"
+                )
         elif not session.config.getoption("collectonly", default=False):
-            self.line = f"history {shown}: nothing added: no assertion of a gate file ran"
+            self.line = f"history {shown_path}: nothing added: no assertion of a gate file ran"
 
     @pytest.hookimpl(trylast=True)
     def pytest_terminal_summary(self, terminalreporter: Any) -> None:

@@ -1,4 +1,4 @@
-"""``--nsys-update-baselines``: which baselines does a session write, what is said of them, and what is still red?"""
+"""Which baselines does ``--nsys-update-baselines`` write in a session, what is said of them, and what is still red?"""
 
 from __future__ import annotations
 
@@ -24,48 +24,49 @@ from pytest_nsys.verdicts.refresh_modes import Acceptance, Mode
 
 
 def refreshing_of(session: NsysSession) -> Refreshing:
-    """Return what a session writes, made when first asked for."""
+    """Return the refreshes of a session, made when first asked for."""
     if REFRESHING not in session.config.stash:
         session.config.stash[REFRESHING] = Refreshing(session)
     return session.config.stash[REFRESHING]
 
 
 class Refreshing:
-    """The refreshes of one session: one for each gate file. ``refused`` says of a gate file why nothing is written,
-    ``begun`` are the assertions whose past in the history ends here. Once all is written, ``left`` is still red.
-    """
+    """Holds the refreshes of one session, one for each gate file, and writes them at its end."""
 
     def __init__(self, session: NsysSession) -> None:
         self.session = session
-        self.refused: dict[str, str] = {}
+        self.refused: dict[str, str] = {}  # by gate file, why nothing is written
         self.written: list[Written] = []
         self.not_written: list[NsysError] = []
-        self.begun: list[str] = []
-        self.left: list[UnresolvedFailure] = []
+        self.begun: list[str] = []  # assertions whose past in the history ends here
+        self.left: list[UnresolvedFailure] = []  # what is still red once all is written
         self._refreshes: dict[str, Refresh] = {}
         self.acceptance = session.config.stash.get(ACCEPTANCE, Acceptance())
 
     def chosen(self, assertion: Assertion) -> bool:
         """Whether it has rows that are written, or follows a history, which then begins anew with this run."""
-        follows = assertion.needs_baseline and self.session.history is not None
-        return assertion.reads_stored or (follows and self.mode.replaces)
+        follows_history = assertion.needs_baseline and self.session.history is not None
+        return assertion.reads_stored or (follows_history and self.mode.replaces)
 
     @property
     def mode(self) -> Mode:
-        """Which rows are written."""
+        """Return which rows are written."""
         return self.acceptance.mode
 
     def of(self, gate: GateFile) -> Refresh:
-        """The refresh of a gate file's baseline, one for all of its items."""
+        """Return the refresh of a gate file's baseline, one for all of its items."""
         if gate.address not in self._refreshes:
             reason = str(self.session.config.getoption("nsys_reason"))
-            context, keep = self.session.context(gate), kept_windows if self.acceptance.windows else None
-            self._refreshes[gate.address] = Refresh(context.gate, context, reason, self.mode, self.session.shown, keep)
+            context, windows_keeper = self.session.context(gate), kept_windows if self.acceptance.windows else None
+            self._refreshes[gate.address] = Refresh(
+                context.gate, context, reason, self.mode, self.session.shown, windows_keeper
+            )
         return self._refreshes[gate.address]
 
     def write(self, gates: Collection[GateFile]) -> bool:
-        """Write every refreshed baseline, once per file. Returns whether all could be written. ``gates`` are all that
-        were looked at.
+        """Write every refreshed baseline, once per file. Returns whether all could be written.
+
+        ``gates`` are all gate files that were judged or refreshed.
         """
         for refresh in self._refreshes.values():
             if not refresh.wanted or refresh.gate.address in self.refused:
@@ -83,8 +84,10 @@ class Refreshing:
         return not self.not_written
 
     def _look_again(self, gates: Iterable[GateFile]) -> None:
-        """What is red by what is stored and written now. Of a gate file that was refused the refusal says why its
-        baselines are; a limit from the history begins anew with this run.
+        """Find what is still red by what is stored and written now.
+
+        Of a gate file that was refused the refusal says why its baselines are; a limit from the history begins anew
+        with this run.
         """
         contexts = []
         for gate in gates:
@@ -93,43 +96,47 @@ class Refreshing:
 
         def is_resolved(gate: GateFile, assertion: Assertion) -> bool:
             refresh = self._refreshes.get(gate.address)
-            anew = not assertion.reads_stored and self.chosen(assertion)
-            anew = anew and (refresh is None or assertion.full_name not in refresh.without_data)
-            return assertion.needs_baseline and (anew or gate.address in self.refused)
+            is_restarted = not assertion.reads_stored and self.chosen(assertion)
+            is_restarted = is_restarted and (refresh is None or assertion.full_name not in refresh.without_data)
+            return assertion.needs_baseline and (is_restarted or gate.address in self.refused)
 
         in_cli = ACCEPTANCE in self.session.config.stash
         self.left = find_unresolved_failures(contexts, is_resolved, self.mode, "" if in_cli else "baseline refresh ")
 
     def lines(self, *, folded: bool = False) -> list[str]:
-        """Old and new value of every changed row, or the first of each series, and what was not written."""
+        """Return the lines that say what was written, what was not, and what is still red.
+
+        They have the old and new value of every changed row; with ``only_first`` of the first of each series.
+        """
         from pytest_nsys.reports.stored.changes import noise_lines, written_lines
 
-        shown, lines = self.session.shown, []
-        for written in self.written:
-            lines.append(f"baseline {shown(written.path)}: {written.words}")
-            lines += [f"  {line}" for line in written_lines(written, self.session.shown, folded=folded)]
-            lines += [f"  {self.session.told(written.kept)}"] if written.kept else []
-            lines += [f"  {note}" for note in written.notes]
-            if written.mode is Mode.CALIBRATE:
-                refresh = next(refresh for refresh in self._refreshes.values() if refresh.path == written.path)
-                lines += noise_lines(refresh.gate, written.new, refresh.context.captures)
-            advice = merge_advice(written.path.parent.parent) if written.old is None else None
+        format_path, lines = self.session.shown, []
+        for written_baseline in self.written:
+            lines.append(f"baseline {format_path(written_baseline.path)}: {written_baseline.words}")
+            lines += [f"  {line}" for line in written_lines(written_baseline, self.session.shown, folded=folded)]
+            lines += [f"  {self.session.told(written_baseline.kept)}"] if written_baseline.kept else []
+            lines += [f"  {note}" for note in written_baseline.notes]
+            if written_baseline.mode is Mode.CALIBRATE:
+                refresh = next(refresh for refresh in self._refreshes.values() if refresh.path == written_baseline.path)
+                lines += noise_lines(refresh.gate, written_baseline.new, refresh.context.captures)
+            advice = merge_advice(written_baseline.path.parent.parent) if written_baseline.old is None else None
             lines += [f"  {advice}"] if advice else []
         lines += [
-            self.session.told(f"baseline of {gate} not written: refused: {why}") for gate, why in self.refused.items()
+            self.session.told(f"baseline of {gate} not written: refused: {refusal}")
+            for gate, refusal in self.refused.items()
         ]
-        lines += [self.session.told(f"baseline not written: {why}") for why in self.not_written]
+        lines += [self.session.told(f"baseline not written: {error}") for error in self.not_written]
         if self.begun:
             names = ", ".join(map(printable, self.begun))
             lines.append(f"limits from the history start over with this run: {names}")
         reason = str(self.session.config.getoption("nsys_reason"))
-        left = format_unresolved_failures(self.left, reason, shown)
-        lines += map(self.session.told, left)
+        unresolved_lines = format_unresolved_failures(self.left, reason, format_path)
+        lines += map(self.session.told, unresolved_lines)
         if lines:
             return lines
         cut_short = any(refresh.wanted for refresh in self._refreshes.values())
-        why = "the session was cut short" if cut_short else "no assertion with a baseline was measured"
-        return [f"no baseline was written: {why}"]
+        why_nothing = "the session was cut short" if cut_short else "no assertion with a baseline was measured"
+        return [f"no baseline was written: {why_nothing}"]
 
 
 REFRESHING = pytest.StashKey[Refreshing]()

@@ -1,7 +1,7 @@
 """Which reports does a pytest session leave behind? It gathers verdicts as they come, and writes the files at the end.
 
-Written whatever happened, so that a red run has its report: all red, a gate file with a mistake, nothing judged. Under
-xdist the controller writes; it sees the records of all workers.
+They are written whatever happened, so that a red run has its report: all red, a gate file with a mistake, nothing
+judged. Under xdist the controller writes; it sees the records of all workers.
 """
 
 from __future__ import annotations
@@ -37,12 +37,13 @@ if TYPE_CHECKING:
 
 NAME = "nsys-reporting"
 ANNOTATE = "nsys_annotate"
+# Other commands of the step append to its summary too, and AT_MOST_BYTES leaves them some of GitHub's limit.
 LEAST_ROOM = 16 * 1024
-"""Of the room that is left to others a summary takes so much all the same, where GitHub takes it."""
+"""Bytes that a summary takes even where others have used up the room, as far as GitHub takes it."""
 
-GITHUB_TAKES_BYTES = 1024 * 1024
+GITHUB_TAKES_BYTES = 1024 * 1024  # it shows nothing of a longer summary
 FEWEST_BYTES = 1024
-"""Less holds no summary, cut or not."""
+"""Fewest bytes that hold a summary, cut or not."""
 
 NO_ROOM = b"\n**Performance gate: the summary is left out, for want of room.**\n"
 
@@ -60,16 +61,16 @@ def start(config: pytest.Config) -> None:
         return
     writers = [setting for setting in SETTINGS.values() if setting.writes]
     targets = [(setting, path) for setting in writers if (path := path_of(config, setting.name)) is not None]
-    others = list(_read_and_written(config))
+    used_files = list(_read_and_written(config))
     for setting, path in targets:
-        check_target(f"{setting.option}={config.getoption(setting.name)}", path, others)
-        others.append((path, f"is the file of {setting.option} as well"))
+        check_target(f"{setting.option}={config.getoption(setting.name)}", path, used_files)
+        used_files.append((path, f"is the file of {setting.option} as well"))
     install(config, Reporting(config, targets), NAME)
 
 
 def _read_and_written(config: pytest.Config) -> Iterator[tuple[Path, str]]:
-    """What else the session reads and writes, as far as options and the ini file name it."""
-    here = config.invocation_params.dir
+    """Yield the other files that the session reads and writes, as far as options and the ini file name them."""
+    start_folder = config.invocation_params.dir
     for path in named_traces(config):
         yield path, "is one of the traces"
     for path in named_measurements(config):
@@ -79,23 +80,23 @@ def _read_and_written(config: pytest.Config) -> Iterator[tuple[Path, str]]:
     if (history := path_of(config, "nsys_history")) is not None:
         yield history, "is the history"
     if junit := config.getoption("xmlpath", default=None):
-        yield here / junit, "is the file of --junitxml"
+        yield start_folder / junit, "is the file of --junitxml"
     for argument in config.args:
-        yield here / argument.partition("::")[0], "is what pytest is to run"
+        yield start_folder / argument.partition("::")[0], "is what pytest is to run"
 
 
 @dataclass(eq=False)
 class Reporting:
-    """The plugin of one session that writes its reports."""
+    """Gathers, as a plugin of pytest, the verdicts of one session and writes its reports."""
 
     config: pytest.Config
     targets: Sequence[tuple[Setting, Path]]
-    records: dict[str, Record] = field(default_factory=dict)
+    records: dict[str, Record] = field(default_factory=dict)  # by node id, as are the pictures
     pictures: dict[str, Pictures] = field(default_factory=dict)
-    mistakes: dict[Mistake, None] = field(default_factory=dict)
+    mistakes: dict[Mistake, None] = field(default_factory=dict)  # of gate files that could not be read
     written: list[str] = field(default_factory=list)
-    not_written: list[str] = field(default_factory=list)
-    full: str = ""
+    not_written: list[str] = field(default_factory=list)  # why, for each file
+    full: str = ""  # the message of a summary that found no room
     annotations: list[str] = field(default_factory=list)
     not_run: dict[str, pytest.TestReport] = field(default_factory=dict)
 
@@ -109,8 +110,10 @@ class Reporting:
             final = replace(record, good=not report.failed and (record.xfailed or record.good))
             if report.failed and (record.outcome is Outcome.PASSED or record.verdict.lets_pass):
                 final = final.saying(printable(report.longreprtext.strip().replace("\n", "; "), 2000))
-            known = self.records.get(report.nodeid)
-            if known is None or known.good or not final.good:  # of a test that is reported twice no good one for a bad
+            known_record = self.records.get(report.nodeid)
+            if (
+                known_record is None or known_record.good or not final.good
+            ):  # of a test that is reported twice no good one for a bad
                 self.records[report.nodeid] = final
             self._keep_pictures(report)
         elif (
@@ -123,50 +126,63 @@ class Reporting:
             self.not_run[report.nodeid] = report
 
     def _keep_pictures(self, report: pytest.TestReport) -> None:
-        """Of a test that is run again the windows of the first time stay: each is handed over once."""
-        drawn: Pictures | None = getattr(report, "nsys_pictures", None)
-        before = self.pictures.pop(report.nodeid, None)
-        if drawn is not None:
-            windows = {one.key: one for one in before.windows if one.head} if before is not None else {}
-            self.pictures[report.nodeid] = replace(drawn, windows=[windows.get(w.key, w) for w in drawn.windows])
+        """Keep what the page draws. Of a test that is run again the windows of the first time stay: each is handed over
+        once.
+        """
+        pictures: Pictures | None = getattr(report, "nsys_pictures", None)
+        earlier_pictures = self.pictures.pop(report.nodeid, None)
+        if pictures is not None:
+            windows_by_key = (
+                {window.key: window for window in earlier_pictures.windows if window.head}
+                if earlier_pictures is not None
+                else {}
+            )
+            self.pictures[report.nodeid] = replace(
+                pictures, windows=[windows_by_key.get(new_window.key, new_window) for new_window in pictures.windows]
+            )
 
     def pytest_collectreport(self, report: pytest.CollectReport) -> None:
         if report.failed:
-            found = getattr(report, "nsys_mistakes", ())
-            self.mistakes |= dict.fromkeys(found or [Mistake(report.nodeid, _reason(report.longreprtext))])
+            mistakes = getattr(report, "nsys_mistakes", ())
+            self.mistakes |= dict.fromkeys(mistakes or [Mistake(report.nodeid, _reason(report.longreprtext))])
 
     @pytest.hookimpl(trylast=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
         """Write the files, after all that can still change the exit status."""
-        told = self.gather(int(session.exitstatus))
+        nsys_session = self.gather(int(session.exitstatus))
         for setting, path in self.targets:
             module, _, name = setting.writes.partition(":")
-            make = getattr(import_module(module), name)
+            make_report = getattr(import_module(module), name)
             if setting.appends:
-                self._append(path, told, make)
+                self._append(path, nsys_session, make_report)
             else:
-                self._write(path, make(told), write_whole)
+                self._write(path, make_report(nsys_session), write_whole)
         if self.config.getoption(ANNOTATE):
             from pytest_nsys.reports.session.annotations import annotation_lines
 
-            self.annotations = annotation_lines(told, self._in_the_repository)
+            self.annotations = annotation_lines(nsys_session, self._in_the_repository)
         if self.not_written and session.exitstatus == pytest.ExitCode.OK:
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
     @kept
     def gather(self, exit_status: int) -> Session:
         """Return all that came of the session; the terminal tells what the reports were written of."""
-        own = session_of(self.config)
+        nsys_session = session_of(self.config)
         not_run = tuple(not_run_files(self.not_run.values()))
-        refreshed = self._refreshed() if own.updating else []
+        refresh_lines = self._refreshed() if nsys_session.updating else []
         return Session(
             records=ordered(list(self.records.values())),
-            mistakes=tuple(sorted(self.mistakes, key=lambda m: (m.file, m.line or 0, m.column or 0, m.text))),
+            mistakes=tuple(
+                sorted(
+                    self.mistakes,
+                    key=lambda mistake: (mistake.file, mistake.line or 0, mistake.column or 0, mistake.text),
+                )
+            ),
             exit_status=exit_status,
-            refreshed=tuple(printable(line, 400) for line in refreshed),
+            refreshed=tuple(printable(line, 400) for line in refresh_lines),
             merge_base=verdict_of(self.config),
             not_run=not_run,
-            pictures={self.records[nodeid].known_by: one for nodeid, one in sorted(self.pictures.items())},
+            pictures={self.records[nodeid].known_by: pictures for nodeid, pictures in sorted(self.pictures.items())},
             history=path_of(self.config, "nsys_history"),
             checkout=self.config.rootpath,
         )
@@ -177,47 +193,47 @@ class Reporting:
         return refreshing_of(session_of(self.config)).lines()
 
     def _write(self, path: Path, text: str, write: Any) -> None:
-        shown = session_of(self.config).shown(path)
+        shown_path = session_of(self.config).shown(path)
         try:
             write(path, text.encode("utf-8", "replace"))
-            self.written.append(shown)
+            self.written.append(shown_path)
         except OSError as error:
-            self.not_written.append(f"{shown}: cannot be written: {error.strerror}")
+            self.not_written.append(f"{shown_path}: cannot be written: {error.strerror}")
 
     def _append(self, path: Path, told: Session, make: Callable[[Session, int], str]) -> None:
-        """Append as much as fits. Where the file is full, say so, in it where a line fits: GitHub shows nothing of a
-        file that is too long.
-        """
+        """Append as much of a report as fits; where the file is full, say so."""
         from pytest_nsys.reports.session.markdown import AT_MOST_BYTES
 
-        size = path.stat().st_size if path.exists() else 0
-        room = min(max(LEAST_ROOM, AT_MOST_BYTES - size), GITHUB_TAKES_BYTES - size)
-        if room >= FEWEST_BYTES:
-            self._write(path, make(told, room), append)
+        size_bytes = path.stat().st_size if path.exists() else 0
+        room_bytes = min(max(LEAST_ROOM, AT_MOST_BYTES - size_bytes), GITHUB_TAKES_BYTES - size_bytes)
+        if room_bytes >= FEWEST_BYTES:
+            self._write(path, make(told, room_bytes), append)
             return
-        if len(NO_ROOM) <= room:
+        if len(NO_ROOM) <= room_bytes:
             with contextlib.suppress(OSError):
                 append(path, NO_ROOM)
-        self.full = f"{session_of(self.config).shown(path)}: no room for the summary: the file has {size} bytes already"
+        self.full = (
+            f"{session_of(self.config).shown(path)}: no room for the summary: the file has {size_bytes} bytes already"
+        )
 
     def _in_the_repository(self, file: str) -> str:
-        """A file's name as GitHub knows it: relative to the checkout."""
+        """Return a file's name as GitHub knows it: relative to the checkout."""
         workspace = os.environ.get("GITHUB_WORKSPACE")
         if not workspace:
             return file
-        path, top = Path(os.path.normpath(self.config.invocation_params.dir / file)), Path(workspace)
-        for folder in (top, top.resolve()):
+        path, workspace_path = Path(os.path.normpath(self.config.invocation_params.dir / file)), Path(workspace)
+        for folder in (workspace_path, workspace_path.resolve()):
             if path.is_relative_to(folder):
                 return path.relative_to(folder).as_posix()
         return file
 
     @pytest.hookimpl(trylast=True)
     def pytest_terminal_summary(self, terminalreporter: Any) -> None:
-        """Where the reports are; the annotations last, a line each."""
+        """Say where the reports are; print the annotations last, a line each."""
         for path in self.written:
             say(terminalreporter, f"nsys: wrote {path}")
-        for why in self.not_written:
-            say(terminalreporter, f"nsys: report {why}", red=True)
+        for error in self.not_written:
+            say(terminalreporter, f"nsys: report {error}", red=True)
         if self.full:
             say(terminalreporter, f"nsys: report {self.full}", yellow=True)
         for line in self.annotations:
@@ -225,7 +241,7 @@ class Reporting:
 
 
 def _reason(text: str) -> str:
-    """The line of what pytest says that names the exception, else the last one."""
+    """Return the line of pytest's text that names the exception, else the last one."""
     lines = [line for line in text.splitlines() if line.strip()] or ["pytest gave no reason"]
-    marked = [line[1:] for line in lines if line.startswith("E ")]
-    return printable((marked or lines)[-1].strip(), 2000)
+    exception_lines = [line[1:] for line in lines if line.startswith("E ")]
+    return printable((exception_lines or lines)[-1].strip(), 2000)

@@ -1,6 +1,7 @@
-"""Where a gate file's trace, baselines and commands come from in one pytest session, and what is shared by its items.
+"""Where do a gate file's trace, baselines and commands come from in one pytest session, and what do its items share?
 
-Command line over gate file over ini file. Each value of ``--nsys-trace`` is one run; several are captures.
+The command line counts before the gate file, and that before the ini file. Each value of ``--nsys-trace`` is one run;
+several are captures.
 """
 
 from __future__ import annotations
@@ -39,12 +40,12 @@ if TYPE_CHECKING:
 
 BASELINES = "baselines"
 Run = tuple[Source, Convention, Workload]
-"""What is read, as what, and what is stated of it."""
+"""Identifies a run that is read: its files, the convention, and the work that is stated of it."""
 
 
 @dataclass
 class NsysSession:
-    """State of one pytest session; on each xdist worker one of its own."""
+    """Holds the state of one pytest session; each xdist worker has its own."""
 
     config: pytest.Config
     _traces: dict[str, tuple[str, ...]] = field(default_factory=dict)
@@ -55,38 +56,38 @@ class NsysSession:
 
     @cached_property
     def sources(self) -> Sources:
-        """What names the traces."""
+        """Return what names the traces."""
         return Sources(self.config, self.shown)
 
     @cached_property
     def library(self) -> CaptureCache:
-        """The runs of the session."""
+        """Return the cache of opened runs of the session."""
         from pytest_nsys.analysis.captures.cache import CaptureCache
 
         return CaptureCache(self._opening)
 
-    def _opening(self, paths: Sequence[Path], *asked: Any) -> Callable[[Path], Trace]:
-        """What opens the traces of a run: several are read ahead, where that is worth while."""
+    def _opening(self, paths: Sequence[Path], *arguments: Any) -> Callable[[Path], Trace]:
+        """Return the function that opens a trace of a run; several traces are read ahead, where that is worth while."""
         if len(paths) == 1:
             from pytest_nsys.traces.opening import open_trace
 
             return open_trace
         from pytest_nsys.analysis.captures.parallel import ReadAhead
 
-        return ReadAhead(given(self.config, "nsys_executor"), self._shows_progress)(paths, *asked)
+        return ReadAhead(given(self.config, "nsys_executor"), self._shows_progress)(paths, *arguments)
 
     @property
     def here(self) -> Path:
-        """Where pytest was started."""
+        """Return the folder in which pytest was started."""
         return self.config.invocation_params.dir
 
     @property
     def judged_tree(self) -> WorkTree | None:
-        """What is judged where a merge base judges; None in an ordinary session."""
+        """Return what is judged where a merge base judges; None in an ordinary session."""
         return self.config.stash.get(JUDGED_TREE, None)
 
     def _in_work_tree(self, path: Path) -> Path:
-        """Where a person has a file: of one of the merge base the place in the work tree."""
+        """Return where a person has a file: of one of the merge base the place in the work tree."""
         return path if self.judged_tree is None else self.judged_tree.find(path)
 
     @property
@@ -96,32 +97,34 @@ class NsysSession:
 
     @property
     def history(self) -> Path | None:
-        """The database of the history, None where none is named."""
+        """Return the database of the history; None where none is named."""
         return path_of(self.config, "nsys_history")
 
     def traces(self, gate: GateFile) -> tuple[str, ...]:
-        """The captures of a gate file as a person would type them, else its measurements; else empty."""
+        """List the captures of a gate file as a person would type them, else its measurements; else nothing."""
         if gate.address not in self._traces:
             try:
-                source, beside = self.sources.both(gate)
+                source, measurements = self.sources.both(gate)
             except UsageMistake:
                 return ()
-            self._traces[gate.address] = self._typed(source if source.values else beside)
+            self._traces[gate.address] = self._typed(source if source.values else measurements)
         return self._traces[gate.address]
 
     def measured_in(self, gate: GateFile) -> tuple[str, ...]:
-        """The measurements beside the traces of a gate file that judges them, as a person would type them."""
+        """List the measurements beside the traces of a gate file that judges them, as a person would type them."""
         if all(assertion.outside is None for assertion in gate.assertions):
             return ()
-        source, beside = self.sources.both(gate)
-        return self._typed(beside) if source.values else ()
+        source, measurements = self.sources.both(gate)
+        return self._typed(measurements) if source.values else ()
 
     def _typed(self, source: Source) -> tuple[str, ...]:
-        typed = source.base == self.here and self.judged_tree is None  # a judge is given whole paths
-        return tuple(v if typed else self.shown(plain(source.base / v)) for v in source.values)
+        """Return the paths of a source as a person would type them."""
+        is_as_typed = source.base == self.here and self.judged_tree is None  # a judge is given whole paths
+        return tuple(value if is_as_typed else self.shown(plain(source.base / value)) for value in source.values)
 
     def resolved(self, gate: GateFile, anchor: Anchor | None = None) -> GateFile:
-        """The gate file with its convention, which is found where it is ``auto``. Raises UsageMistake, TraceError.
+        """Return the gate file with its convention, which is found where it is ``auto``. Raises UsageMistake,
+        TraceError.
 
         ``anchor`` is the pattern of one that is named.
         """
@@ -134,21 +137,23 @@ class NsysSession:
             from pytest_nsys.verdicts.evaluate import resolved
 
             base = self.sources.base(gate)
-            against = base[0] if base is not None and base[0].values else None
+            base_traces = base[0] if base is not None and base[0].values else None
             self._resolved[gate.address, anchor] = resolved(
                 gate,
                 partial(self.library.fitting, *source, anchor),
-                partial(self.library.fitting, *against, anchor) if against is not None else None,
-                self.store(gate) if any(each.reads_stored for each in gate.assertions) else None,
+                partial(self.library.fitting, *base_traces, anchor) if base_traces is not None else None,
+                self.store(gate) if any(assertion.reads_stored for assertion in gate.assertions) else None,
                 renewing=self.updating,
             )
-        found = self._resolved[gate.address, anchor]
-        return replace(gate, convention=found.convention, found=found.found)
+        resolved_gate = self._resolved[gate.address, anchor]
+        return replace(gate, convention=resolved_gate.convention, found=resolved_gate.found)
 
     def captures(self, gate: GateFile) -> Captures:
-        """The opened captures of a gate file whose convention is resolved. Raises UsageMistake, TraceError."""
-        (source, beside), chosen = self.sources.both(gate), gate.resolved_convention
-        return self._opened(source, beside, chosen, gate.workload, self._requests(source, chosen, gate.workload, gate))
+        """Return the opened captures of a gate file whose convention is resolved. Raises UsageMistake, TraceError."""
+        (source, measurements), convention = self.sources.both(gate), gate.resolved_convention
+        return self._opened(
+            source, measurements, convention, gate.workload, self._requests(source, convention, gate.workload, gate)
+        )
 
     def _opened(
         self, traces: Source, beside: Source, convention: Convention, workload: Workload, requests: Sequence[Request]
@@ -159,23 +164,23 @@ class NsysSession:
         return self.library.captures(traces.values, traces.base, convention, workload, requests, files)
 
     def plan(self, judged: Iterable[tuple[GateFile, Assertion]]) -> None:
-        """These assertions will be judged: what they ask of one run is read at once."""
-        chosen: dict[str, tuple[GateFile, list[Assertion]]] = {}
+        """Record which assertions will be judged, so that what they ask of one run is read at once."""
+        assertions_by_gate: dict[str, tuple[GateFile, list[Assertion]]] = {}
         for gate, assertion in judged:
-            chosen.setdefault(gate.address, (gate, []))[1].append(assertion)
-        self._chosen = [*chosen.values()]
+            assertions_by_gate.setdefault(gate.address, (gate, []))[1].append(assertion)
+        self._chosen = [*assertions_by_gate.values()]
         self.__dict__.pop("_planned", None)
 
     @cached_property
     def _planned(self) -> dict[Run, Sequence[Request]]:
-        """What will be asked of each run, once the conventions are known."""
-        planned: dict[Run, dict[Request, None]] = {}
+        """Return what will be asked of each run, once the conventions are known."""
+        requests_by_run: dict[Run, dict[Request, None]] = {}
         for gate, assertions in self._chosen:
             with contextlib.suppress(NsysError):  # said by the items
-                own = self.resolved(gate)
-                run = self.sources.traces(own), own.resolved_convention, own.workload
-                planned.setdefault(run, {}).update(dict.fromkeys(requests_of(own, assertions)))
-        return {run: tuple(requests) for run, requests in planned.items()}
+                resolved_gate = self.resolved(gate)
+                run = self.sources.traces(resolved_gate), resolved_gate.resolved_convention, resolved_gate.workload
+                requests_by_run.setdefault(run, {}).update(dict.fromkeys(requests_of(resolved_gate, assertions)))
+        return {run: tuple(requests) for run, requests in requests_by_run.items()}
 
     def read(self, gates: Iterable[GateFile]) -> None:
         """Read ahead what the gate files ask for, while the terminal can show how far it is.
@@ -192,9 +197,9 @@ class NsysSession:
     def _requests(
         self, source: Source, convention: Convention, workload: Workload, gate: GateFile
     ) -> Sequence[Request]:
-        """What is planned of a run under a convention; a refresh looks at every assertion of a gate file."""
-        planned = self._planned.get((source, convention, workload), ())
-        return [*requests_of(gate), *planned] if self.updating or not self._planned else planned
+        """Return what is planned of a run under a convention; a refresh looks at every assertion of a gate file."""
+        planned_requests = self._planned.get((source, convention, workload), ())
+        return [*requests_of(gate), *planned_requests] if self.updating or not self._planned else planned_requests
 
     def export_reports(self, gates: Iterable[GateFile]) -> None:
         """Export the reports among the traces, as their readers would, while the terminal can show how far it is.
@@ -206,19 +211,29 @@ class NsysSession:
 
         for gate in gates:
             with contextlib.suppress(NsysError):
-                now = self.sources.traces(gate)
-                sources = (now, *(self.sources.base(gate) or ())[:1])
-                paths = [path for s in sources for value in s.values for path in find_traces(value, s.base)]
+                head_source = self.sources.traces(gate)
+                sources = (head_source, *(self.sources.base(gate) or ())[:1])
+                paths = [
+                    path for source in sources for value in source.values for path in find_traces(value, source.base)
+                ]
                 for path in (path for path in paths if path.suffix in REPORTS):
                     exported(path.resolve())
 
     def baseline_folder(self, gate_path: Path) -> Path:
-        """Option, ini key, else the nearest ``baselines/`` above the gate file, else one in the root directory."""
-        asked, base = in_force(self.config, "nsys_baseline_dir")
-        if asked:
-            inside, judged = plain(base / asked), self.judged_tree
-            outside = judged is not None and base.is_relative_to(judged.tree) and not inside.is_relative_to(judged.tree)
-            return plain(self._in_work_tree(base) / asked) if outside else inside
+        """Return the folder of the baselines: of the option or ini key, else the nearest ``baselines/`` above the gate
+        file.
+
+        Where there is none it is the one in the root directory.
+        """
+        setting, base = in_force(self.config, "nsys_baseline_dir")
+        if setting:
+            baseline_folder, judged_tree = plain(base / setting), self.judged_tree
+            is_outside_tree = (
+                judged_tree is not None
+                and base.is_relative_to(judged_tree.tree)
+                and not baseline_folder.is_relative_to(judged_tree.tree)
+            )
+            return plain(self._in_work_tree(base) / setting) if is_outside_tree else baseline_folder
         for folder in gate_path.parents:
             if (folder / BASELINES).is_dir():
                 return folder / BASELINES
@@ -227,7 +242,7 @@ class NsysSession:
         return self.config.rootpath / BASELINES
 
     def context(self, gate: GateFile) -> GateContext:
-        """What the assertions of a gate file are judged with. Raises UsageMistake, TraceError."""
+        """Return what the assertions of a gate file are judged with, opened once. Raises UsageMistake, TraceError."""
         if gate.address not in self._contexts:
             gate = self.resolved(gate)
             convention = gate.resolved_convention
@@ -243,30 +258,41 @@ class NsysSession:
             store = self.store(gate)
             ref = self.config.getoption("nsys_baseline_ref") or ""
             ref = ref if self.judged_tree is None else self.judged_tree.ref
-            past = PastRuns(captures, gate, store.gate, self.history, self.shown, ref)
-            if other := self.sources.base(gate):
+            past_runs = PastRuns(captures, gate, store.gate, self.history, self.shown, ref)
+            if base_sources := self.sources.base(gate):
                 requests = self._requests(self.sources.both(gate)[0], convention, gate.workload, gate)
-                before = self._opened(*other, convention, gate.workload, requests)
-                check_two_runs(all_paths, before.paths)
-                before = leave_out_hiccup(before, gate)
-                name = ", ".join(other[0].values or other[1].values)
-                held = OtherRun(captures, gate, before, name)
-                self._contexts[gate.address] = GateContext(captures, gate, held, past, folder=gate.path.parent)
-            else:
-                prune = self._baseline_command("prune", self.shown(gate.path))
-                branch = self._refreshed_store(store)
-                stored = StoredBaseline(captures, gate, store, self.shown, prune, self.library, branch)
+                base_captures = self._opened(*base_sources, convention, gate.workload, requests)
+                check_two_runs(all_paths, base_captures.paths)
+                base_captures = leave_out_hiccup(base_captures, gate)
+                name = ", ".join(base_sources[0].values or base_sources[1].values)
+                other_run = OtherRun(captures, gate, base_captures, name)
                 self._contexts[gate.address] = GateContext(
-                    captures, gate, stored, past, self.refresh_command(gate), gate.path.parent, self._lets_accepted_pass
+                    captures, gate, other_run, past_runs, folder=gate.path.parent
+                )
+            else:
+                prune_command = self._baseline_command("prune", self.shown(gate.path))
+                branch_store = self._refreshed_store(store)
+                stored_baseline = StoredBaseline(
+                    captures, gate, store, self.shown, prune_command, self.library, branch_store
+                )
+                self._contexts[gate.address] = GateContext(
+                    captures,
+                    gate,
+                    stored_baseline,
+                    past_runs,
+                    self.refresh_command(gate),
+                    gate.path.parent,
+                    self._lets_accepted_pass,
                 )
         return self._contexts[gate.address]
 
     def looked_at_again(self, gate: GateFile) -> GateContext:
-        """The same for a gate file, held against what is stored now. Raises NsysError."""
+        """Return a new context of a gate file, with what is stored now. Raises NsysError."""
         self._contexts.pop(gate.address, None)
         return self.context(gate)
 
     def store(self, gate: GateFile) -> BaselineStore:
+        """Return the store of the baselines of a gate file."""
         from pytest_nsys.stored.baselines.store import store_of
 
         folder, path, root = self.baseline_folder(gate.path), gate.path, self.config.rootpath
@@ -275,13 +301,14 @@ class NsysSession:
         return store_of(path, folder, root, gate.configuration)
 
     def _refreshed_store(self, store: BaselineStore) -> BaselineStore | None:
-        """The baselines that the branch has committed in the place of those of the merge base; None where nothing is
-        judged for one.
+        """Return the baselines that the branch has committed in the place of those of the merge base.
+
+        None where nothing is judged for a merge base.
         """
-        judged = self.judged_tree
-        if judged is None or not store.folder.is_relative_to(judged.tree):
+        judged_tree = self.judged_tree
+        if judged_tree is None or not store.folder.is_relative_to(judged_tree.tree):
             return None
-        return replace(store, folder=judged.branch / store.folder.relative_to(judged.tree))
+        return replace(store, folder=judged_tree.branch / store.folder.relative_to(judged_tree.tree))
 
     @property
     def _lets_accepted_pass(self) -> bool:
@@ -289,70 +316,82 @@ class NsysSession:
         return self.judged_tree is not None and self.config.getini("nsys_accepted") == "pass"
 
     def _baseline_command(self, command: str, gate: str, *run: str) -> str:
-        given = self.config.getoption("nsys_baseline_dir")
-        given = given and self.shown(Path(given)) if self.judged_tree is not None else given
+        baseline_dir = self.config.getoption("nsys_baseline_dir")
+        baseline_dir = baseline_dir and self.shown(Path(baseline_dir)) if self.judged_tree is not None else baseline_dir
         words = ["pytest-nsys", "baseline", command, gate, *run]
-        return typed([*words, *([f"--baseline-dir={given}"] if given else [])])
+        return typed([*words, *([f"--baseline-dir={baseline_dir}"] if baseline_dir else [])])
 
     def refresh_command(self, gate: GateFile) -> str:
-        """What a person types to make the present run the baseline of a gate file."""
-        asked = (("trace", "nsys_trace"), ("measurements", MEASUREMENTS))
-        run = [
+        """Return the command that makes the present run the baseline of a gate file."""
+        options = (("trace", "nsys_trace"), ("measurements", MEASUREMENTS))
+        run_options = [
             f"--{option}={prefix(gate)}{value if self.judged_tree is None else self.shown(Path(value))}"
-            for option, setting in asked
+            for option, setting in options
             for value in self.sources.typed(setting, gate)
         ]
-        return self._baseline_command("refresh", self.shown_gate(gate), *run) + ' --reason "…"'
+        return self._baseline_command("refresh", self.shown_gate(gate), *run_options) + ' --reason "…"'
 
     def look_command(self, gate: GateFile, verdict: Verdict, view: str, rank: int | None) -> str:
-        """What a person types to look into the trace behind a verdict, at the window that explains it. The convention
-        of the gate file is resolved.
+        """Return the command that looks into the trace behind a verdict, at the window that explains it.
+
+        The convention of the gate file is resolved.
         """
-        convention, traces, at = gate.resolved_convention, self.traces(gate), verdict.looked_at
-        spec = spec_for(convention, verdict.assertion) if at is None else at.spec
+        convention, traces, examined_window = gate.resolved_convention, self.traces(gate), verdict.looked_at
+        spec = spec_for(convention, verdict.assertion) if examined_window is None else examined_window.spec
         captures = self.context(gate).captures
         if captures.taken > 1:
-            capture = captures.places[at.capture if at is not None and len(traces) == captures.taken else 0]
+            capture = captures.places[
+                examined_window.capture if examined_window is not None and len(traces) == captures.taken else 0
+            ]
             traces = traces[capture : capture + 1]
-        drawn = ["--format", "perfetto", "-o", "window.json.gz"]
-        asked = [CUT, *traces, *drawn] if view == CUT else [*traces, "--view", view]
-        words = ["pytest-nsys", *(["show"] if view != CUT and traces[0].isalpha() else []), *asked]
+        output_options = ["--format", "perfetto", "-o", "window.json.gz"]
+        arguments = [CUT, *traces, *output_options] if view == CUT else [*traces, "--view", view]
+        words = ["pytest-nsys", *(["show"] if view != CUT and traces[0].isalpha() else []), *arguments]
         words += ["--rank", str(rank)] if rank is not None else []
         words += self._read_alike(gate)
         if view in OF_ONE_WINDOW and spec.window == STEADY:
-            spec = replace(spec, window=MEDIAN if at is None or at.number is None else str(at.number))
+            spec = replace(
+                spec,
+                window=MEDIAN
+                if examined_window is None or examined_window.number is None
+                else str(examined_window.number),
+            )
         window = spec.typed
-        stated = options_of(gate.workload, view)
-        words += ["--window", window] if window != MEDIAN or "--steps" in stated else []
-        words += stated
+        stated_options = options_of(gate.workload, view)
+        words += ["--window", window] if window != MEDIAN or "--steps" in stated_options else []
+        words += stated_options
         words += ["--gate", self.shown_gate(gate)] if view == "pipeline" else []
-        as_it_is = spec.whole_run or spec.explicit
-        words += ["--span", str(spec.span)] if spec.span is not convention.span and not as_it_is else []
-        words += ["--kernels", str(spec.kernels)] if spec.kernels is not convention.kernels and not as_it_is else []
+        ignores_modes = spec.whole_run or spec.explicit
+        words += ["--span", str(spec.span)] if spec.span is not convention.span and not ignores_modes else []
+        words += (
+            ["--kernels", str(spec.kernels)] if spec.kernels is not convention.kernels and not ignores_modes else []
+        )
         return typed(words)
 
     def _read_alike(self, gate: GateFile) -> list[str]:
-        """The options by which a command reads the traces as the gate file does; none where it does by itself."""
-        convention, found = gate.resolved_convention, gate.found
-        if convention.kernel_anchor is not None and found is not None and found.where != "trace":
+        """List the options by which a command reads the traces as the gate file does; none where it does by itself."""
+        convention, found_convention = gate.resolved_convention, gate.found
+        if convention.kernel_anchor is not None and found_convention is not None and found_convention.where != "trace":
             return ["--anchor", written_anchor(convention.kernel_anchor)]
-        named = ["--convention", self.shown_gate(gate)]
-        if convention.kernel_anchor is not None and found is None:  # nobody searches for what is written
-            return named
+        convention_options = ["--convention", self.shown_gate(gate)]
+        if convention.kernel_anchor is not None and found_convention is None:  # nobody searches for what is written
+            return convention_options
         with contextlib.suppress(NsysError):
-            return named if convention != self.library.fitting(*self.sources.traces(gate)).convention else []
-        return named
+            return (
+                convention_options if convention != self.library.fitting(*self.sources.traces(gate)).convention else []
+            )
+        return convention_options
 
     def shown(self, path: Path) -> str:
-        """A path as a person would type it from where pytest was started."""
-        path, here, root = map(self._in_work_tree, (path, self.here, self.config.rootpath))
-        if path.is_relative_to(here):
-            return str(path.relative_to(here))
-        top = folders_up(here, root)[-1]
-        return os.path.relpath(path, here) if path.is_relative_to(top) else str(path)
+        """Return a path as a person would type it from where pytest was started."""
+        path, start_folder, root = map(self._in_work_tree, (path, self.here, self.config.rootpath))
+        if path.is_relative_to(start_folder):
+            return str(path.relative_to(start_folder))
+        top_folder = folders_up(start_folder, root)[-1]
+        return os.path.relpath(path, start_folder) if path.is_relative_to(top_folder) else str(path)
 
     def shown_gate(self, gate: GateFile) -> str:
-        """A gate file as a person would type it, with its configuration where it is one."""
+        """Return a gate file as a person would type it, with its configuration where it is one."""
         return str(Address(self.shown(gate.path), gate.configuration))
 
     def close(self) -> None:
@@ -368,7 +407,7 @@ class NsysSession:
         return f"{error}, or each capture by its own {option}"
 
     def told(self, text: str) -> str:
-        """A message with its paths as :meth:`shown` has them."""
+        """Return a message with its paths as :meth:`format_path` has them."""
         if self.judged_tree is not None:
             text = text.replace(str(self.judged_tree.tree), str(self.judged_tree.top))
         return from_here(text, *map(self._in_work_tree, (self.here, self.config.rootpath)))
@@ -378,7 +417,7 @@ SESSION = pytest.StashKey[NsysSession]()
 
 
 def session_of(config: pytest.Config) -> NsysSession:
-    """The state of this pytest session, made when first asked for."""
+    """Return the state of this pytest session, made when first asked for."""
     if SESSION not in config.stash:
         # At its exit Python looks through all modules for garbage, several times: a fifth of a small gate's time.
         atexit.unregister(gc.freeze)

@@ -1,4 +1,4 @@
-"""What can be set, on the command line and in the ini file? One table: pytest, the checks and the docs go by it.
+"""What can be set on the command line and in the ini file? One table says it: pytest, the checks and the docs go by it.
 
 This module loads in every pytest run of every project that has the plugin: what a check needs is imported by it.
 """
@@ -19,62 +19,51 @@ if TYPE_CHECKING:
     from pytest_nsys.verdicts.refresh_modes import Acceptance
 
 ACCEPTANCE: pytest.StashKey[Acceptance] = pytest.StashKey()
-"""Under which ``pytest-nsys baseline`` hands over what is written; pytest itself writes what moved."""
+"""Key under which ``pytest-nsys baseline`` hands over what is written; pytest itself writes what moved."""
 
 
 class WorkTree(NamedTuple):
-    """What is judged, where a merge base judges: the work tree at ``top``, whose place ``tree`` takes for gate files,
-    baselines and ini files. ``branch`` has the baselines of the commit that is checked out, ``ref`` names the merge
-    base.
+    """Describes what is judged where a merge base judges: a work tree, with the merge base's gate files, baselines and
+    ini files in place of its own.
     """
 
-    tree: Path
-    top: Path
-    branch: Path
-    ref: str
+    tree: Path  # of the merge base: its gate files, baselines and ini files
+    top: Path  # of the work tree
+    branch: Path  # with the baselines of the commit that is checked out
+    ref: str  # names the merge base
 
     def find(self, path: Path) -> Path:
-        """The place in the work tree of a path in ``tree``; any other as it is."""
+        """Return the place in the work tree of a path in the merge base's tree; any other path as it is."""
         return self.top / path.relative_to(self.tree) if path.is_relative_to(self.tree) else path
 
 
 JUDGED_TREE: pytest.StashKey[WorkTree] = pytest.StashKey()
-"""Under which the process of a judge knows what it judges; an ordinary session has none."""
+"""Key under which the process of a judge knows what it judges; an ordinary session has none."""
 
 OF_THE_RUN = ("nsys_trace", "nsys_measurements", "nsys_history")
 """Settings whose files are those of the work tree, also where the ini file of a merge base names them."""
 
+# A branch does not decide how it is judged.
 BASE_KEYS = {
     "nsys_accepted": (("fail", "pass"), "what a branch refreshed with a reason; read at the merge base"),
     "nsys_gate_changes": (("warn", "fail"), "a branch that changes gate files, ini sections or conftests; as above"),
 }
-"""Keys that count in the ini file of the merge base alone, with their values and what they are about: a branch does not
-decide how it is judged.
-"""
+"""Keys that count in the ini file of the merge base alone, with their values and what they are about."""
 
 
 class Setting(NamedTuple):
-    """One option, and the ini key of the same name where ``ini`` has a help for it.
-
-    An option without ``metavar`` is a flag. ``many``: it may be repeated, and lines of
-    the ini file stand for that. ``filled``: an empty value, as of a variable that nobody set, is a mistake. ``check``
-    is called where it is given. ``starts`` is the module of this package whose ``start`` then does its work:
-    ``reporting`` for what ``writes`` a report.
-
-    ``writes`` is the function (``module:name``) that makes a report of a Session: its text, which then is the file.
-    Where it ``appends`` to a file that others write to as well, it is told the bytes that are left, too.
-    """
+    """Describes one option, and the ini key of the same name where ``ini`` has a help for it."""
 
     name: str
     help: str
-    metavar: str = ""
-    ini: str = ""
-    many: bool = False
-    filled: bool = False
-    check: Callable[[pytest.Config, Setting], None] | None = None
-    starts: str = ""
-    writes: str = ""
-    appends: bool = False
+    metavar: str = ""  # an option without one is a flag
+    ini: str = ""  # help of the ini key
+    many: bool = False  # it may be repeated, and each line of the ini file is one value
+    filled: bool = False  # an empty value, as of a variable that nobody set, is a mistake
+    check: Callable[[pytest.Config, Setting], None] | None = None  # called where it is given
+    starts: str = ""  # the module of this package whose start() then does its work
+    writes: str = ""  # the function, as module:name, that makes the text of a report from a Session
+    appends: bool = False  # to a file that others write to as well: writes is told the bytes that are left, too
 
     @property
     def option(self) -> str:
@@ -82,7 +71,7 @@ class Setting(NamedTuple):
 
     @property
     def module(self) -> str:
-        """The module of this package that does its work; empty where pytest's hooks do."""
+        """Return the module of this package that does its work; empty where pytest's hooks do."""
         return self.starts or ("reporting" if self.writes else "")
 
     @property
@@ -90,29 +79,30 @@ class Setting(NamedTuple):
         return "linelist" if self.many else "string" if self.metavar else "bool"
 
     def option_words(self) -> dict[str, Any]:
-        words: dict[str, Any] = {"help": self.help.replace("%", "%%")}  # argparse fills it in as a format
-        words |= {"metavar": self.metavar} if self.metavar else {"action": "store_true"}
-        return words | ({"action": "append"} if self.many else {})
+        """Return the keyword arguments of pytest's ``addoption``."""
+        arguments: dict[str, Any] = {"help": self.help.replace("%", "%%")}  # argparse fills it in as a format
+        arguments |= {"metavar": self.metavar} if self.metavar else {"action": "store_true"}
+        return arguments | ({"action": "append"} if self.many else {})
 
 
 def install(config: pytest.Config, plugin: object, name: str) -> None:
-    """Let a plugin of ours take part. Raises UsageError where ``-p no:NAME`` keeps it out: half of a gate is none."""
+    """Register a plugin of ours. Raises UsageError where ``-p no:NAME`` keeps it out: half of a gate is none."""
     if config.pluginmanager.register(plugin, name) is None:
         raise pytest.UsageError(f"-p no:{name} disables a part of pytest-nsys: remove it, also from addopts")
 
 
 def given(config: pytest.Config, name: str) -> Any:
-    """What the option says, else the ini key; None where neither says anything."""
+    """Return the value of the option, else that of the ini key; None where neither is given."""
     return in_force(config, name)[0]
 
 
 def in_force(config: pytest.Config, name: str) -> tuple[Any, Path]:
-    """What :func:`given` says, and the folder that its paths are relative to."""
+    """Return what :func:`read_setting` does, and the folder that its paths are relative to."""
     if option := config.getoption(name):
         return option, config.invocation_params.dir
     folder = config.inipath.parent if config.inipath is not None else config.rootpath
-    if name in OF_THE_RUN and (judged := config.stash.get(JUDGED_TREE, None)) is not None:
-        folder = judged.find(folder)
+    if name in OF_THE_RUN and (judged_tree := config.stash.get(JUDGED_TREE, None)) is not None:
+        folder = judged_tree.find(folder)
     return (_ini(config, SETTINGS[name]) if SETTINGS[name].ini else None) or None, folder
 
 
@@ -124,9 +114,9 @@ def _ini(config: pytest.Config, setting: Setting) -> Any:
 
 
 def split(value: str, folder: Path) -> tuple[str, str]:
-    """The configuration that ``NAME=PATH`` names, empty where it names none, and the path.
+    """Return the configuration that ``NAME=PATH`` names, empty where it names none, and the path.
 
-    What is there as a whole is a path, and so is ``./NAME=PATH``.
+    What exists as a whole is a path, and so is ``./NAME=PATH``.
     """
     if "=" not in value:
         return "", value
@@ -152,12 +142,12 @@ def spell_whole_options(values: Mapping[str, Any], folder: Path) -> Iterator[str
 
 
 def paths_of(config: pytest.Config, name: str) -> list[tuple[str, str]]:
-    """The values of an option, each with the configuration that it names."""
+    """List the values of an option, each as the configuration that it names and the path."""
     return [split(value, config.invocation_params.dir) for value in config.getoption(name) or ()]
 
 
 def path_of(config: pytest.Config, name: str) -> Path | None:
-    """The file or folder that a setting names."""
+    """Return the file or folder that a setting names; None where it names none."""
     value, folder = in_force(config, name)
     return folder / value if value else None
 
@@ -168,49 +158,55 @@ def workers(config: pytest.Config) -> bool:
 
 
 def check(config: pytest.Config) -> list[Setting]:
-    """The settings that are given. Raises pytest.UsageError, UsageMistake for what cannot be meant."""
-    found = [s for s in SETTINGS.values() if config.getoption(s.name) not in (None, False) or given(config, s.name)]
+    """Return the settings that are given. Raises pytest.UsageError, UsageMistake for what cannot be meant."""
+    given_settings = [
+        setting
+        for setting in SETTINGS.values()
+        if config.getoption(setting.name) not in (None, False) or given(config, setting.name)
+    ]
     for name, (choices, _) in BASE_KEYS.items():  # a slip of the pen would turn the key off
         if (value := config.getini(name)) not in ("", *choices):
-            where = f"{config.inipath.name}: " if config.inipath is not None else ""
-            raise pytest.UsageError(f"{where}{name} is {' or '.join(choices)}, not '{value}'")
-    for setting in found:
+            ini_place = f"{config.inipath.name}: " if config.inipath is not None else ""
+            raise pytest.UsageError(f"{ini_place}{name} is {' or '.join(choices)}, not '{value}'")
+    for setting in given_settings:
         option = config.getoption(setting.name)
         values = [] if option is None else option if setting.many else [option]
         if setting.filled and not all(map(str.strip, values)):  # a path would mean this folder
             raise pytest.UsageError(f"{setting.option} is empty: write {setting.option}={setting.metavar}")
         if setting.check is not None:
             setting.check(config, setting)
-    return found
+    return given_settings
 
 
 def _is_unicode(text: str) -> bool:
-    """Whether the bytes that were typed are text: Python keeps others as halves of a pair, which no file takes."""
+    """Whether the bytes that were typed are text."""
+    # Python keeps other bytes as halves of a surrogate pair (PEP 383), which no file takes.
     return not any("\ud800" <= character <= "\udfff" for character in text)
 
 
 def _check_traces(config: pytest.Config, setting: Setting) -> None:
+    """Check that each trace is there, and spell it as reports name it. Raises UsageMistake, pytest.UsageError."""
     from pytest_nsys.traces.opening import find_traces
 
-    here, values = config.invocation_params.dir, config.getoption(setting.name)
+    start_folder, values = config.invocation_params.dir, config.getoption(setting.name)
     if not values:
         return  # what the ini file says is an error of the items
     for value in values:
         if workers(config) and not _is_unicode(value):  # xdist hands options on as text
-            what = "the path is not UTF-8, and workers cannot take it: leave -n out"
-            raise pytest.UsageError(f"{setting.option}: {what}")
-    found = []
+            problem = "the path is not UTF-8, and workers cannot take it: leave -n out"
+            raise pytest.UsageError(f"{setting.option}: {problem}")
+    shown_traces = []
     for name, path in paths_of(config, setting.name):
         with _of_configuration(setting, name, path):
-            find_traces(path, here)
+            find_traces(path, start_folder)
         # Reports name traces so, and leave the machine: its folders need not.
-        found.append(f"{name}={_from(here, path)}" if name else _from(here, path))
-    setattr(config.option, setting.name, found)
+        shown_traces.append(f"{name}={_from(start_folder, path)}" if name else _from(start_folder, path))
+    setattr(config.option, setting.name, shown_traces)
 
 
 @contextlib.contextmanager
 def _of_configuration(setting: Setting, name: str, path: str) -> Iterator[None]:
-    """An error inside tells how the value was read, where a path may have been meant."""
+    """Let an error inside say how the value was read, where a path may have been meant."""
     try:
         yield
     except Exception as error:
@@ -218,8 +214,8 @@ def _of_configuration(setting: Setting, name: str, path: str) -> Iterator[None]:
 
         if not name or not isinstance(error, UsageMistake):
             raise
-        how = f"read as NAME=PATH of the configuration {name}; a path with '=' is written ./{name}={path}"
-        raise UsageMistake(f"{setting.option}={name}={path}: {error} ({how})") from error
+        reading_text = f"read as NAME=PATH of the configuration {name}; a path with '=' is written ./{name}={path}"
+        raise UsageMistake(f"{setting.option}={name}={path}: {error} ({reading_text})") from error
 
 
 def _check_measurements(config: pytest.Config, setting: Setting) -> None:
@@ -231,13 +227,14 @@ def _check_measurements(config: pytest.Config, setting: Setting) -> None:
 
 
 def _from(folder: Path, value: str) -> str:
-    """A path as a person would type it from the folder, of what lies in it."""
+    """Return a path as a person would type it from the folder, where it lies in it."""
     path = Path(value)
     short = str(path.relative_to(folder)) if path.is_absolute() and path.is_relative_to(folder) else value
     return value if short.startswith("~") else short  # there it would be somebody's home
 
 
 def _check_against(config: pytest.Config, setting: Setting) -> None:
+    """Check the runs of the base beside those of the same configuration. Raises UsageMistake, pytest.UsageError."""
     from pytest_nsys.analysis.captures.cache import check_two_runs
     from pytest_nsys.traces.opening import find_traces
 
@@ -247,10 +244,13 @@ def _check_against(config: pytest.Config, setting: Setting) -> None:
             "pytest-nsys baseline judge REF --against=PATH beside pytest"
         )
     _check_traces(config, setting)
-    here = config.invocation_params.dir
-    now, before = (paths_of(config, name) for name in ("nsys_trace", setting.name))
-    for name in dict.fromkeys(own for own, _ in now):
-        runs = ([file for own, path in run if own == name for file in find_traces(path, here)] for run in (now, before))
+    start_folder = config.invocation_params.dir
+    head_paths, base_paths = (paths_of(config, name) for name in ("nsys_trace", setting.name))
+    for name in dict.fromkeys(path_name for path_name, _ in head_paths):
+        runs = (
+            [file for path_name, path in run if path_name == name for file in find_traces(path, start_folder)]
+            for run in (head_paths, base_paths)
+        )
         check_two_runs(*runs)
 
 

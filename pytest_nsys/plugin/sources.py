@@ -1,8 +1,8 @@
-"""Which traces and measurements is a gate file judged on, and what are they held against?
+"""Which traces and measurements is a gate file judged on, and what are they compared with?
 
-Command line over gate file over ini file. Of a gate file with a matrix each configuration has its own, which the
-command line names as ``NAME=PATH``. As soon as it names one of them, the others are not run: what lies where the gate
-file says may be of another day.
+The command line counts before the gate file, and that before the ini file. Of a gate file with a matrix each
+configuration has its own, which the command line names as ``NAME=PATH``. As soon as it names one of them, the others
+are not run: what lies where the gate file says may be of another day.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from pytest_nsys.plugin.settings import JUDGED_TREE, SETTINGS, given, in_force, 
 
 TRACE, MEASUREMENTS = "nsys_trace", "nsys_measurements"
 JUDGED, BASE = (TRACE, MEASUREMENTS), ("nsys_against", "nsys_against_measurements")
-"""The options that say what is judged, and what it is held against."""
+"""Options that say what is judged, and what it is compared with."""
 
 GIVEN_BY = "(--nsys-trace=PATH, or nsys_trace in the ini file)"
 NOT_GIVEN = f"no trace given {GIVEN_BY}"
@@ -32,21 +32,19 @@ NO_TRACE = "no trace: give --nsys-trace={}PATH, or `trace:` in the gate file, or
 
 
 class Source(NamedTuple):
-    """The captures of a gate file as they were written, and the folder that they are relative to."""
+    """Names the captures of a gate file as they were written, and the folder that they are relative to."""
 
-    values: tuple[str, ...]
+    values: tuple[str, ...]  # one file, folder or glob for each capture
     base: Path
 
 
 @dataclass
 class Sources:
-    """What options, ini file and gate files say of one session. ``names`` are the configurations of all gate files that
-    were collected; ``shown`` spells a path as a person would.
-    """
+    """Knows what options, ini file and gate files of one session say of traces and measurements."""
 
     config: pytest.Config
-    shown: Callable[[Path], str]
-    names: set[str] = field(default_factory=set)
+    shown: Callable[[Path], str]  # spells a path as a person would
+    names: set[str] = field(default_factory=set)  # configurations of all gate files that were collected
 
     @property
     def updating(self) -> bool:
@@ -55,103 +53,112 @@ class Sources:
 
     @cached_property
     def compares(self) -> bool:
-        """Whether runs are held against those of another side, in place of the stored baselines."""
+        """Whether runs are compared with those of another side, in place of the stored baselines."""
         return any(self.config.getoption(name) for name in BASE)
 
     def typed(self, setting: str, gate: GateFile) -> tuple[str, ...]:
-        """What the command line gives: to a configuration what bears its name, else what bears none."""
+        """Return the paths that the command line gives for this gate file or configuration."""
         return tuple(path for name, path in paths_of(self.config, setting) if name == gate.configuration)
 
     def _given(self, setting: str, gate: GateFile) -> Source:
-        """The same of the ini file, where the command line says nothing at all."""
+        """Return the paths for this gate file, of the ini file where the command line gives none at all."""
         values, folder = in_force(self.config, setting)
-        asked = (split(value, folder) for value in values or ())
-        return Source(tuple(path for name, path in asked if name == gate.configuration), folder)
+        named_paths = (split(value, folder) for value in values or ())
+        return Source(tuple(path for name, path in named_paths if name == gate.configuration), folder)
 
     def _folder(self, gate: GateFile) -> Path:
-        """What the paths of a gate file are relative to: also where a merge base judges, what is judged is here."""
-        judged = self.config.stash.get(JUDGED_TREE, None)
-        return gate.path.parent if judged is None else judged.find(gate.path.parent)
+        """Return the folder that the paths of a gate file are relative to."""
+        # Also where a merge base judges, by its gate files, what is judged lies in the work tree.
+        judged_tree = self.config.stash.get(JUDGED_TREE, None)
+        return gate.path.parent if judged_tree is None else judged_tree.find(gate.path.parent)
 
     def base(self, gate: GateFile) -> tuple[Source, Source] | None:
-        """The traces of the base and the measurements beside them; None where nothing is compared.
+        """Return the traces of the base and the measurements beside them; None where nothing is compared.
 
         Raises UsageMistake where only other configurations have them.
         """
         if not self.compares:
             return None
-        traces, beside = (self._given(name, gate) for name in BASE)
-        if not traces.values and not beside.values:
+        traces, measurements = (self._given(name, gate) for name in BASE)
+        if not traces.values and not measurements.values:
             raise UsageMistake(f"no base given: --nsys-against={prefix(gate)}PATH gives one")
-        return traces, beside
+        return traces, measurements
 
     def _needed(self, gate: GateFile) -> bool:
-        """Whether what has no trace is red: where that is asked for, in CI, and where anybody speaks of its traces.
+        """Whether a missing trace is red: where that is asked for, in CI, and where anybody speaks of its traces.
 
         A run that compares or writes is about its traces, too, unless they are those of other configurations.
         """
         from pytest_nsys.tools.executors import in_ci
 
-        asked = any(self._given(name, gate).values for name in JUDGED)
-        about = (self.compares or self.updating) and not self._others(gate)
-        return bool(given(self.config, "nsys_strict")) or asked or about or in_ci()
+        has_source = any(self._given(name, gate).values for name in JUDGED)
+        concerns_traces = (self.compares or self.updating) and not self._others(gate)
+        return bool(given(self.config, "nsys_strict")) or has_source or concerns_traces or in_ci()
 
     def _others(self, gate: GateFile) -> list[str]:
-        """The configurations of the gate file that the command line names, where it does not name this one."""
+        """List the configurations of the gate file that the command line names, where it does not name this one."""
         if not gate.configuration or any(self.typed(setting, gate) for setting in JUDGED):
             return []
-        asked = dict.fromkeys(name for setting in JUDGED for name, _ in paths_of(self.config, setting))
-        return [name for name in asked if name in gate.names]
+        named_configurations = dict.fromkeys(name for setting in JUDGED for name, _ in paths_of(self.config, setting))
+        return [name for name in named_configurations if name in gate.names]
 
     def _check(self, gate: GateFile) -> None:
-        """Raises UsageMistake where the command line names what no gate file has, or nothing that this one has, and
-        NoTraceGiven where it names others.
+        """Check what the command line names.
+
+        Raises UsageMistake where no gate file has it, or where this one has nothing of it, and NoTraceGiven where it
+        names other configurations.
         """
         for setting in (*JUDGED, *BASE):
             for name, path in paths_of(self.config, setting):
                 if name and name not in self.names:
                     option = f"{SETTINGS[setting].option}={name}={path}"
-                    which = hint(name, sorted(self.names), "they have") if self.names else ", which have no matrix"
-                    raise UsageMistake(f"{option}: no configuration of these gate files is '{name}'{which}")
+                    advice = hint(name, sorted(self.names), "they have") if self.names else ", which have no matrix"
+                    raise UsageMistake(f"{option}: no configuration of these gate files is '{name}'{advice}")
         if not gate.configuration or any(self.typed(setting, gate) for setting in JUDGED):
             return
-        if others := self._others(gate):
-            what = f"the command line names {', '.join(others)} alone"
+        if other_configurations := self._others(gate):
+            problem = f"the command line names {', '.join(other_configurations)} alone"
             if not self._needed(gate):
-                raise NoTraceGiven(f"{NOT_GIVEN}; {what}")
-            give = f"give --nsys-trace={prefix(gate)}PATH too, or leave it out by -k"
-            raise UsageMistake(f"no trace of {gate.configuration}: {what}: {give}")
+                raise NoTraceGiven(f"{NOT_GIVEN}; {problem}")
+            trace_advice = f"give --nsys-trace={prefix(gate)}PATH too, or leave it out by -k"
+            raise UsageMistake(f"no trace of {gate.configuration}: {problem}: {trace_advice}")
         if any(self.config.getoption(setting) for setting in JUDGED):
-            has = f"{self.shown(gate.path)} has a matrix of {', '.join(gate.names)}"
-            raise UsageMistake(f"{has}: --nsys-trace=NAME=PATH says whose trace it is")
+            matrix_text = f"{self.shown(gate.path)} has a matrix of {', '.join(gate.names)}"
+            raise UsageMistake(f"{matrix_text}: --nsys-trace=NAME=PATH says whose trace it is")
 
     def traces(self, gate: GateFile) -> Source:
-        """Where the traces of a gate file are. Raises UsageMistake where nobody says, NoTraceGiven where none must."""
+        """Return where the traces of a gate file are. Raises UsageMistake where nobody says, NoTraceGiven where nobody
+        has to.
+        """
         self._check(gate)
         if gate.traces and not self.typed(TRACE, gate):
             from pytest_nsys.traces.opening import is_there
 
-            own = Source(gate.traces, self._folder(gate))
-            if not self._needed(gate) and not any(is_there(value, own.base) for value in own.values):
-                absent = ", ".join(printable(self.shown(plain(own.base / value))) for value in own.values)
-                raise NoTraceGiven(f"{NOT_GIVEN}; trace {absent} of the gate file does not exist")
-            return own
-        found = self._given(TRACE, gate)
-        if not found.values:
+            gate_source = Source(gate.traces, self._folder(gate))
+            if not self._needed(gate) and not any(is_there(value, gate_source.base) for value in gate_source.values):
+                absent_paths = ", ".join(
+                    printable(self.shown(plain(gate_source.base / value))) for value in gate_source.values
+                )
+                raise NoTraceGiven(f"{NOT_GIVEN}; trace {absent_paths} of the gate file does not exist")
+            return gate_source
+        given_source = self._given(TRACE, gate)
+        if not given_source.values:
             raise UsageMistake(NO_TRACE.format(prefix(gate))) if self._needed(gate) else NoTraceGiven(NOT_GIVEN)
-        return found
+        return given_source
 
     def both(self, gate: GateFile) -> tuple[Source, Source]:
-        """The traces of a gate file, and the measurements beside them. Raises UsageMistake where a trace is missing."""
+        """Return the traces of a gate file, and the measurements beside them. Raises UsageMistake where a trace is
+        missing.
+        """
         self._check(gate)
-        beside = self._given(MEASUREMENTS, gate)
+        measurements = self._given(MEASUREMENTS, gate)
         if gate.measurements and not self.typed(MEASUREMENTS, gate):
-            beside = Source(gate.measurements, self._folder(gate))
+            measurements = Source(gate.measurements, self._folder(gate))
         try:
-            return self.traces(gate), beside
+            return self.traces(gate), measurements
         except UsageMistake:
-            if beside.values and not (gate.needs_trace and gate.assertions):
-                return Source((), self.config.invocation_params.dir), beside
+            if measurements.values and not (gate.needs_trace and gate.assertions):
+                return Source((), self.config.invocation_params.dir), measurements
             if not gate.needs_trace:
                 from pytest_nsys.analysis.windows.measurements import NONE_GIVEN
 
@@ -160,22 +167,22 @@ class Sources:
 
 
 def prefix(gate: GateFile) -> str:
-    """What stands before a path on the command line, which is that of the gate file's configuration."""
+    """Return what stands before a path on the command line that belongs to the gate file's configuration."""
     return f"{gate.configuration}=" if gate.configuration else ""
 
 
 def named_traces(config: pytest.Config) -> Iterator[Path]:
-    """The traces that options and the ini file name."""
+    """Yield the traces that options and the ini file name."""
     from pytest_nsys.reports.tables.targets import files_of
 
-    here = config.invocation_params.dir
-    yield from files_of([path for setting in (TRACE, BASE[0]) for _, path in paths_of(config, setting)], here)
+    start_folder = config.invocation_params.dir
+    yield from files_of([path for setting in (TRACE, BASE[0]) for _, path in paths_of(config, setting)], start_folder)
     if (ini := config.inipath) is not None:
         yield from files_of([split(value, ini.parent)[1] for value in config.getini(TRACE)], ini.parent)
 
 
 def named_measurements(config: pytest.Config) -> Iterator[Path]:
-    """The measurements that options and the ini file name."""
+    """Yield the measurements that options and the ini file name."""
     from pytest_nsys.traces.measurements import find_measurements
 
     for setting in (MEASUREMENTS, BASE[1]):
@@ -186,5 +193,6 @@ def named_measurements(config: pytest.Config) -> Iterator[Path]:
 
 
 def plain(path: Path) -> Path:
-    """Without ``..``: a gate file's place is told from where the folder lies, not from how its path was typed."""
+    """Return a path without ``..``."""
+    # A gate file's place is told from where the folder lies, not from how its path was typed.
     return Path(os.path.normpath(path))

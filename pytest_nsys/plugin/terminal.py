@@ -1,8 +1,8 @@
-"""What does a terminal say at the end of a session? Every red once, in the story, and nothing beside it.
+"""What does a terminal say at the end of a session? Every red once, in the summary of the gates, and nothing beside it.
 
 pytest has a section for each failed item, and a line in its short summary: of many items that one thing made red these
 say the same. Unless ``-v`` asks for all, the sections are left out and the lines are the first few; so are warnings,
-which the story tells in a line. The reports keep the whole text, which JUnit and editors show.
+which the summary of the gates tells in a line. The reports keep the whole text, which JUnit and editors show.
 """
 
 from __future__ import annotations
@@ -25,49 +25,54 @@ if TYPE_CHECKING:
     from pytest_nsys.plugin.reporting import Reporting
 
 TOLD_BY_US = ("failed", "error")
-"""Of pytest's categories those whose reports have a section and a line each."""
+"""pytest's categories whose reports have a section and a line each."""
 
 WARNINGS = "warnings"
-SHOWN_LINES = 2
+SHOWN_LINES = 2  # of pytest's short summary, for each category
 PYTESTS_OWN = "fE"
 """What pytest lists in its short summary where nobody says what."""
 
 
 @contextmanager
 def folded(reporter: Any, config: pytest.Config) -> Generator[dict[str, list[Any]]]:
-    """Around all that pytest says at the end: the reports of gate files are in no section of its own. Yields the
-    categories that they were taken from, as pytest counts them.
+    """Take the reports of gate files out of pytest's sections while it says all that it says at the end.
+
+    Yields the categories that they were taken from, as pytest counts them.
     """
     stats = reporter.stats
-    folds = config.get_verbosity() <= 0 and config.getoption("tbstyle") != "line"  # which is short already
-    whole = {name: stats[name] for name in TOLD_BY_US if name in stats} if folds else {}
-    stats |= {name: [report for report in reports if not _is_ours(report)] for name, reports in whole.items()}
-    warned = [each for each in stats.get(WARNINGS, ()) if _is_told(each)] if config.get_verbosity() in (-1, 0) else []
-    if warned:
-        stats[WARNINGS] = [each for each in stats[WARNINGS] if each not in warned]
+    is_folded = config.get_verbosity() <= 0 and config.getoption("tbstyle") != "line"  # which is short already
+    all_reports = {name: stats[name] for name in TOLD_BY_US if name in stats} if is_folded else {}
+    stats |= {name: [report for report in reports if not _is_ours(report)] for name, reports in all_reports.items()}
+    own_warnings = (
+        [warning for warning in stats.get(WARNINGS, ()) if _is_told(warning)]
+        if config.get_verbosity() in (-1, 0)
+        else []
+    )
+    if own_warnings:
+        stats[WARNINGS] = [warning for warning in stats[WARNINGS] if warning not in own_warnings]
     try:
-        yield whole
+        yield all_reports
     finally:
-        if warned:
-            stats[WARNINGS] += warned  # pytest counts them below
-        left = sum(len(reports) - len(stats[name]) for name, reports in whole.items())
-        stats |= whole
-        if left and not config.getoption("no_summary", default=False):
-            say(reporter, f"… {left} more (-v shows them)")
+        if own_warnings:
+            stats[WARNINGS] += own_warnings  # pytest counts them below
+        hidden_count = sum(len(reports) - len(stats[name]) for name, reports in all_reports.items())
+        stats |= all_reports
+        if hidden_count and not config.getoption("no_summary", default=False):
+            say(reporter, f"… {hidden_count} more (-v shows them)")
 
 
 def _is_ours(report: Any) -> bool:
-    """Whether the story tells it; nobody else tells what the item printed."""
+    """Whether the summary of the gates tells the report. What an item printed only pytest shows."""
     return (hasattr(report, "nsys") or hasattr(report, "nsys_merge_base")) and not report.sections
 
 
 def _is_told(warning: Any) -> bool:
-    """Whether it is a verdict's, which the story tells."""
+    """Whether the warning is a verdict's, which the summary of the gates tells."""
     return f"{NsysWarning.__name__}: " in warning.message and GATE_SUFFIX in (warning.nodeid or "").partition("::")[0]
 
 
 def tell(reporter: Any, exit_status: int, config: pytest.Config, whole: dict[str, list[Any]]) -> None:
-    """The section of the gates, and in one sentence what happened."""
+    """Print the section of the gates, and in one sentence what happened."""
     stats, verbosity = reporter.stats, config.get_verbosity()
     session = reporting_of(stats, config).gather(exit_status)
     width = config.get_terminal_writer().fullwidth if reporter.isatty else None
@@ -78,8 +83,8 @@ def tell(reporter: Any, exit_status: int, config: pytest.Config, whole: dict[str
     else:
         lines = story_lines(session, width or LOG_WIDTH, explained=config.getoption("tbstyle") != "no")
     if session.merge_base is not None:
-        told = {record.explained for record in session.bad}
-        lines = [*session.merge_base.lines(told), *lines]
+        told_texts = {record.explained for record in session.bad}
+        lines = [*session.merge_base.lines(told_texts), *lines]
     lines = [*lines, *_below(stats, exit_status, config)]
     if (session.records or session.mistakes) and not session.plainly_good:
         lines += wrapped(of_session(session), width or LOG_WIDTH)
@@ -91,7 +96,7 @@ def tell(reporter: Any, exit_status: int, config: pytest.Config, whole: dict[str
 
 
 def _below(stats: dict[str, list[Any]], exit_status: int, config: pytest.Config) -> Iterator[str]:
-    """What the session does to baselines, and what had no trace."""
+    """Yield the lines that say what the session did to baselines, and what had no trace."""
     session = session_of(config)
     if config.getoption("nsys_update_baselines") and exit_status != pytest.ExitCode.USAGE_ERROR:  # which pytest tells
         from pytest_nsys.plugin.refreshing import refreshing_of
@@ -107,22 +112,22 @@ def _below(stats: dict[str, list[Any]], exit_status: int, config: pytest.Config)
 def _fold_lines(reporter: Any, config: pytest.Config, whole: dict[str, list[Any]]) -> None:
     """Leave the first few lines in the short summary, unless somebody says what it lists."""
     for name, reports in whole.items() if config.getoption("reportchars") == PYTESTS_OWN else ():
-        ours = [report for report in reports if _is_ours(report)]
-        if len(ours) > SHOWN_LINES + 1:
-            dropped = {id(report) for report in ours[SHOWN_LINES:]}
-            reporter.stats[name] = [report for report in reports if id(report) not in dropped]
+        gate_reports = [report for report in reports if _is_ours(report)]
+        if len(gate_reports) > SHOWN_LINES + 1:
+            hidden_ids = {id(report) for report in gate_reports[SHOWN_LINES:]}
+            reporter.stats[name] = [report for report in reports if id(report) not in hidden_ids]
 
 
 def reporting_of(stats: dict[str, list[Any]], config: pytest.Config) -> Reporting:
-    """What gathered the reports of the session; in a session that writes none, of what pytest kept."""
+    """Return what gathered the reports of the session; in a session that writes none, one made of what pytest kept."""
     from pytest_nsys.plugin.reporting import NAME, Reporting
 
-    if isinstance(found := config.pluginmanager.get_plugin(NAME), Reporting):
-        return found
-    found = Reporting(config, ())
+    if isinstance(reporter := config.pluginmanager.get_plugin(NAME), Reporting):
+        return reporter
+    reporter = Reporting(config, ())
     for report in (report for reports in stats.values() for report in reports):
         if isinstance(report, pytest.CollectReport):
-            found.pytest_collectreport(report)
+            reporter.pytest_collectreport(report)
         elif isinstance(report, pytest.TestReport):
-            found.pytest_runtest_logreport(report)
-    return found
+            reporter.pytest_runtest_logreport(report)
+    return reporter
