@@ -1,4 +1,5 @@
-"""Performance gates for GPU training: YAML assertions on Nsight Systems traces, as pytest items.
+"""What does pytest-nsys offer to a program? Performance gates for GPU training: YAML assertions on traces, as pytest
+items.
 
 pytest has no assertion to rewrite here (PYTEST_DONT_REWRITE), so it may be imported before pytest starts.
 """
@@ -74,14 +75,14 @@ _HOMES = {
 
 
 def __dir__() -> list[str]:
-    """The public names, which a notebook then completes: they load on first use."""
+    """List the public names, which a notebook then completes: they load on first use."""
     return sorted({*globals(), *__all__})
 
 
 def __getattr__(name: str) -> Any:
     # Each loads with what it needs: a training program takes profiled_step alone, and the command needs no pytest.
-    own = "VERSION" if name == "__version__" else name
+    source_name = "VERSION" if name == "__version__" else name
     for module, names in _HOMES.items():
-        if own in names:
-            return getattr(importlib.import_module(f"{__name__}.{module}"), own)
+        if source_name in names:
+            return getattr(importlib.import_module(f"{__name__}.{module}"), source_name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

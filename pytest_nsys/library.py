@@ -1,4 +1,4 @@
-"""A run, for Python: open it, ask for rows, judge a sentence or a gate file, compare it with another.
+"""How does Python use a run? Open it, ask for rows, judge a sentence or a gate file, compare it with another.
 
 The fixtures and the commands stand on the same functions. What goes wrong is a subclass of NsysError, in one line.
 """
@@ -68,14 +68,16 @@ if TYPE_CHECKING:
 Paths = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 """A capture (file, folder or glob), or several of one program."""
 
-Kind = TypeVar("Kind", bound=StrEnum)
+ChoiceT = TypeVar("ChoiceT", bound=StrEnum)
 
 shown.register(Verdict, verdict_html)
 
 
 @dataclass(frozen=True)
 class MetricRow:
-    """One value with its dimensions: nanoseconds and counts are int, shares are exact fractions of the unit ``1``."""
+    """Holds one value with its dimensions: nanoseconds and counts are int, shares are exact fractions of the unit
+    ``1``.
+    """
 
     metric: str
     labels: Mapping[str, Label]
@@ -86,16 +88,16 @@ class MetricRow:
         return self.labels[dimension]
 
     def as_record(self) -> RowRecord:
-        """The row as one plain dict: a fraction becomes a float, and what has the unit ``1`` always is one."""
+        """Return the row as one plain dict: a fraction becomes a float, and what has the unit ``1`` always is one."""
         return {"metric": self.metric, **self.labels, "value": plain(self.value, self.unit), "unit": self.unit}
 
 
 class NsysRun:
-    """The captures of one program under one convention, opened when first asked for.
+    """Holds the captures of one program under one convention, opened when first asked for.
 
     As a context manager, or by ``close()``, it lets the files go; asked again it opens them again. ``captures_for`` are
     the captures as a gate file has them measured, ``resolve`` finds the convention of one that names none, perhaps with
-    an anchor. ``named`` None: the convention that the run fits. ``paths`` are as they were given.
+    an anchor. ``named_convention`` None: the convention that the run fits. ``paths`` are as they were given.
     """
 
     def __init__(
@@ -118,17 +120,17 @@ class NsysRun:
         return f"<{type(self).__name__} {', '.join(self._paths)}>"
 
     def under(self, convention: Named, anchor: Anchor | None = None) -> Self:
-        """The same run read with another convention: a built-in name, a YAML file, or one of your own."""
-        named = convention_of(convention, anchor)
+        """Return the same run read with another convention: a built-in name, a YAML file, or one of your own."""
+        new_convention = convention_of(convention, anchor)
         return type(self)(
-            *(self.captures_for, named, self._workload, self.close),
+            *(self.captures_for, new_convention, self._workload, self.close),
             resolve=self._resolve,
             anchor=anchor,
             paths=self._paths,
         )
 
     def resolved(self, gate: GateFile) -> GateFile:
-        """The gate file with its convention: the one that it names, else the one that this run is read under."""
+        """Return the gate file with its convention: the one that it names, else the one that this run is read under."""
         if gate.convention is not None:
             return gate
         if self._named is not None:
@@ -142,7 +144,9 @@ class NsysRun:
 
     @property
     def gate(self) -> GateFile:
-        """The same with the convention that the run is read under. Raises UsageMistake, TraceError."""
+        """A gate file without assertions, with the convention that the run is read under. Raises UsageMistake,
+        TraceError.
+        """
         return self.resolved(self.unresolved)
 
     @property
@@ -152,9 +156,9 @@ class NsysRun:
 
     @property
     def found(self) -> Choice:
-        """The same, and what was searched for it."""
-        found = self.gate.found
-        return Choice(self.convention, self.convention, searched=found.searched if found is not None else None)
+        """The convention that the run is read under, and what was searched for it."""
+        choice = self.gate.found
+        return Choice(self.convention, self.convention, searched=choice.searched if choice is not None else None)
 
     @property
     def captures(self) -> Captures:
@@ -173,7 +177,8 @@ class NsysRun:
         return captures.notes(usual(captures.runs[0], captures.spec(MEDIAN), left_open()))
 
     def summary(self, window: str | None = None) -> Summary:
-        """What is in the run, as ``pytest-nsys TRACE…`` shows it: of the median step, of a run without steps all of it.
+        """Return what is in the run, as ``pytest-nsys TRACE…`` shows it: of the median step, of a run without steps all
+        of it.
 
         Raises TraceError where nothing can be measured.
         """
@@ -187,26 +192,26 @@ class NsysRun:
         shown.register(Summary, as_html)
         captures = self.captures
         spec = usual_spec(captures) if window is None else self._spec(window, None, None)
-        given = (("--window", window), ("--anchor", self._anchor and written_anchor(self._anchor)))
-        options = tuple((option, value) for option, value in given if value is not None)
+        named_options = (("--window", window), ("--anchor", self._anchor and written_anchor(self._anchor)))
+        options = tuple((option, value) for option, value in named_options if value is not None)
         return replace(summary_of(captures, spec, self._paths), given=options, searched=self.found.searched)
 
     def _repr_html_(self) -> str:
-        """What a notebook shows: the first screen, or why there is none."""
+        """Return what a notebook shows: the first screen, or why there is none."""
         try:
             return self.summary()._repr_html_()
-        except NsysError as nothing:
-            return f"<pre>{escape(str(nothing))}</pre>"
+        except NsysError as error:
+            return f"<pre>{escape(str(error))}</pre>"
 
     def windows(
         self, window: str = MEDIAN, *, span: Span | str | None = None, kernels: KernelsMode | str | None = None
     ) -> tuple[UsedWindow, ...]:
-        """The windows that are measured, of each rank of each capture. Raises TraceError where there is none."""
+        """Return the windows that are measured, of each rank of each capture. Raises TraceError where there is none."""
         captures, spec = self.captures, self._spec(window, span, kernels)
-        if not (found := captures.windows(spec)):
+        if not (windows := captures.windows(spec)):
             for run in captures.runs:
                 run.windows(run.ranks[0], spec)  # says why
-        return found
+        return windows
 
     def rows(
         self,
@@ -218,7 +223,7 @@ class NsysRun:
         allow_missing: Mapping[str, Collection[int]] | None = None,
         **where: Label | Sequence[Label],
     ) -> list[MetricRow]:
-        """The rows of a metric, selected as a gate file would: ``stage="stage3"``, ``rank=[0, 1]``.
+        """Return the rows of a metric, selected as a gate file would: ``stage="stage3"``, ``rank=[0, 1]``.
 
         Raises NoRows where a selector matches nothing, where not every capture has a row, or a rank has none where
         others have one: a list that lacks rows would let a loop of assertions pass. ``allow_missing={"stage1_*": [0]}``
@@ -226,31 +231,32 @@ class NsysRun:
         """
         __tracebackhide__ = True  # a failing test shows its own line
         name, captures = metric_of(metric).name, self.captures
-        asked, spec = captures.metric(name), self._spec(window, span, kernels)
-        spec = OUTSIDE if asked.outside else spec
+        measured, spec = captures.metric(name), self._spec(window, span, kernels)
+        spec = OUTSIDE if measured.outside else spec
         if not isinstance(allow_missing, Mapping | None):
             raise ArgumentMistake(f"allow_missing= maps stages to ranks, as {{'stage1_*': [0]}}, not {allow_missing!r}")
-        excused = {glob: frozenset(ranks) for glob, ranks in (allow_missing or {}).items()}
-        if not all(type(rank) is int for ranks in excused.values() for rank in ranks):
+        missing_ranks = {glob: frozenset(ranks) for glob, ranks in (allow_missing or {}).items()}
+        if not all(type(rank) is int for ranks in missing_ranks.values() for rank in ranks):
             raise ArgumentMistake(f"allow_missing= names ranks by their numbers, not {allow_missing!r}")
         axes = {axis for coordinates in captures.mesh.coordinates.values() for axis in coordinates}
         for dimension in where if captures.paths else ():
-            if wrong := check_dimension(dimension, asked, (*self.gate.axes, *axes)):
-                raise ArgumentMistake(wrong)
+            if mistake := check_dimension(dimension, measured, (*self.gate.axes, *axes)):
+                raise ArgumentMistake(mistake)
         selectors = {d: Selector(tuple(map(str, _listed(d, labels)))) for d, labels in where.items()}
         captures.refuse_twins(spec)
-        table = captures.rows(asked, spec)
+        table = captures.rows(measured, spec)
         try:
-            if lost := lacking(table, selectors):
-                raise NothingSelected(lost)
-            found = complete(table, selectors, excused)
-        except NothingSelected as nothing:
-            raise NoRows(f"{metric}: no data: {nothing}") from None
-        return [MetricRow(asked.name, labels, value, kept_in(asked.unit)) for labels, value in found]
+            if reason := lacking(table, selectors):
+                raise NothingSelected(reason)
+            selected_rows = complete(table, selectors, missing_ranks)
+        except NothingSelected as error:
+            raise NoRows(f"{metric}: no data: {error}") from None
+        return [MetricRow(measured.name, labels, value, kept_in(measured.unit)) for labels, value in selected_rows]
 
     def to_records(self, metric: str, **asked: Any) -> list[RowRecord]:
-        """The rows as plain dicts, which ``pandas.DataFrame`` and ``polars.DataFrame`` take; asked for as by
-        :meth:`rows`."""
+        """Return the rows as plain dicts, which ``pandas.DataFrame`` and ``polars.DataFrame`` take; options are those
+        of :meth:`rows`.
+        """
         __tracebackhide__ = True
         return uniform([row.as_record() for row in self.rows(metric, **asked)])
 
@@ -261,8 +267,8 @@ class NsysRun:
 
         captures = self.captures
         spec = usual_spec(captures)
-        asked = {name: metric for name, metric in METRICS.items() if not metric.outside and metric.needs is None}
-        return {name: metric for name, metric in asked.items() if not why_none(captures, metric, spec)}
+        metrics = {name: metric for name, metric in METRICS.items() if not metric.outside and metric.needs is None}
+        return {name: metric for name, metric in metrics.items() if not why_none(captures, metric, spec)}
 
     def view(
         self,
@@ -273,7 +279,7 @@ class NsysRun:
         kernels: KernelsMode | str | None = None,
         **where: Label | Sequence[Label],
     ) -> Shown:
-        """One part of the run in full, as ``pytest-nsys TRACE --view NAME`` shows it: ``run.view("kernels")``.
+        """Return one part of the run in full, as ``pytest-nsys TRACE --view NAME`` shows it: ``run.view("kernels")``.
 
         ``to_records()`` has its rows as plain dicts; it prints as text, and a notebook shows it as tables. The run is
         its first capture. Raises NothingMeasured where the view has nothing to show.
@@ -286,13 +292,13 @@ class NsysRun:
         if (view := VIEWS.get(name)) is None:
             raise ArgumentMistake(f"there is no view '{printable(str(name), 40)}'{hint(str(name), VIEWS, 'there are')}")
         gate, captures = self.gate, self.captures
-        anchored = not usual_spec(Captures(captures.runs[:1])).whole_run
-        asked = self._spec(window or (view.window if anchored else RUN), span or view.span, kernels)
+        has_anchor = not usual_spec(Captures(captures.runs[:1])).whole_run
+        requested_spec = self._spec(window or (view.window if has_anchor else RUN), span or view.span, kernels)
         if "steps" in view.takes:
-            workload = as_one_step(gate.workload, asked, anchored=anchored)
+            workload = as_one_step(gate.workload, requested_spec, anchored=has_anchor)
             captures = self.captures_for(replace(gate, workload=workload))
         captures = Captures(captures.runs[:1])
-        spec = usual(captures.runs[0], asked, left_open(window, span, kernels))
+        spec = usual(captures.runs[0], requested_spec, left_open(window, span, kernels))
         ranks = _listed("rank", where.pop("rank", []), some=False)
         if not all(isinstance(rank, int) for rank in ranks):
             raise ArgumentMistake(f"rank= is a number or a list of numbers, not {ranks!r}")
@@ -303,8 +309,8 @@ class NsysRun:
         __tracebackhide__ = True
         if not isinstance(window, str):
             raise ArgumentMistake(f"window= is text, as in 'median' or '3', not {window!r}")
-        if meant := meant_word(window):
-            raise ArgumentMistake(f"unknown window '{printable(window, 40)}'{meant}")
+        if suggestion := meant_word(window):
+            raise ArgumentMistake(f"unknown window '{printable(window, 40)}'{suggestion}")
         return self.captures.spec(window, _one_of(Span, span), _one_of(KernelsMode, kernels))
 
     def __enter__(self) -> Self:
@@ -331,26 +337,28 @@ def open_run(
     pattern (``%``) of a range, or ``KernelAnchor("NAME")``. Raises UsageMistake for a path or name that means nothing,
     TraceError for a trace that cannot be read.
     """
-    beside, cache = measurements_of(_values(measurements, needed=False), Path()), CaptureCache()
-    values = _values(paths, needed=not beside)
+    beside_traces, cache = measurements_of(_values(measurements, needed=False), Path()), CaptureCache()
+    values = _values(paths, needed=not beside_traces)
 
-    def opened(gate: GateFile) -> Captures:
-        return cache.captures(values, Path(), gate.resolved_convention, gate.workload, requests_of(gate), beside)
+    def open_captures(gate: GateFile) -> Captures:
+        return cache.captures(values, Path(), gate.resolved_convention, gate.workload, requests_of(gate), beside_traces)
 
     def resolve(gate: GateFile, anchor: Anchor | None) -> GateFile:
         return resolved(gate, partial(cache.fitting, values, Path(), anchor))
 
-    given, named = values or _values(measurements), convention_of(convention, anchor)
-    run = NsysRun(opened, named, workload, cache.close, resolve=resolve, anchor=anchor, paths=given)
+    given_paths, named_convention = values or _values(measurements), convention_of(convention, anchor)
+    run = NsysRun(
+        open_captures, named_convention, workload, cache.close, resolve=resolve, anchor=anchor, paths=given_paths
+    )
     _ = run.captures
     return run
 
 
 @overload
-def judge(what: str, run: NsysRun, against: NsysRun | None = None) -> Verdict: ...
+def judge(sentence_or_file: str, run: NsysRun, against: NsysRun | None = None) -> Verdict: ...
 @overload
-def judge(what: Path, run: NsysRun, against: NsysRun | None = None) -> tuple[Verdict, ...]: ...
-def judge(what: str | Path, run: NsysRun, against: NsysRun | None = None) -> Verdict | tuple[Verdict, ...]:
+def judge(sentence_or_file: Path, run: NsysRun, against: NsysRun | None = None) -> tuple[Verdict, ...]: ...
+def judge(sentence_or_file: str | Path, run: NsysRun, against: NsysRun | None = None) -> Verdict | tuple[Verdict, ...]:
     """Judge a sentence under the run's convention, or (a Path) each assertion of a gate file under the file's own.
 
     Of a gate file with a matrix one configuration is judged: ``Path("step.nsys.yaml[llama-8b]")``.
@@ -358,16 +366,16 @@ def judge(what: str | Path, run: NsysRun, against: NsysRun | None = None) -> Ver
     ``nsys_gate``. Nothing is raised for a bad verdict: look at ``outcome`` and ``good``. Raises UsageMistake for a
     sentence that cannot be meant, GateFileError, and TraceError where a trace cannot be judged.
     """
-    if not all(isinstance(each, NsysRun) for each in (run, against or run)):
+    if not all(isinstance(side, NsysRun) for side in (run, against or run)):
         raise ArgumentMistake("what is judged, and what it is held against, is a run: judge(sentence, open_run(…))")
-    if isinstance(what, Path):
-        gate = load_one(what)
-    elif what.endswith(GATE_SUFFIX):
-        raise ArgumentMistake(f"'{printable(what)}' is a gate file: judge(Path(…), run)")
+    if isinstance(sentence_or_file, Path):
+        gate = load_one(sentence_or_file)
+    elif sentence_or_file.endswith(GATE_SUFFIX):
+        raise ArgumentMistake(f"'{printable(sentence_or_file)}' is a gate file: judge(Path(…), run)")
     else:
         gate = run.unresolved
-        gate = replace(gate, assertions=(assertion_of(what, gate),))
-    if against is None and isinstance(what, str) and gate.assertions[0].needs_baseline:
+        gate = replace(gate, assertions=(assertion_of(sentence_or_file, gate),))
+    if against is None and isinstance(sentence_or_file, str) and gate.assertions[0].needs_baseline:
         raise ArgumentMistake("a baseline is another run: judge(sentence, run, against=…)")
     if against is None:
         gate = run.resolved(gate)
@@ -376,11 +384,11 @@ def judge(what: str | Path, run: NsysRun, against: NsysRun | None = None) -> Ver
     captures = run.captures_for(gate)
     context = GateContext(leave_out_hiccup(captures, gate), gate)
     if against is not None:
-        before = against.captures_for(gate)
-        check_two_runs(captures.paths, before.paths)
-        context.baseline = OtherRun(context.captures, gate, leave_out_hiccup(before, gate))
+        baseline_captures = against.captures_for(gate)
+        check_two_runs(captures.paths, baseline_captures.paths)
+        context.baseline = OtherRun(context.captures, gate, leave_out_hiccup(baseline_captures, gate))
     verdicts = tuple(evaluate(assertion, context) for assertion in gate.assertions)
-    return verdicts if isinstance(what, Path) else verdicts[0]
+    return verdicts if isinstance(sentence_or_file, Path) else verdicts[0]
 
 
 def compare(
@@ -398,21 +406,21 @@ def compare(
     ``gate`` is the gate file that judges, under its own convention; without one a built-in set of assertions does.
     Raises as :func:`judge` does.
     """
-    outside = _values(base_measurements, needed=False), _values(head_measurements, needed=False)
-    beside = measurements_of(outside[0], Path()), measurements_of(outside[1], Path())
-    sides = _values(base, needed=not all(beside)), _values(head, needed=not all(beside))
+    measurement_paths = _values(base_measurements, needed=False), _values(head_measurements, needed=False)
+    measurements = measurements_of(measurement_paths[0], Path()), measurements_of(measurement_paths[1], Path())
+    sides = _values(base, needed=not all(measurements)), _values(head, needed=not all(measurements))
     check_captures(*([find_traces(value, Path()) for value in side] for side in sides))
     if gate is not None and (convention is not None or anchor is not None):
         raise ArgumentMistake("the gate file says the convention: give gate=, or convention= and anchor=")
-    named, written = convention_of(convention, anchor), None if gate is None else load_one(Path(gate))
+    named_convention, written_gate = convention_of(convention, anchor), None if gate is None else load_one(Path(gate))
     with contextlib.closing(CaptureCache()) as cache:
-        runs = TwoRuns(cache, *sides, beside, anchor)
-        pair = runs.under(runs.usual_gate(named) if written is None else written)
-        return compare_runs([pair], *(sides if any(sides) else outside))
+        runs = TwoRuns(cache, *sides, measurements, anchor)
+        pair = runs.under(runs.usual_gate(named_convention) if written_gate is None else written_gate)
+        return compare_runs([pair], *(sides if any(sides) else measurement_paths))
 
 
 def metric_of(name: str) -> Metric:
-    """The metric of a name. Raises ArgumentMistake."""
+    """Find the metric of a name. Raises ArgumentMistake where there is none."""
     __tracebackhide__ = True
     if not isinstance(name, str):
         raise ArgumentMistake(f"a metric is a name, as in 'exposed_ns', not {name!r}")
@@ -422,7 +430,7 @@ def metric_of(name: str) -> Metric:
 
 
 def assertion_of(sentence: str, gate: GateFile) -> Assertion:
-    """A sentence as an assertion of a gate file, whose settings it takes. Raises ArgumentMistake."""
+    """Build an assertion from a sentence, with the settings of a gate file. Raises ArgumentMistake."""
     __tracebackhide__ = True
     try:
         return parse_sentence(sentence, gate, Location(gate.path, 1, 1))
@@ -430,7 +438,7 @@ def assertion_of(sentence: str, gate: GateFile) -> Assertion:
         raise ArgumentMistake(f"{sentence!r}, character {mistake.offset + 1}: {mistake}") from None
 
 
-def _one_of(kind: type[Kind], value: str | None) -> Kind | None:
+def _one_of(kind: type[ChoiceT], value: str | None) -> ChoiceT | None:
     __tracebackhide__ = True
     if value is None:
         return None
@@ -440,21 +448,21 @@ def _one_of(kind: type[Kind], value: str | None) -> Kind | None:
 
 
 def _listed(dimension: str, labels: object, *, some: bool = True) -> list[Label]:
-    """The labels that a selector names. Raises ArgumentMistake for what is no label."""
+    """List the labels that a selector names. Raises ArgumentMistake for what is no label."""
     __tracebackhide__ = True
-    found = [labels] if isinstance(labels, int | str) else [*labels] if isinstance(labels, Iterable) else []
-    if (some and not found) or not all(isinstance(label, int | str) for label in found):
+    listed = [labels] if isinstance(labels, int | str) else [*labels] if isinstance(labels, Iterable) else []
+    if (some and not listed) or not all(isinstance(label, int | str) for label in listed):
         raise ArgumentMistake(f"{dimension}= is a label or a list of labels, as in rank=[0, 1], not {labels!r}")
-    return found
+    return listed
 
 
 def _values(paths: Paths, *, needed: bool = True) -> tuple[str, ...]:
-    """The paths as text. Raises ArgumentMistake for none where one is needed, UsageMistake for an empty one."""
+    """Return the paths as text. Raises ArgumentMistake where a required one lacks, UsageMistake for an empty one."""
     try:
-        found = tuple(os.fspath(path) for path in ([paths] if isinstance(paths, str | os.PathLike) else paths))
+        texts = tuple(os.fspath(path) for path in ([paths] if isinstance(paths, str | os.PathLike) else paths))
     except TypeError:
         raise ArgumentMistake("a trace is a path, or a list of them, not " + type(paths).__name__) from None
-    if not found and needed:
+    if not texts and needed:
         raise ArgumentMistake("there is no trace: give a path, or several captures")
-    check_named(found)
-    return found
+    check_named(texts)
+    return texts

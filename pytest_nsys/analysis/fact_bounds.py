@@ -9,10 +9,12 @@ from fractions import Fraction
 from pytest_nsys.core.model import Value
 from pytest_nsys.core.units import MEGAHERTZ, TIME
 
+# A median of fewer moves with each of them.
 FEW_ANCHORS = 5
 AT_LEAST = frozenset({"anchors", "sm_clock"})
 """Facts whose bound is the least that is good; of all others it is the most."""
 
+# Units of the bounds that are no counts.
 UNITS: Mapping[str, str] = {
     **dict.fromkeys(("launches_without_work", "unlaunched", "unlaunched_in_run", "unstaged", "unclassified"), "%"),
     **dict.fromkeys(("unknown_communication", "unsized_collectives", "empty_anchors", "slow_steps"), "%"),
@@ -22,15 +24,13 @@ UNITS: Mapping[str, str] = {
     "profiler_overhead": "%",
     "sm_clock": MEGAHERTZ,
 }
-"""Of the bounds that are no counts."""
 
+# More than a job of CI lasts, of which nothing says the length: GitHub ends those on its machines after six hours. A
+# commit may be made, or rebased, after its capture began, and JAX names local time, which is up to 14 hours off.
 LONGEST_JOB_NS = 24 * 60 * 60 * 1_000_000_000
-"""More than a job of CI lasts, of which nothing says the length: GitHub ends those on its machines after six hours. A
-commit may be made, or rebased, after its capture began, and JAX names local time, which is up to 14 hours off.
-"""
 
+# Rows of time that are not 0, or kernels: fewer may agree by chance, as two steps of one kernel do.
 ENOUGH = 8
-"""Rows of time that are not 0, or kernels: fewer may agree by chance, as two steps of one kernel do."""
 
 OFF = "off"
 """In place of a bound: any value passes."""
@@ -38,11 +38,8 @@ OFF = "off"
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """How much of each fact a verdict bears, in shares as plain fractions; None: any amount, which is told at most.
-
-    ``world`` is no bound, but how many ranks the gate file states: one that no trace mentions is missing, too. Nor is
-    ``usual_steps``: how many steps a run like this one has at most, 1 where nothing says so. With few of them one step
-    alone is enough; None: a median was asked for, which one step is not.
+    """Holds how much of each fact a verdict bears, in shares as plain fractions; None: any amount, which is told at
+    most.
 
     Bounded by default is what makes a number wrong whatever the program does. What good traces show as well (warnings
     of the profiler, a median window beyond 5 MAD where few anchors have one) is told until somebody bounds it.
@@ -73,11 +70,14 @@ class Bounds:
     older_than_commit: Fraction | None = Fraction(LONGEST_JOB_NS)
     profiler_overhead: Fraction | None = None
     sm_clock: Fraction | None = None
+    # No bound, but how many ranks the gate file states: one that no trace mentions is missing, too.
     world: int | None = None
+    # No bound, but how many steps a run like this one has at most, 1 where nothing says so. With few of them one step
+    # alone is enough; None: a median was asked for, which one step is not.
     usual_steps: int | None = 1
 
     def each(self) -> Iterator[tuple[str, str, Value | None]]:
-        """The name, the unit and the bound of each check."""
+        """List the name, the unit and the bound of each check."""
         return ((name, unit_of(name), getattr(self, name)) for name in DEFAULTS)
 
 
@@ -86,10 +86,10 @@ def unit_of(name: str) -> str:
     return UNITS.get(name, "count")
 
 
+# The bounds of a gate file that bounds nothing on purpose.
 NO_BOUNDS = Bounds()
-"""Of a gate file that bounds nothing on purpose."""
 
+# What a gate file that says nothing bears, by name.
 DEFAULTS: Mapping[str, Value | None] = {
     field.name: getattr(NO_BOUNDS, field.name) for field in fields(Bounds) if field.name not in ("world", "usual_steps")
 }
-"""By name what a gate file that says nothing bears."""

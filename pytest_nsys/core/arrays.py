@@ -1,4 +1,4 @@
-"""numpy, imported where its threads do not spin: every other module takes it from here.
+"""Where does numpy come from, so that its threads do not spin? Every other module imports it from here.
 
 Who imports it first decides for all, and the order of imports is that of the names of modules.
 """
@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import os
 
+# How long the threads of OpenBLAS spin before they sleep, as a power of two: at its import, by default, for 60 ms.
 _SPINS = "OPENBLAS_THREAD_TIMEOUT"
-"""How long the threads of OpenBLAS spin before they sleep, as a power of two: at its import, by default, for 60 ms."""
 
 if spins := _SPINS not in os.environ:
     os.environ[_SPINS] = "20"

@@ -1,4 +1,4 @@
-"""How frameworks name things, as data: setup label, anchor, stages, purposes, kernels that communicate, families.
+"""How do frameworks name their steps, stages, streams and kernels? Conventions, as data.
 
 Three kinds of pattern, each where its users expect it:
 
@@ -35,17 +35,18 @@ NO_STAGE = "none"
 COMPUTE = "compute"
 MIXED = "mixed"
 UNKNOWN = "unknown"
-"""Purposes that are no convention's: of a compute stream, of disagreeing kernels, of kernels nobody knows."""
+"""Purposes that no convention has: of a compute stream, of disagreeing kernels, of kernels that nobody knows."""
 
+# Digits that a number of a setup label may have: a trace comes from somebody else, and more is no rank or size.
 LONGEST_NUMBER = 18
-"""Digits that a number of a setup label may have: a trace comes from somebody else, and more is no rank or size."""
 
+# A kernel whose short name starts so is communication, under every convention: NCCL and RCCL call theirs so. Case
+# counts.
 COMMUNICATION_PREFIX = "nccl"
-"""A kernel whose short name starts so is communication, under every convention. Case counts."""
 
 
 class CopyKind(enum.StrEnum):
-    """Copies that a convention may count as communication, by where they go.
+    """Names the copies that a convention may count as communication, by where they go.
 
     ``peer`` is from one GPU to another, ``collective`` any copy between or within GPUs that NCCL launched.
     """
@@ -62,7 +63,7 @@ COPY_NAMES: Mapping[CopyKind, str] = {kind: f"[{kind.replace('_', ' ')} copy]" f
 
 
 class ConventionMistake(ValueError):
-    """A convention mapping that cannot be meant; ``key`` is the one that is wrong."""
+    """Says what is wrong with a convention mapping that cannot be meant; ``key`` is the one that is wrong."""
 
     def __init__(self, key: str, what: str) -> None:
         super().__init__(what)
@@ -70,7 +71,7 @@ class ConventionMistake(ValueError):
 
 
 class KernelAnchor(NamedTuple):
-    """A window from one start of a kernel to the next, for traces in which no range marks a step.
+    """Marks windows from one start of a kernel to the next, for traces in which no range marks a step.
 
     ``kernel`` and ``after`` are exact names, short or demangled. Only the first kernel of a launch counts, in the order
     of launches; with ``after`` only where that kernel is the one launched before it.
@@ -84,7 +85,7 @@ class KernelAnchor(NamedTuple):
 
 
 OF_KERNEL = "kernel "
-"""What the words of a kernel anchor begin with, which are the names of its windows."""
+"""The beginning of a kernel anchor's words, and so of the names of its windows."""
 
 Anchor = str | KernelAnchor
 """What repeats once per unit of steady work: the pattern of a range, or a kernel."""
@@ -93,24 +94,26 @@ Anchor = str | KernelAnchor
 OF_YAML = re.compile(
     r"""\s*(\{.*|\[.*\]|(["']).*\2|[-+]?[0-9.]+|true|false|null|~|kernel:\s.*)\s*""", re.DOTALL | re.IGNORECASE
 )
-"""What ``--anchor`` reads as a gate file does: no name, or a quoted one. All else is a name as it stands."""
+"""The texts that ``--anchor`` reads as a gate file does: no name, or a quoted one. All else is a name as it stands."""
 
 
 def written_anchor(anchor: Anchor) -> str:
-    """An anchor as a command takes it, and a gate file has it."""
+    """Format an anchor as a command takes it, and a gate file has it."""
     if isinstance(anchor, str):
         return json.dumps(anchor, ensure_ascii=False) if OF_YAML.fullmatch(anchor) else anchor
-    said = ((key, value) for key, value in anchor._asdict().items() if value is not None)
-    return "{" + ", ".join(f"{key}: {_in_braces(value)}" for key, value in said) + "}"
+    members = ((key, value) for key, value in anchor._asdict().items() if value is not None)
+    return "{" + ", ".join(f"{key}: {_in_braces(value)}" for key, value in members) + "}"
 
 
 def _in_braces(name: str) -> str:
-    """As YAML reads it inside of braces: what is no plain word is quoted."""
+    """Quote a name for YAML inside of braces, unless it is a plain word."""
     return name if re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]{4,}", name) else json.dumps(name, ensure_ascii=False)
 
 
 class Purpose(NamedTuple):
-    """What a communication stream is for: globs on the stage of its kernels, patterns on their range's name."""
+    """Says what a communication stream is for: by globs on the stage of its kernels, and patterns on their range's
+    name.
+    """
 
     name: str
     stages: tuple[str, ...] = ()
@@ -119,32 +122,29 @@ class Purpose(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Convention:
-    """One framework's way of naming. Every field but ``name`` is part of the fingerprint, usual families aside;
-    ``libraries`` is where it makes a difference.
+    """Describes one framework's way of naming.
 
-    ``anchor``: what repeats once per unit of steady work: the pattern of a range, or a kernel; None where none is
-    known. ``kinds``: kinds of steps, which are never in one median; an anchor is of the first that fits its name.
-    ``setup``: expression of the setup label; group ``rank``, and for each mesh axis ``X`` and ``X_size``, and
-    ``micro_batch``, ``sequence_length``. ``stage``: expression whose group ``stage`` is the stage; its last match
-    in a range's name counts. ``communication``: globs on the demangled names of kernels that communicate
-    besides NCCL's; ``libraries``: those of all known libraries do. ``families``: the table that kernels are counted by.
-    ``copies``: kinds of copies that are communication, too, in the order of CopyKind. ``part``: an anchor is a part of
-    a step, as a chunk is, and no step.
+    Every field but ``name`` is part of the fingerprint, usual families aside; ``libraries`` is where it makes a
+    difference.
     """
 
     name: str
+    # What repeats once per unit of steady work: a range's pattern, or a kernel; None: unknown.
     anchor: Anchor | None = None
+    # Expression of the setup label: group ``rank``, for each mesh axis ``X`` and ``X_size``, and ``micro_batch``,
+    # ``sequence_length``.
     setup: str | None = None
-    stage: str | None = None
+    stage: str | None = None  # Expression whose group ``stage`` is the stage; its last match in a range's name counts.
     purposes: tuple[Purpose, ...] = ()
-    communication: tuple[str, ...] = ()
-    libraries: bool = False
+    communication: tuple[str, ...] = ()  # Globs on the demangled names of kernels that communicate besides NCCL's.
+    libraries: bool = False  # Whether the kernels of all known communication libraries communicate.
     span: Span = Span.RANGE
     kernels: KernelsMode = KernelsMode.CONTAINED
-    families: Families = FAMILIES
-    copies: tuple[CopyKind, ...] = ()
+    families: Families = FAMILIES  # The table that kernels are counted by.
+    copies: tuple[CopyKind, ...] = ()  # Kinds of copies that are communication, too, in the order of CopyKind.
+    # Kinds of steps, which are never in one median; an anchor is of the first that fits its name.
     kinds: tuple[StepKind, ...] = ()
-    part: bool = False
+    part: bool = False  # Whether an anchor is a part of a step, as a chunk is, and no step.
 
     def __post_init__(self) -> None:
         if self.stage is not None and "stage" not in _compiled("stage", self.stage).groups:
@@ -193,14 +193,16 @@ class Convention:
         return ("" if "|" in self.setup else prefix) + "%"
 
     def with_anchor(self, anchor: Anchor | None) -> Convention:
-        """The same with another anchor, where one is given, of steps: kinds are told by the names of its own."""
+        """Return the same convention with another anchor of steps, where one is given: kinds belong to its own anchor's
+        names.
+        """
         return self if anchor in (None, self.anchor) else dataclasses.replace(self, anchor=anchor, kinds=(), part=False)
 
     def fingerprint(self, added: Collection[str] = ()) -> str:
-        """A short hash of everything that changes what is measured; the name alone does not.
+        """Return a short hash of everything that changes what is measured; the name alone does not.
 
-        ``added`` are the libraries of which kernels ran that communicate by ``libraries`` alone: where none did, a
-        library more or fewer in the table changes nothing.
+        ``library_names`` are the libraries of which kernels ran that communicate by ``libraries`` alone: where none
+        did, a library more or fewer in the table changes nothing.
         """
         facts = {key: value for key, value in spelled_convention(self).items() if key not in ("name", "libraries")}
         facts |= {"libraries": sorted(added)} if added else {}
@@ -208,7 +210,7 @@ class Convention:
         return hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:12]
 
     def setup_of(self, name: str) -> Setup | None:
-        """The setup label that ``name`` is, or None."""
+        """Parse a range's name as a setup label; return None where it is none."""
         if self.setup is None:
             return None
         match = _compiled("setup", self.setup).fullmatch(name)
@@ -234,16 +236,18 @@ class Convention:
         return tuple(kind.name for kind in self.kinds)
 
     def step_of(self, name: str) -> StepWork | None:
-        """The kind of the step that an anchor of this name is, and its work; None for one of no kind."""
+        """Parse an anchor's name into the kind of its step and its work; return None for a step of no kind."""
         for kind in self.kinds:
             if (match := _compiled("kinds", kind.anchors).fullmatch(name)) is not None:
-                said = [text for group, text in match.groupdict().items() if group.startswith("tokens")]
-                known = [int(text) for text in said if text is not None and len(text) <= LONGEST_NUMBER]
-                return StepWork(kind.name, sum(known) if known and len(known) == len(said) else None)
+                token_texts = [text for group, text in match.groupdict().items() if group.startswith("tokens")]
+                token_counts = [int(text) for text in token_texts if text is not None and len(text) <= LONGEST_NUMBER]
+                return StepWork(
+                    kind.name, sum(token_counts) if token_counts and len(token_counts) == len(token_texts) else None
+                )
         return None
 
     def contexts(self) -> Callable[[str], tuple[str, str | None] | None]:
-        """A function from a range's name to its (stage, purpose), None for one that says nothing.
+        """Return a function from a range's name to its (stage, purpose), which is None for a name that says nothing.
 
         Setup labels and the names of NCCL's own ranges say nothing. The result is remembered per name.
         """
@@ -252,21 +256,21 @@ class Convention:
         stages = [(p.name, pattern) for p in self.purposes for pattern in p.stages]
 
         @lru_cache(maxsize=65536)
-        def context(name: str) -> tuple[str, str | None] | None:
-            """Stage and purpose that a range of this name gives."""
+        def read_context(name: str) -> tuple[str, str | None] | None:
+            """Return the stage and purpose that a range of this name gives, None where it says nothing."""
             if name.startswith(COMMUNICATION_PREFIX):
                 return None
-            found = (stage.last_group(name, "stage") if stage is not None else None) or NO_STAGE
+            stage_name = (stage.last_group(name, "stage") if stage is not None else None) or NO_STAGE
             purpose = next((p for p, matches in ranges if matches(name)), None)
-            if purpose is None and found != NO_STAGE:
-                purpose = next((p for p, pattern in stages if fnmatch.fnmatchcase(found, pattern)), None)
-            silent = (found == NO_STAGE and purpose is None) or self.setup_of(name) is not None
-            return None if silent else (found, purpose)
+            if purpose is None and stage_name != NO_STAGE:
+                purpose = next((p for p, pattern in stages if fnmatch.fnmatchcase(stage_name, pattern)), None)
+            is_silent = (stage_name == NO_STAGE and purpose is None) or self.setup_of(name) is not None
+            return None if is_silent else (stage_name, purpose)
 
-        return context
+        return read_context
 
     def is_communication(self, short_name: str, full_name: str) -> bool:
-        """Whether a kernel communicates: one that is named so, and one of a known library where these count."""
+        """Whether a kernel communicates: one whose name says so, and one of a known library where these count."""
         if self.names_communication(short_name, full_name):
             return True
         return self.libraries and known_communication(short_name, full_name) is not None
@@ -291,12 +295,13 @@ def _compiled(key: str, expression: str) -> Expression:
 
 @lru_cache(maxsize=1024)
 def like(*patterns: str) -> Callable[[str], bool]:
-    """A function that tells whether a range's name matches one of the patterns, in which ``%`` matches anything."""
+    """Return a function that says whether a range's name matches one of the ``%`` patterns."""
     matcher = re.compile("|".join(map(_expression, patterns)), re.DOTALL)
     return lambda name: matcher.fullmatch(name) is not None
 
 
 def _expression(pattern: str) -> str:
+    """Translate a ``%`` pattern into a regular expression."""
     first, *rest = (re.escape(part) for part in pattern.split("%"))
     # The first place of each part in the middle will do: to look for others as well takes for ever.
     middle = "".join(f"(?>.*?{part})" for part in rest[:-1])
@@ -312,17 +317,18 @@ _PITHTRAIN_SETUP = (
 _TORCH_STEP = "ProfilerStep#%"
 """What ``torch.profiler`` itself marks each step with."""
 
+# What the reader calls a range of JAX that has a step number: its name, and the number.
 _JAX_STEP = "% step_num=%"
-"""What the reader calls a range of JAX that has a step number: its name, and the number."""
 
+# Our own expressions need no timer.
 _OURS = frozenset({_PITHTRAIN_SETUP, *(kind.anchors for kind in (*VLLM_KINDS, *SGLANG_KINDS))})
-"""Expressions that need no timer."""
 
+# Kernels of AMD's library that do not keep NVIDIA's names, as most of them do. Named here since before the table of
+# libraries: the fingerprint of baselines has it.
 _COLLECTIVE_LIBRARIES = ("rccl*",)
-"""Kernels of AMD's library that do not keep NVIDIA's names, as most of them do. Named here since before the table."""
 
 _launched = partial(Convention, communication=_COLLECTIVE_LIBRARIES, libraries=True, kernels=KernelsMode.LAUNCHED)
-"""What frameworks have in common whose CPU is ahead of the GPU."""
+"""The settings that frameworks have in common whose CPU is ahead of the GPU."""
 
 BUILT_IN: Mapping[str, Convention] = {
     c.name: c
@@ -368,23 +374,23 @@ PARTS_OF_A_STEP = frozenset(c.anchor for c in BUILT_IN.values() if c.part)
 
 
 def convention_words(convention: Convention) -> str:
-    """A convention by its name and its anchor."""
+    """Describe a convention by its name and its anchor."""
     anchor = f", anchor '{printable(written_anchor(convention.anchor), 80)}'" if convention.anchor else ""
     return f"{convention.name}{anchor}"
 
 
 def spelled_convention(convention: Convention) -> dict[str, Any]:
-    """What JSON holds of a convention."""
-    found: dict[str, Any] = {}
+    """Encode a convention as JSON holds it: only fields that differ from their default."""
+    members: dict[str, Any] = {}
     for field in fields(convention):
         value = getattr(convention, field.name)
         if field.default is MISSING or value != field.default:
-            found[field.name] = _WRITTEN.get(field.name, _as_it_is)(value)
-    return found
+            members[field.name] = _WRITTEN.get(field.name, _as_it_is)(value)
+    return members
 
 
 def read_convention(said: object) -> Convention:
-    """The convention that a JSON object holds. Raises ValueError."""
+    """Decode the convention that a JSON object holds. Raises ValueError where it holds none."""
     if not isinstance(said, Mapping) or not isinstance(said.get("name"), str):
         raise ValueError("a convention is an object with a name")
     unknown = said.keys() - {field.name for field in fields(Convention)}
@@ -401,14 +407,14 @@ def _as_it_is(value: Any) -> Any:
 
 
 def _check(kind: Any, value: Any) -> Any:
-    """Return the value. Raises TypeError where it is of another kind."""
+    """Return the value. Raises TypeError where it is of another type."""
     if not isinstance(value, kind):
         raise TypeError
     return value
 
 
 def _texts(value: Any) -> tuple[str, ...]:
-    return tuple(_check(str, each) for each in _check(list, value))
+    return tuple(_check(str, text) for text in _check(list, value))
 
 
 def _anchor(value: Any) -> Anchor | None:
@@ -442,7 +448,7 @@ _READ: Mapping[str, Callable[[Any], Any]] = {
     "anchor": _anchor,
     "kinds": lambda value: tuple(StepKind(name, _check(str, anchors)) for name, anchors in value.items()),
     "purposes": lambda value: tuple(
-        Purpose(name, _texts(own["stages"]), _texts(own["ranges"])) for name, own in value.items()
+        Purpose(name, _texts(globs["stages"]), _texts(globs["ranges"])) for name, globs in value.items()
     ),
     "communication": _texts,
     **dict.fromkeys(("libraries", "part"), partial(_check, bool)),

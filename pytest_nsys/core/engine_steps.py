@@ -6,19 +6,20 @@ from typing import NamedTuple
 
 
 class StepKind(NamedTuple):
-    """A kind of step of an engine that serves requests: decode, say. ``anchors``: an expression on the anchor's name,
-    whose group ``tokens`` (of several, numbered: ``tokens1``, the sum counts) says the work.
+    """Describes a kind of step of an engine that serves requests, decode, say.
+
+    The group ``tokens`` of the pattern (of several, numbered: ``tokens1``, the sum counts) says the work.
     """
 
     name: str
-    anchors: str
+    anchors: str  # expression on the anchor's name
 
 
 class StepWork(NamedTuple):
-    """What an anchor's name says of its step. ``tokens`` None: not how many it works on."""
+    """Holds what an anchor's name says of its step."""
 
     kind: str
-    tokens: int | None
+    tokens: int | None  # how many tokens it works on, None: not said
 
 
 _NO_REQUEST = r"0\([^()]*\)"

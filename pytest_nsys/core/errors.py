@@ -1,7 +1,7 @@
-"""What can go wrong, in classes that the outside tells apart: each carries one clear line for the person.
+"""What can go wrong, in classes that the outside tells apart? Each error carries one clear line for the person.
 
 Every message says what is wrong, where, and what to do, with the word that was probably meant. Whoever raises one makes
-the names in it one line (:func:`pytest_nsys.core.words.printable`); no message commands a terminal.
+the names in it one line (:func:`pytest_nsys.core.text_format.sanitize_line`); no message commands a terminal.
 """
 
 from __future__ import annotations
@@ -14,53 +14,53 @@ from pytest_nsys.core.words import fit_to_print
 
 
 class NsysError(Exception):
-    """Base of all errors that end in one line for the person, never in a traceback."""
+    """Serves as base of all errors that end in one line for the person, never in a traceback."""
 
     def __init__(self, text: str) -> None:
         super().__init__(fit_to_print(text))
 
 
 class UsageMistake(NsysError):
-    """An option or argument that cannot be meant: a path that does not exist, an unknown metric."""
+    """Reports an option or argument that cannot be meant: a path that does not exist, an unknown metric."""
 
 
 class NoTraceGiven(UsageMistake):
-    """Nobody named a trace, in a checkout that need not have one."""
+    """Reports that nobody named a trace, in a checkout that need not have one."""
 
 
 class ArgumentMistake(UsageMistake, ValueError):
-    """An argument of a function that cannot be meant."""
+    """Reports an argument of a function that cannot be meant."""
 
 
 class TraceError(NsysError):
-    """A trace that cannot be read or judged: not SQLite, truncated, no kernels, no anchor, empty window."""
+    """Reports a trace that cannot be read or judged: not SQLite, truncated, no kernels, no anchor, empty window."""
 
 
 class SeveralCaptures(UsageMistake, TraceError):
-    """Files that are given as one run, and are captures of several: it ends in what to give instead.
+    """Reports files that are given as one run, and are captures of several: it ends in what to give instead.
 
     Who takes several captures, as pytest does, says behind it by which option.
     """
 
 
 class CaptureError(NsysError):
-    """A capture that cannot be taken, or that left no report: no nsys, a folder that cannot be written."""
+    """Reports a capture that cannot be taken, or that left no report: no nsys, a folder that cannot be written."""
 
 
 class BaselineError(NsysError):
-    """A stored baseline that cannot be read, or must not be written."""
+    """Reports a stored baseline that cannot be read, or must not be written."""
 
 
 class IncomparableError(BaselineError):
-    """A run that cannot be added to what is stored: nothing is, or it is from a different setup."""
+    """Reports a run that cannot be added to what is stored: nothing is, or it is from a different setup."""
 
 
 class HistoryError(NsysError):
-    """A history database that is not ours, cannot be read or written, or is locked."""
+    """Reports a history database that is not ours, cannot be read or written, or is locked."""
 
 
 class Mistake(NamedTuple):
-    """What is wrong with a file; ``line`` and ``column`` count from 1, None where it is unknown."""
+    """Describes one mistake of a file; ``line`` and ``column`` count from 1, None where it is unknown."""
 
     file: str
     text: str
@@ -77,7 +77,7 @@ class Mistake(NamedTuple):
 
 
 class GateFileError(NsysError):
-    """All mistakes of one gate file together, in its order."""
+    """Reports all mistakes of one gate file together, in its order."""
 
     def __init__(self, mistakes: Sequence[Mistake]) -> None:
         self.mistakes = mistakes
@@ -85,23 +85,23 @@ class GateFileError(NsysError):
 
 
 GOES_ON = "\n         "
-"""Between the lines of a message that has several: as they stand below each other in a red."""
+"""Joins the lines of a message that has several, so that they stand below each other in a red."""
 
 
 @contextlib.contextmanager
 def naming(what: str) -> Iterator[None]:
-    """An error inside says which of several traces it is about."""
+    """Put ``prefix``, which names one of several traces, before the message of an error raised inside."""
     try:
         yield
     except NsysError as error:
-        named = type(error)(f"{what}: {error}")
-        vars(named).update(vars(error))
-        raise named from error
+        error_with_prefix = type(error)(f"{what}: {error}")
+        vars(error_with_prefix).update(vars(error))
+        raise error_with_prefix from error
 
 
 @contextlib.contextmanager
 def one_line(kind: type[NsysError], what: str, then: str = "") -> Iterator[None]:
-    """An OSError inside is one line for the person: ``what``, why, and what to do ``then``."""
+    """Turn an OSError inside into an error of one line for the person: ``message``, why, and the ``advice``."""
     try:
         yield
     except OSError as error:
@@ -109,15 +109,15 @@ def one_line(kind: type[NsysError], what: str, then: str = "") -> Iterator[None]
 
 
 class NoRows(NsysError):
-    """What was asked of a metric has no row, and why: others may have rows of the same window."""
+    """Reports that a metric has no row where it was read, and why: others may have rows of the same window."""
 
 
 class NothingMeasured(TraceError):
-    """The trace can be read but holds nothing to judge: no kernels, no anchor, an empty window."""
+    """Reports a trace that can be read but holds nothing to judge: no kernels, no anchor, an empty window."""
 
 
 def did_you_mean(word: str, choices: Collection[str], cutoff: float = 0.6) -> str:
-    """`` (did you mean 'overlap'?)`` to append to a mistake, empty where nothing is close."""
+    """Return an ending of a message with the closest choice, `` (did you mean 'overlap'?)``; empty where none is."""
     import difflib  # only a mistake pays for this import
 
     close = difflib.get_close_matches(word, list(choices), n=1, cutoff=cutoff)
@@ -125,5 +125,5 @@ def did_you_mean(word: str, choices: Collection[str], cutoff: float = 0.6) -> st
 
 
 def hint(word: str, choices: Collection[str], are: str) -> str:
-    """The word that was probably meant, or all that there are: ``: they are mesh, world``."""
+    """Return the word that was probably meant, or all the choices after their label: ``: they are mesh, world``."""
     return did_you_mean(word, choices) or f": {are} {', '.join(choices) or 'none'}"

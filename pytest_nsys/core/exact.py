@@ -16,46 +16,49 @@ from pytest_nsys.core.words import printable
 
 
 def exact(value: Fraction) -> Value:
-    """A whole Fraction as the int that it is."""
+    """Return a whole Fraction as an int, any other as it is."""
     return value.numerator if value.denominator == 1 else value
 
 
 def median(values: Sequence[Value]) -> Value:
-    """The middle value; of an even count the exact mean of the middle two."""
-    ordered = sorted(values)
-    middle = len(ordered) // 2
-    if len(ordered) % 2:
-        return ordered[middle]
-    return exact(Fraction(ordered[middle - 1] + ordered[middle]) / 2)
+    """Return the middle value; of an even count the exact mean of the middle two."""
+    ascending = sorted(values)
+    middle = len(ascending) // 2
+    if len(ascending) % 2:
+        return ascending[middle]
+    return exact(Fraction(ascending[middle - 1] + ascending[middle]) / 2)
 
 
 def distance(a: Value, b: Value) -> Value:
-    """|a − b|, exactly."""
+    """Return |a − b|, exactly."""
     return a - b if a >= b else b - a
 
 
 def mean(values: Sequence[Value]) -> Value:
-    """The exact mean."""
+    """Return the exact mean."""
     return exact(Fraction(sum(values)) / len(values))
 
 
 def percentile(values: Sequence[Value], percent: int) -> Value:
-    """The nearest-rank percentile: the smallest value that ``percent`` of all values do not exceed."""
-    ordered = sorted(values)
-    return ordered[max(0, -(-percent * len(ordered) // 100) - 1)]
+    """Return the nearest-rank percentile: the smallest value that ``percent`` of all values do not exceed."""
+    ascending = sorted(values)
+    return ascending[max(0, -(-percent * len(ascending) // 100) - 1)]
 
 
 def aggregate(word: str) -> Callable[[Sequence[Value]], Value]:
-    """The function that a gate file's word names: median, mean, max, min, sum, or pNN."""
-    words: dict[str, Callable[[Sequence[Value]], Value]] = {
+    """Return the function that a gate file's word names: median, mean, max, min, sum, or pNN.
+
+    Raises ValueError for any other word.
+    """
+    functions: dict[str, Callable[[Sequence[Value]], Value]] = {
         "median": median,
         "mean": mean,
         "max": max,
         "min": min,
         "sum": sum,
     }
-    if word in words:
-        return words[word]
+    if word in functions:
+        return functions[word]
     if re.fullmatch(r"p[1-9]\d?", word):
         return lambda values: percentile(values, int(word[1:]))
     raise ValueError(f"no aggregate is called {word!r}")
@@ -64,6 +67,7 @@ def aggregate(word: str) -> Callable[[Sequence[Value]], Value]:
 Exact = int | str | None
 """A value as JSON has it; None where there is none."""
 
+# Bounded digits: int() takes time that grows with the square of the digits, and a stored file may be a stranger's.
 _TEXT = re.compile(r"(-?[0-9]{1,400})(?:/([1-9][0-9]{0,400}))?")
 
 
@@ -72,17 +76,19 @@ def as_exact(value: Value) -> int | str: ...
 @overload
 def as_exact(value: Value | None) -> Exact: ...
 def as_exact(value: Value | None) -> Exact:
-    """The value as JSON has it."""
+    """Encode a value as JSON has it: a whole number, or ``"a/b"``."""
     return value if value is None or isinstance(value, int) else f"{value.numerator}/{value.denominator}"
 
 
 def exact_text(value: Value | None) -> str | None:
-    """The value as text has it."""
+    """Encode a value as a text column has it."""
     return None if value is None else str(value)
 
 
 def exact_value(stored: object) -> Value:
-    """The value that :func:`as_exact` or :func:`exact_text` wrote, of what may be anything. Raises ValueError."""
+    """Parse the value that :func:`encode_exact` or :func:`encode_exact_text` wrote. Raises ValueError for anything
+    else.
+    """
     if isinstance(stored, int) and not isinstance(stored, bool):
         return stored
     match = _TEXT.fullmatch(stored) if isinstance(stored, str) else None

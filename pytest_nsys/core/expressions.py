@@ -1,9 +1,9 @@
-"""Regular expressions that a stranger wrote, matched in bounded time: a gate file may come from a fork.
+"""How is a regular expression that a stranger wrote matched in bounded time? A gate file may come from a fork.
 
 ``re`` backtracks, and a short expression can keep it busy for years on a name of 40 characters. It looks for signals
-while it does, so a timer of the processor's time stops it: the one way that needs no other engine, whose dialect
-would not be the one that gate files are written in. A thread gets no signals, and Windows has no such timer; there
-repeated groups are refused.
+while it does, so a timer of the processor's time stops it: the one way that needs no other engine, whose dialect would
+not be the one that gate files are written in. A thread gets no signals, and Windows has no such timer; there repeated
+groups are refused.
 """
 
 from __future__ import annotations
@@ -19,26 +19,29 @@ from typing import TypeVar
 from pytest_nsys.core.errors import TraceError
 from pytest_nsys.core.words import printable
 
+# Of the processor's time, that the names of a process may take together beyond ``TIME_PER_NAME_S`` for each.
 LIMIT_S = 0.5
-"""Of the processor's time, that the names of a process may take together beyond ``EACH_S`` for each."""
 
+# Each name earns so much time, so that a trace with many names is not refused.
 EACH_S = 50e-6
+# With one repetition alone there are few ways to try; the second multiplies them.
 _REPEAT = re.compile(r"[*+{]|(?<!\()\?")
 _REPEATED_GROUP = re.compile(r"\)[*+{]")
+# There a blank or a comment may stand between a group and what repeats it.
 _VERBOSE = re.compile(r"\(\?[a-zA-Z]*x")
-"""There a blank or a comment may stand between a group and what repeats it."""
 
-T = TypeVar("T")
+MatchT = TypeVar("MatchT")
 
 
 class _TooLong(Exception):
-    """The timer's end."""
+    """Ends a match when the timer runs out."""
 
 
 class Expression:
-    """One expression. Its methods raise TraceError where it takes too long; ``key`` is what the gate file calls it.
+    """Holds one expression. Its methods raise TraceError where it takes too long; ``key`` is what the gate file calls
+    it.
 
-    Raises re.error for what is none. ``trusted``: it is our own, and needs no timer.
+    Raises re.error for what is none. ``is_trusted``: it is our own, and needs no timer.
     """
 
     def __init__(self, key: str, text: str, *, trusted: bool = False) -> None:
@@ -50,29 +53,32 @@ class Expression:
 
     @property
     def groups(self) -> frozenset[str]:
-        """The names of its groups."""
+        """The names of the expression's groups."""
         return frozenset(self._pattern.groupindex)
 
     def fullmatch(self, name: str) -> re.Match[str] | None:
-        """The match of the whole name."""
+        """Match the whole name; return None where it does not match."""
         return self._timed(name, lambda: self._pattern.fullmatch(name))
 
     def last_group(self, name: str, group: str) -> str | None:
-        """What the group was at the last match that has it."""
+        """Return the text of the group at the last match that has it, None where none does."""
 
-        def found() -> str | None:
+        def search_group() -> str | None:
             return next((m[group] for m in [*self._pattern.finditer(name)][::-1] if m[group]), None)
 
-        return self._timed(name, found)
+        return self._timed(name, search_group)
 
-    def _timed(self, name: str, ask: Callable[[], T]) -> T:
+    def _timed(self, name: str, ask: Callable[[], MatchT]) -> MatchT:
+        """Run a match, timed where the expression might be slow. Raises TraceError where it takes too long."""
         if not self._many_ways:
             return ask()
-        if (unstopped := _unstopped()) is not None:
+        if (obstacle := _unstopped()) is not None:
             if self._repeats_group:
-                where, instead = unstopped
-                why = f"repeats a group, which cannot be stopped {where}: write it without (…)* and (…)+{instead}"
-                raise TraceError(f"{self._said} {why}")
+                place, alternative = obstacle
+                reason = (
+                    f"repeats a group, which cannot be stopped {place}: write it without (…)* and (…)+{alternative}"
+                )
+                raise TraceError(f"{self._said} {reason}")
             return ask()
         if self._left_s <= 0:
             raise self._too_long(name)
@@ -85,7 +91,8 @@ class Expression:
 
     @contextmanager
     def _timer(self) -> Iterator[None]:
-        before = signal.signal(signal.SIGVTALRM, _stop)
+        """Stop what runs inside when the remaining time is used up, and book the time that it took."""
+        previous_handler = signal.signal(signal.SIGVTALRM, _stop)
         began_s = time.process_time()
         try:
             signal.setitimer(signal.ITIMER_VIRTUAL, self._left_s)
@@ -94,16 +101,16 @@ class Expression:
             finally:
                 signal.setitimer(signal.ITIMER_VIRTUAL, 0)
         finally:
-            signal.signal(signal.SIGVTALRM, before or signal.SIG_DFL)
+            signal.signal(signal.SIGVTALRM, previous_handler or signal.SIG_DFL)
         self._left_s = min(LIMIT_S, self._left_s + EACH_S - (time.process_time() - began_s))
 
     def _too_long(self, name: str) -> TraceError:
-        what = f"is too slow on range names like '{printable(name, 60)}': it tries them in too many ways"
-        return TraceError(f"{self._said} {what}; write it without a repetition inside a repetition")
+        reason = f"is too slow on range names like '{printable(name, 60)}': it tries them in too many ways"
+        return TraceError(f"{self._said} {reason}; write it without a repetition inside a repetition")
 
 
 def _unstopped() -> tuple[str, str] | None:
-    """Where no timer stops a match, and what else to do there; None where one does."""
+    """Find why no timer can stop a match here; return the place, and what else to do there. None where one can."""
     if not hasattr(signal, "setitimer"):
         return "on Windows", ""
     if threading.current_thread() is not threading.main_thread():

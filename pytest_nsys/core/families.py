@@ -1,4 +1,4 @@
-"""How is a kernel called, which library's is it, of which family, which collective? Tables of names and globs, as data.
+"""Which name, library, family and collective does a kernel have? Tables of names and globs, as data.
 
 ``void at::native::(anonymous namespace)::fill<4>(int, float*)`` is ``at::native::fill`` by its qualified name, and
 ``fill`` in short: that is how Nsight Systems shortens the demangled name.
@@ -27,28 +27,29 @@ from pytest_nsys.core.family_table import FUSED_WITH_COMMUNICATION, LIBRARY, TAB
 _CLOSING = {"(": ")", "<": ">", "[": "]", "{": "}"}
 
 
+# Inductor can make a hundred thousand names, and a cache that a run's names outgrow remembers none of them in turn.
 NAMES_REMEMBERED = 1 << 18
-"""A run that asks for more names in turn finds none of them remembered: Inductor can make a hundred thousand."""
 
 
 def short_name(full: str) -> str:
-    """The name without return type, namespaces, template arguments and parameters; as it is where it has none."""
+    """Return a name without return type, namespaces, template arguments and parameters; as it is where it has none."""
     words = _without_brackets(full)
     return words[-1].rsplit("::", 1)[-1] or full if words else full
 
 
 def qualified_name(full: str) -> str:
-    """The name with its namespaces alone; as it is where it has no brackets."""
+    """Return the name with its namespaces alone; as it is where it has no brackets."""
     words = _without_brackets(full)
     return words[-1] if words else full
 
 
+# What stands before the parameters, if no bracket in it is inside another: found in a tenth of the time that the
+# characters one by one take.
 _FLAT = re.compile(r"[^()<>\[\]{}]+(?:<[^()<>\[\]{}]*>[^()<>\[\]{}]*)*(?=\()")
-"""What stands before the parameters, if no bracket in it is inside another: found a tenth as long as by characters."""
 
 
 def declaration(full: str) -> str:
-    """The name as it is but for its parameters: with return type, namespaces and template arguments."""
+    """Return the name as it is but for its parameters: with return type, namespaces and template arguments."""
     text = _named(full)
     flat = _FLAT.match(text)
     return flat[0] if flat else text[: _parameters_at(text)[0]]
@@ -60,29 +61,32 @@ _LITERAL = re.compile(r"L[a-z]n?\d+E|DF\d+[a-z]?|S[0-9A-Z]*_|\d+")
 
 @lru_cache(maxsize=NAMES_REMEMBERED)
 def spelled(mangled: str) -> str:
-    """The identifiers of a mangled name as it would read demangled, with the arguments of its template, values of
-    enumerators (``LNS_4KindE1E``) among them. Any other name as it is.
+    """Return the identifiers of a mangled name as it would read demangled, with its template arguments. Any other name
+    stays.
+
+    Values of enumerators (``LNS_4KindE1E``) are among the arguments.
     """
     if not mangled.startswith("_Z"):
         return mangled
     parts: list[tuple[str, bool]] = []
-    at, after = 0, -1
-    while match := _LITERAL.search(mangled, at):
-        at = match.end()
+    position, previous_end = 0, -1
+    while match := _LITERAL.search(mangled, position):
+        position = match.end()
         if match[0].isdecimal():
-            after_it = at + int(match[0][:5])
-            if after_it > len(mangled):
+            # No identifier is longer than 5 digits can say: a stranger's name may have a number of any length.
+            identifier_end = position + int(match[0][:5])
+            if identifier_end > len(mangled):
                 return mangled
-            if _ENUMERATOR.fullmatch(mangled[match.start() - 1 : after_it]):
+            if _ENUMERATOR.fullmatch(mangled[match.start() - 1 : identifier_end]):
                 parts.append((match[0], False))
                 continue
-            parts.append((mangled[at:after_it], match.start() == after))
-            at = after = after_it
+            parts.append((mangled[position:identifier_end], match.start() == previous_end))
+            position = previous_end = identifier_end
         elif match[0][0] == "L":
             parts.append((re.sub(r"\D", "", match[0]), False))
     words: list[str] = []
-    for text, goes_on in parts:
-        if goes_on and words:
+    for text, continues_previous in parts:
+        if continues_previous and words:
             words[-1] += f"::{text}"
         else:
             words.append(text)
@@ -93,37 +97,38 @@ def spelled(mangled: str) -> str:
 
 
 def _named(full: str) -> str:
+    """Return the name without the marks of anonymous namespaces."""
     return full.replace("(anonymous namespace)::", "").replace("{anonymous}::", "")
 
 
 def _without_brackets(full: str) -> list[str]:
-    """The words before the parameters, without what stands in brackets; none where nothing does."""
+    """List the words before the parameters, without what stands in brackets; none where nothing does."""
     text = _named(full)
-    _, kept = _parameters_at(text)
-    return [] if len(kept) == len(text) else "".join(kept).split()
+    _, characters = _parameters_at(text)
+    return [] if len(characters) == len(text) else "".join(characters).split()
 
 
 def _parameters_at(text: str) -> tuple[int, list[str]]:
-    """Where the parameters begin, and the characters before that are in no bracket."""
-    kept: list[str] = []
+    """Return where the parameters begin, and the characters before that are in no bracket."""
+    characters: list[str] = []
     open_brackets: list[str] = []
-    for at, character in enumerate(text):
+    for position, character in enumerate(text):
         if open_brackets:
             if character in _CLOSING:
                 open_brackets.append(_CLOSING[character])
             elif character == open_brackets[-1]:
                 open_brackets.pop()
-        elif character == "(" and kept:
-            return at, kept
+        elif character == "(" and characters:
+            return position, characters
         elif character in _CLOSING:
             open_brackets.append(_CLOSING[character])
         else:
-            kept.append(character)
-    return len(text), kept
+            characters.append(character)
+    return len(text), characters
 
 
 class CommunicationLibrary(NamedTuple):
-    """A library whose kernels communicate, those too that only prepare or announce it."""
+    """Describes a library whose kernels communicate, those too that only prepare or announce it."""
 
     name: str
     globs: tuple[str, ...]
@@ -167,14 +172,14 @@ LIBRARIES = (
 
 
 class KnownLibrary(NamedTuple):
-    """Of a kernel that communicates: the library, and a glob on demangled names that means such kernels."""
+    """Names the library of a kernel that communicates, and a glob on demangled names that means such kernels."""
 
     library: str
     glob: str
 
 
 def _longest_text(glob: str) -> str:
-    """What a name that matches has in it at least: quick to look for, as the names of kernels are long."""
+    """Return the longest text that every matching name has in it: quick to look for in long names of kernels."""
     return max(re.split(r"\[!?\]?[^]]*\]|[*?]", glob), key=len)
 
 
@@ -185,16 +190,18 @@ _MATCHERS = [
 ]
 
 
+# Inductor puts the operators that it fuses into the name of its kernel, which is none of them.
 _FUSED = re.compile(r"triton_[a-z]{3}_fused")
-"""Inductor puts the operators that it fuses into the name of its kernel, which is none of them."""
 
 
 @lru_cache(maxsize=NAMES_REMEMBERED)
 def known_communication(short: str, full: str) -> KnownLibrary | None:
-    """Of which known library a kernel is, by its short and its demangled name; None for NCCL's, and for any other."""
+    """Return the known library of a kernel, by its short and its demangled name; None for NCCL's kernels, and for any
+    other.
+    """
     full = spelled(full or short)
-    both = f"{full}\n{short}"
-    possible = [each for each in _MATCHERS if each[1] in both and not _FUSED.match(full)]
+    names = f"{full}\n{short}"
+    possible = [matcher for matcher in _MATCHERS if matcher[1] in names and not _FUSED.match(full)]
     path = qualified_name(full) if possible else ""
     for matcher, _, library, glob in possible:
         if matcher.match(path):
@@ -209,7 +216,11 @@ _COLLECTIVE_WORDS = re.compile(r"(?<=_)(all|reduce)_(gather|reduce|scatter|to_al
 
 @lru_cache(maxsize=NAMES_REMEMBERED)
 def fused_communication(full: str) -> str:
-    """What in a kernel's name, parameters aside, says that it multiplies and communicates in one; empty for nothing."""
+    """Return the identifier in a kernel's name that says that it multiplies and communicates in one; empty where none
+    does.
+
+    Its parameters do not count.
+    """
     text = spelled(full)
     identifiers = [] if _FUSED.match(text) else re.findall(r"\w+", declaration(text))
     return next(filter(_says_both, identifiers), "")
@@ -217,9 +228,10 @@ def fused_communication(full: str) -> str:
 
 @lru_cache(maxsize=NAMES_REMEMBERED)
 def _says_both(identifier: str) -> bool:
+    """Whether an identifier names a product and a collective."""
     words = re.split(r"_+", _CAMEL.sub("_", identifier).lower())
-    spoken = _COLLECTIVE_WORDS.sub(lambda found: found[0].replace("_", ""), f"_{'_'.join(filter(None, words))}_")
-    return _BOTH.fullmatch(spoken) is not None
+    joined_words = _COLLECTIVE_WORDS.sub(lambda match: match[0].replace("_", ""), f"_{'_'.join(filter(None, words))}_")
+    return _BOTH.fullmatch(joined_words) is not None
 
 
 OTHER = "other"
@@ -227,7 +239,7 @@ OTHER = "other"
 
 
 class Family(NamedTuple):
-    """Kernels of one kind. ``patterns`` are shell globs, of which any may match."""
+    """Describes kernels of one kind. ``patterns`` are shell globs, of which any may match."""
 
     name: str
     patterns: tuple[str, ...]
@@ -240,25 +252,25 @@ FAMILIES: Families = tuple(Family(row.family, row.globs) for row in TABLE)
 
 
 def names_of(families: Families) -> tuple[str, ...]:
-    """The families of a table in its order, ``other`` last."""
+    """List the families of a table in its order, ``other`` last."""
     return (*dict.fromkeys(family.name for family in families), OTHER)
 
 
 def zero_filled(families: Families, ran: Collection[str] = ()) -> tuple[str, ...]:
-    """The families that have a row of 0 where none of their kernels ran, if kernels of the families ``ran`` did.
+    """List the families that have a row of 0 where none of their kernels ran, in a run of kernels of ``ran_families``.
 
     Not those of the known libraries: they came later, and would be rows that the baselines of all other runs lack. Nor,
     of the built-in table, those that XLA alone has in a run that it did not compile.
     """
-    left_out = {family.name for family in families if any(glob.startswith(LIBRARY) for glob in family.patterns)}
+    without_row = {family.name for family in families if any(glob.startswith(LIBRARY) for glob in family.patterns)}
     if families == FAMILIES and XLA_ALONE.isdisjoint(ran):
-        left_out |= XLA_ALONE
-    return tuple(name for name in names_of(families) if name not in left_out)
+        without_row |= XLA_ALONE
+    return tuple(name for name in names_of(families) if name not in without_row)
 
 
 @lru_cache(maxsize=4)  # a table is compiled in milliseconds, longer than most traces take
 def classifier(families: Families) -> Callable[[str, str], str]:
-    """A function from a kernel's (short name, demangled name) to its family; it remembers what it said."""
+    """Return a function from a kernel's (short name, demangled name) to its family; it remembers its results."""
     table = [
         (_longest_text(pattern), re.compile(translate(pattern)).match, name)
         for name, patterns in families
@@ -267,23 +279,25 @@ def classifier(families: Families) -> Callable[[str, str], str]:
     built_in = families == FAMILIES
 
     @lru_cache(maxsize=NAMES_REMEMBERED)
-    def family_of(short: str, full: str) -> str:
+    def classify(short: str, full: str) -> str:
         is_known = known_communication(short, full) is not None
         if built_in:
             short, full = short.lower(), declaration(spelled(full)).lower()
-        known = LIBRARY + short if is_known else short
-        both = f"{full}\n{known}"
+        library_name = LIBRARY + short if is_known else short
+        names = f"{full}\n{library_name}"
         for text, matches, name in table:
-            if text in both and (matches(full) or matches(short) or matches(known)):
+            if text in names and (matches(full) or matches(short) or matches(library_name)):
                 return name
         return OTHER
 
-    return family_of
+    return classify
 
 
 OTHER_KIND = "Other"
 """A kernel that communicates, and is no collective that is known here: of DeepEP, say."""
 
+# What a name holds when only its letters count; the first that it holds decides, so longer words stand before those in
+# them.
 _SPELLINGS = {
     "allreduce": "AllReduce",
     "crossdevicereduce": "AllReduce",
@@ -299,19 +313,18 @@ _SPELLINGS = {
     "gather": "Gather",
     "scatter": "Scatter",
 }
-"""What a name holds when only its letters count; the first that it holds decides."""
 
 KINDS = tuple(dict.fromkeys(_SPELLINGS.values()))
 _LETTERS = re.compile(r"[^a-z]+")
 
 
 def kind_of(name: str) -> str:
-    """The collective that a name stands for, ``Other`` where none is known."""
+    """Return the collective that a name stands for, ``Other`` where none is known."""
     letters = _LETTERS.sub("", name.lower())
     return next((kind for spelling, kind in _SPELLINGS.items() if spelling in letters), OTHER_KIND)
 
 
 def spelt(text: str) -> str:
-    """A selector's word as the kinds are spelt: ``AllReduce`` for ``all_reduce``; any other word as it is."""
+    """Return a selector's word as the kinds are spelt: ``AllReduce`` for ``all_reduce``; any other word as it is."""
     kinds = {kind.lower(): kind for kind in (*KINDS, OTHER_KIND)}
     return kinds.get(_LETTERS.sub("", text.lower()), text)

@@ -14,7 +14,7 @@ LIBRARY = "<known library> "
 
 
 class Kernels(NamedTuple):
-    """The kernels of one family that one library or compiler brings."""
+    """Describes the kernels of one family that one library or compiler brings."""
 
     family: str
     source: str
@@ -48,8 +48,8 @@ TABLE = (
     _of("triton", "Inductor", "triton_ triton__[0-9]* triton_fused_*"),
     _of("input_scatter_fusion", "XLA", "input_scatter_fusion*"),
     *(
-        _of(f"loop_{what}_fusion", "XLA", f"loop_{what}_fusion*")
-        for what in ("select", "gather", "reduce", "convert", "transpose")
+        _of(f"loop_{operation}_fusion", "XLA", f"loop_{operation}_fusion*")
+        for operation in ("select", "gather", "reduce", "convert", "transpose")
     ),
     _of("input_reduce_select", "XLA", "input_reduce_select*"),
     _of("input_broadcast_reduce_select", "XLA", "input_broadcast_reduce_select*"),
@@ -131,8 +131,8 @@ TABLE = (
     _of("elementwise", "Liger", "*element_mul*"),
 )
 
+# Families that no run has which XLA did not compile: they have rows only where one of their kernels ran.
 XLA_ALONE = frozenset(row.family for row in TABLE) - {row.family for row in TABLE if row.source != "XLA"}
-"""Families that no run has which XLA did not compile: they have rows only where one of their kernels ran."""
 
 _COLLECTIVES = ("allgather", "allreduce", "reducescatter", "alltoall", "a2a")
 _PRODUCTS = ("gemm", "matmul", "_mm_", "_bmm_")

@@ -1,4 +1,4 @@
-"""How are the files called that the project knows by their names, and which gate files lie below a folder?"""
+"""How are the files called that the project finds by their names, and which gate files lie below a folder?"""
 
 from __future__ import annotations
 
@@ -10,81 +10,89 @@ from typing import NamedTuple
 
 GATE_SUFFIX = ".nsys.yaml"
 BASELINE_SUFFIX = ".json"
+# Windows of an accepted run, which are kept beside its baseline: a cut of whatever format its traces had.
 WINDOW_SUFFIX = ".window.gz"
-"""Of the windows of an accepted run, which are kept beside its baseline: a cut of whatever format its traces had."""
+# A cut that lies beside its trace.
 CUT_SUFFIXES = (".cut.sqlite.gz", ".cut.json.gz")
-"""Of a cut that lies beside its trace."""
+# Windows as a viewer opens them, and the member of their root by which they are no trace.
 DRAWING_SUFFIX, DRAWING_MEMBER = ".perfetto.json.gz", "pytestNsysDrawing"
-"""Of windows as a viewer opens them, and the member of their root by which they are no trace."""
+# What holds the mark of a cut: a table of one row, a member of the root of JSON.
 CUT_TABLE, CUT_MEMBER = "PYTEST_NSYS_CUT", "pytestNsysCut"
-"""What holds the mark of a cut: a table of one row, a member of the root of JSON."""
 
 _MEANT = re.compile(r"(?P<stem>[^.#].*)\.nsys\.ya?ml(?P<more>.*)", re.IGNORECASE | re.DOTALL)
+# Behind the name of a gate file: what an editor keeps, what a gate file is made of, and whose it is (REUSE).
 _OF_OTHERS = re.compile(r"(?:.*~|\.(?:j2|jinja2?|tmpl|tpl|template|in|license))", re.DOTALL)
-"""Behind the name of a gate file: what an editor keeps, what a gate file is made of, and whose it is (REUSE)."""
 
+# How a configuration of a gate file's matrix is named: in node ids, in folders, and on the command line, so without a
+# sign that any of them reads.
 CONFIGURATION = "[A-Za-z0-9][A-Za-z0-9._-]{0,59}"
-"""How a configuration of a gate file's matrix is named: in node ids, in folders, and on the command line."""
 
 _ADDRESS = re.compile(rf"(?P<file>.+)\[(?P<name>{CONFIGURATION})\]", re.DOTALL)
 
+# pytest's default ``norecursedirs``, beside hidden folders and virtual environments: into these it does not look unless
+# it is told to.
 NOT_SEARCHED = ("build", "dist", "node_modules", "venv", "_darcs", "CVS", "{arch}")
-"""Folders, beside hidden ones and virtual environments, into which pytest does not look unless it is told to."""
 
 
 def named_as_gate(name: str) -> bool:
-    """Whether a file is a gate file by its name, or was meant to be one."""
+    """Whether a file has a gate file's name, or was meant to have one."""
     return name.endswith(GATE_SUFFIX) or misnamed(name) != ""
 
 
 def misnamed(name: str) -> str:
-    """What is wrong with the name of a file that was meant to be a gate file; empty where nothing is."""
+    """Return what is wrong with the name of a file that was meant to be a gate file; empty where nothing is."""
     if name.endswith(GATE_SUFFIX):
-        right = re.sub(r"[\[\]]+", "-", name.removesuffix(GATE_SUFFIX)).strip("-") + GATE_SUFFIX
-        return f"pytest reads '[' in a path as the parameters of a test: rename it to {right}" if "[" in name else ""
-    meant = _MEANT.fullmatch(name)
-    if meant is None or _OF_OTHERS.fullmatch(meant["more"]):
+        corrected_name = re.sub(r"[\[\]]+", "-", name.removesuffix(GATE_SUFFIX)).strip("-") + GATE_SUFFIX
+        return (
+            f"pytest reads '[' in a path as the parameters of a test: rename it to {corrected_name}"
+            if "[" in name
+            else ""
+        )
+    gate_like = _MEANT.fullmatch(name)
+    if gate_like is None or _OF_OTHERS.fullmatch(gate_like["more"]):
         return ""
-    return f"pytest finds gate files by name: end it in {GATE_SUFFIX}, as {meant['stem']}{GATE_SUFFIX}, or delete it"
+    return (
+        f"pytest finds gate files by name: end it in {GATE_SUFFIX}, as {gate_like['stem']}{GATE_SUFFIX}, or delete it"
+    )
 
 
 def gate_files_below(
     top: Path, wanted: Callable[[str], bool] = lambda name: name.endswith(GATE_SUFFIX)
 ) -> Iterator[Path]:
-    """The gate files below a folder. Links are followed, but no folder is entered twice."""
-    entered: set[str] = set()
+    """Yield the gate files below a folder, by name. Links are followed, but no folder is entered twice."""
+    entered_folders: set[str] = set()
     for folder, folders, names in os.walk(top, followlinks=True):
         real = os.path.realpath(folder)
-        if real in entered:
+        if real in entered_folders:
             folders[:] = []
             continue
-        entered.add(real)
+        entered_folders.add(real)
         folders[:] = sorted(name for name in folders if _searched(folder, name))
         yield from (Path(folder, name) for name in sorted(names) if wanted(name))
 
 
 def _searched(folder: str, name: str) -> bool:
-    passed_over = name.startswith(".") or name.endswith(".egg") or name in NOT_SEARCHED
-    return not passed_over and not os.path.exists(os.path.join(folder, name, "pyvenv.cfg"))
+    skips = name.startswith(".") or name.endswith(".egg") or name in NOT_SEARCHED
+    return not skips and not os.path.exists(os.path.join(folder, name, "pyvenv.cfg"))
 
 
 class Address(NamedTuple):
-    """A gate file, and one configuration of its matrix: ``perf/step.nsys.yaml[llama-8b]``. Empty: the whole file."""
+    """Names a gate file and one configuration of its matrix: ``perf/step.nsys.yaml[llama-8b]``. Empty: all of it."""
 
     file: str
     configuration: str = ""
 
     @classmethod
     def of(cls, text: str) -> Address:
-        """What a person typed; a name that is no gate file's has no brackets of ours."""
+        """Parse what a person typed; a name that is no gate file's has no brackets of ours."""
         match = _ADDRESS.fullmatch(text)
         return cls(match["file"], match["name"]) if match and named_as_gate(match["file"]) else cls(text)
 
     @property
     def stem(self) -> str:
-        """Fit to name files of it: ``perf/step@llama-8b``."""
-        own = self.file.removesuffix(GATE_SUFFIX)
-        return f"{own}@{self.configuration}" if self.configuration else own
+        """The path to name files of it: ``perf/step@llama-8b``."""
+        file_stem = self.file.removesuffix(GATE_SUFFIX)
+        return f"{file_stem}@{self.configuration}" if self.configuration else file_stem
 
     def __str__(self) -> str:
         return f"{self.file}[{self.configuration}]" if self.configuration else self.file

@@ -1,6 +1,4 @@
-"""How is kept what was found? An answer that costs time by the object that gave it, for as long as the object lives;
-what belongs together by the key of each.
-"""
+"""How are results remembered by the object that gave them, and values grouped by their key?"""
 
 from __future__ import annotations
 
@@ -9,33 +7,35 @@ from collections.abc import Callable, Hashable, Iterable
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 Self = TypeVar("Self")
-Asked = ParamSpec("Asked")
-Answer = TypeVar("Answer")
+ArgumentsP = ParamSpec("ArgumentsP")
+ResultT = TypeVar("ResultT")
 
 
-def kept(method: Callable[Concatenate[Self, Asked], Answer]) -> Callable[Concatenate[Self, Asked], Answer]:
-    """A method that answers each question once; an error is no answer. What it is asked with can be hashed."""
+def kept(method: Callable[Concatenate[Self, ArgumentsP], ResultT]) -> Callable[Concatenate[Self, ArgumentsP], ResultT]:
+    """Make a method compute each result once per object and arguments; an error is not remembered. Arguments can be
+    hashed.
+    """
     name = f"_kept_{method.__name__}"
 
     @functools.wraps(method)
-    def answer(self: Self, /, *args: Asked.args, **more: Asked.kwargs) -> Answer:
-        known: dict[Hashable, Any] = vars(self).setdefault(name, {})
-        question = (args, *more.items())
-        if question not in known:
-            known[question] = method(self, *args, **more)
-        found: Answer = known[question]
-        return found
+    def recall(self: Self, /, *args: ArgumentsP.args, **kwargs: ArgumentsP.kwargs) -> ResultT:
+        results: dict[Hashable, Any] = vars(self).setdefault(name, {})
+        call_key = (args, *kwargs.items())
+        if call_key not in results:
+            results[call_key] = method(self, *args, **kwargs)
+        result: ResultT = results[call_key]
+        return result
 
-    return answer
-
-
-K = TypeVar("K", bound=Hashable)
-V = TypeVar("V")
+    return recall
 
 
-def grouped(pairs: Iterable[tuple[K, V]]) -> dict[K, list[V]]:
-    """The values of each key in their order, the keys in that of their first value."""
-    found: dict[K, list[V]] = {}
+GroupKeyT = TypeVar("GroupKeyT", bound=Hashable)
+ValueT = TypeVar("ValueT")
+
+
+def grouped(pairs: Iterable[tuple[GroupKeyT, ValueT]]) -> dict[GroupKeyT, list[ValueT]]:
+    """Group values by their key; values stay in their order, and keys in that of their first value."""
+    groups: dict[GroupKeyT, list[ValueT]] = {}
     for key, value in pairs:
-        found.setdefault(key, []).append(value)
-    return found
+        groups.setdefault(key, []).append(value)
+    return groups

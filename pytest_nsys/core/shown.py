@@ -1,4 +1,4 @@
-"""What does a notebook show of an object? What knows how it reads registers that for its type, which does not know."""
+"""What does a notebook show of an object? Modules that know how a type reads register a renderer here."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ def _html(shown: object) -> str:
 
 
 register = _html.register
-"""Say how objects of a type are shown."""
+"""Register a function that renders the objects of a type."""
 
 
 def html_of(shown: object) -> str:
-    """HTML, in which no text is markup."""
+    """Render an object as HTML, in which no text is markup."""
     return _html(shown)

@@ -1,9 +1,9 @@
 """What does a person call the kernel of a library that writes its whole configuration into a name?
 
 ``nvjet_tst_192x192_64x4_2x1_v_bz_coopB_bias_TNN`` is ``nvjet 192x192 bias TNN``, and an attention kernel of 4 000
-characters ``flash_fwd<hdim128, causal>``: what it computes, of what, in which tiles. Each library has one entry, which
-says several names, the shortest first: a longer one where two kernels would have the same. Facts alone are told: where
-a library changes how it writes a name, the entry no longer matches, and the name is shortened as any other.
+characters ``flash_fwd<hdim128, causal>``: what it computes, of what, in which tiles. Each library has one rule, which
+gives several names, the shortest first: a longer one where two kernels would have the same. Facts alone are told: where
+a library changes how it writes a name, the rule no longer matches, and the name is shortened as any other.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ Said = tuple[str, ...]
 
 
 class Spoken(NamedTuple):
-    """How the names of one library are said: ``pattern`` is of a demangled name without casts."""
+    """Says how the kernels of one library are called: ``pattern`` is of a demangled name without casts."""
 
     pattern: re.Pattern[str]
     say: Callable[[Match], Said]
@@ -34,8 +34,8 @@ _TYPES_IN_CPP = {
     "float_e5m2_t": "e5m2",
     "int8_t": "i8",
 }
+# The type that an operation says where no type stands beside it.
 _OF_OPERATION = {"sgemm": "f32", "dgemm": "f64", "hgemm": "f16", "s1688": "tf32", "d884": "f64", "h": "f16"}
-"""The type that an operation says where no type stands beside it."""
 
 _KIND = "gemm|fprop|dgrad|wgrad"
 
@@ -45,36 +45,36 @@ def _joined(*words: str | None) -> str:
 
 
 def _typed(operation: str) -> str:
-    """The type that a product is of."""
-    if found := _TYPE.search(operation):
-        return found[0]
+    """Return the type that a product is of, empty where its operation does not say."""
+    if match := _TYPE.search(operation):
+        return match[0]
     return next((name for start, name in _OF_OPERATION.items() if operation.startswith(start)), "")
 
 
 def _tensorop(m: Match) -> Said:
-    """``cutlass_80_tensorop_bf16_s16816gemm_bf16_256x128_64x3_tn_align8``: tile, depth x stages, layout."""
-    said = _joined(m["kind"], _typed(m["op"]), f"{m['tile']}x{m['depth']}", m["layout"])
-    return said, _joined(said, f"stages{m['stages']}", m["rest"].replace("_", " ").strip())
+    """Name ``cutlass_80_tensorop_bf16_s16816gemm_bf16_256x128_64x3_tn_align8`` by tile, depth x stages and layout."""
+    short = _joined(m["kind"], _typed(m["op"]), f"{m['tile']}x{m['depth']}", m["layout"])
+    return short, _joined(short, f"stages{m['stages']}", m["rest"].replace("_", " ").strip())
 
 
 def _cutlass3(m: Match) -> Said:
-    said = _joined(m["kind"], _typed(m["types"]), m["tile"], m["layout"])
-    return said, _joined(said, m["rest"].replace("_", " ").strip())
+    short = _joined(m["kind"], _typed(m["types"]), m["tile"], m["layout"])
+    return short, _joined(short, m["rest"].replace("_", " ").strip())
 
 
 def _xmma(m: Match) -> Said:
     split = "splitK" if "split_k" in m["rest"] else ""
-    said = _joined(m["kind"], _typed(m["types"]), m["tile"], m["layout"] or m["conv"], split)
-    more = re.findall(r"stage\d+|align[abc]\d+", m["rest"])
-    return said, _joined(said, "indexed" if m["indexed"] else "", *more)
+    short = _joined(m["kind"], _typed(m["types"]), m["tile"], m["layout"] or m["conv"], split)
+    details = re.findall(r"stage\d+|align[abc]\d+", m["rest"])
+    return short, _joined(short, "indexed" if m["indexed"] else "", *details)
 
 
 def _cublas(m: Match) -> Said:
     depth = re.search(r"stages_(\d+)x(\d+)_", m["rest"])
     if depth is None:
         return (m[0],)
-    said = _joined("gemm", _typed(m["op"]), f"{m['tile']}x{depth[1]}", m["layout"])
-    return said, _joined(said, f"stages{depth[2]}"), m[0]
+    short = _joined("gemm", _typed(m["op"]), f"{m['tile']}x{depth[1]}", m["layout"])
+    return short, _joined(short, f"stages{depth[2]}"), m[0]
 
 
 def _nvjet(m: Match) -> Said:
@@ -82,26 +82,26 @@ def _nvjet(m: Match) -> Said:
 
 
 def _tensile(m: Match) -> Said:
-    said = f"Cijk_… {m['tile']}"
-    return said, f"{said}<{', '.join((m['product'].removeprefix('Cijk_'), *m['rest'].split('_')))}>"
+    short = f"Cijk_… {m['tile']}"
+    return short, f"{short}<{', '.join((m['product'].removeprefix('Cijk_'), *m['rest'].split('_')))}>"
 
 
 def _bmm(m: Match) -> Said:
-    said = _joined("bmm", m["inputs"], m["tile"], m["layout"], "swiGlu" if "swiGlu" in m["rest"] else "")
-    return said, f"{said} -> {m['output']}"
+    short = _joined("bmm", m["inputs"], m["tile"], m["layout"], "swiGlu" if "swiGlu" in m["rest"] else "")
+    return short, f"{short} -> {m['output']}"
 
 
 def _matmul_ogs(m: Match) -> Said:
     split = "" if m["split"] == "1" else f"splitK{m['split']}"
-    said = _joined("matmul_ogs", m["inputs"], m["tile"], split, m["rest"].replace("_", " ").strip())
-    return said, _joined(said, m["layout"], f"-> {m['output']}")
+    short = _joined("matmul_ogs", m["inputs"], m["tile"], split, m["rest"].replace("_", " ").strip())
+    return short, _joined(short, m["layout"], f"-> {m['output']}")
 
 
 def _fmha_gen(m: Match) -> Said:
     mask = {"SlidingOrChunkedCausal": "sliding", "Causal": "causal", "Dense": "dense"}[m["mask"]]
     phase = {"Context": "prefill", "ForGen": "decode"}.get(m["phase"] or "", "")
-    told = (m["type"], f"hdim{m['hdim']}", mask, phase)
-    return f"fmha<{', '.join(filter(None, told))}>", m[0]
+    details = (m["type"], f"hdim{m['hdim']}", mask, phase)
+    return f"fmha<{', '.join(filter(None, details))}>", m[0]
 
 
 def _flash(direction: str, hdim: str, causal: str) -> str:
@@ -110,8 +110,10 @@ def _flash(direction: str, hdim: str, causal: str) -> str:
 
 def _flash2(m: Match) -> Said:
     bools = re.findall(r"\b(?:true|false|[01])\b", m["rest"])
-    at = 0 if m["name"] in ("flash_fwd_splitkv_kernel", "compute_attn_ws") else 1  # dropout first, in the others
-    causal = bools[at] if len(bools) > at else ""
+    causal_index = (
+        0 if m["name"] in ("flash_fwd_splitkv_kernel", "compute_attn_ws") else 1
+    )  # dropout first, in the others
+    causal = bools[causal_index] if len(bools) > causal_index else ""
     direction = {"compute_attn_ws": "fwd", "flash_fwd_kernel": "fwd", "flash_fwd_splitkv_kernel": "fwd_splitkv"}
     return (_flash(direction.get(m["name"], "bwd"), m["hdim"], causal),)
 
@@ -122,16 +124,17 @@ def _flash3(m: Match) -> Said:
 
 def _cutlass3_template(m: Match) -> Said:
     schedule = re.search(r"Kernel\w*WarpSpecialized(Pingpong|Cooperative)", m[0])
-    grouped = "grouped " if "GroupProblemShape" in m[0] else ""
+    grouped_prefix = "grouped " if "GroupProblemShape" in m[0] else ""
     tile = f"{m['m']}x{m['n']}x{m['k']}"
-    said = _joined(f"{grouped}gemm", _TYPES_IN_CPP[m["type"]], tile)
-    return said, _joined(said, schedule and schedule[1])
+    short = _joined(f"{grouped_prefix}gemm", _TYPES_IN_CPP[m["type"]], tile)
+    return short, _joined(short, schedule and schedule[1])
 
 
 def _cutlass3_told(m: Match) -> Said:
-    said = _joined("gemm", m["type"].lower(), m["tile"])
+    """Name a kernel of CUTLASS 3 by the name that it has in a baseline."""
+    short = _joined("gemm", m["type"].lower(), m["tile"])
     schedule = re.search(r"Pingpong|Cooperative", m[0])
-    return said, _joined(said, schedule and schedule[0])
+    return short, _joined(short, schedule and schedule[0])
 
 
 def _deep_gemm(m: Match) -> Said:
@@ -143,11 +146,12 @@ def _igemm(m: Match) -> Said:
 
 
 def _sdpa(m: Match) -> Said:
-    said = _joined("cudnn sdpa", m["direction"], m["tile"])
-    return said, _joined(said, m["arch"]), m[0]
+    short = _joined("cudnn sdpa", m["direction"], m["tile"])
+    return short, _joined(short, m["arch"]), m[0]
 
 
 def _as_said(template: str) -> Callable[[Match], Said]:
+    """Return a function that names a kernel by a template of the match's groups."""
     return lambda m: (m.expand(template),)
 
 
@@ -155,12 +159,12 @@ _TILE, _TILE3 = r"(?P<tile>\d+x\d+)", r"(?P<tile>\d+x\d+x\d+)"
 
 
 def _cute(m: str = r"\d+", n: str = r"\d+", k: str = r"\d+") -> str:
-    """Of a shape of CuTe."""
+    """Return the pattern of a shape of CuTe."""
     return f"cute::tuple<cute::C<{m}>, ?cute::C<{n}>, ?cute::C<{k}> ?>"
 
 
 def _compiled(*spoken: tuple[str, Callable[[Match], Said]]) -> tuple[Spoken, ...]:
-    return tuple(Spoken(re.compile(pattern), say) for pattern, say in spoken)
+    return tuple(Spoken(re.compile(pattern), make_names) for pattern, make_names in spoken)
 
 
 WORDS = _compiled(
@@ -203,7 +207,7 @@ WORDS = _compiled(
     (rf"cudnn_generated_fort_native_sdpa_(?P<arch>sm\d+)_flash_(?P<direction>[fb]prop)\w*?_{_TILE3}\w*", _sdpa),
     (r"cudnn_(?:infer|train)_(?P<name>\w+?)(?:_v\d+)?$", _as_said(r"\g<name>")),
 )
-"""By the words of a name."""
+"""Rules that match a word of the name."""
 
 TEMPLATES = _compiled(
     (r"\b(?P<product>C[a-z]+_A[a-z]+_B[a-z]+_[A-Z0-9]+)_\w*?(?P<tile>MT\d+x\d+x\d+)_?(?P<rest>\w*)", _tensile),
@@ -230,23 +234,26 @@ TEMPLATES = _compiled(
     (r"\bdeep_gemm::(?P<name>\w*?gemm\w*?)(?:_impl|_kernel)?<[^>]*?\b(?P<n>\d{2,})u?, (?P<k>\d{2,})u?\b", _deep_gemm),
     (r"\brocprim::.*?wrapped_(?P<what>\w+?)_config", _as_said(r"rocprim \g<what>")),
 )
-"""By what stands in the brackets of a template, or in a word of any length."""
+"""Rules that match what stands in the brackets of a template, or a word of any length."""
 
+# Characters of a name that are searched: what is told stands there, and a stranger's name takes no long.
 BEGINNING = 2048
-"""Of a name that is searched, in characters: what is told stands there, and a stranger's name takes no long."""
 
+# Shorter words are of no library's kernel, and no pattern takes long on a word of this length.
 _WORD = re.compile(r"\w{10,256}")
 _MOST_WORDS = 12
 
 
 def spoken(name: str) -> Said:
-    """What a person calls a kernel of this demangled name, the shortest first; nothing where no library is known."""
+    """Return what a person calls a kernel of this demangled name, the shortest first; nothing where no library is
+    known.
+    """
     beginning = name[:BEGINNING]
     for word in islice(_WORD.finditer(beginning), _MOST_WORDS):
-        for pattern, say in WORDS:
-            if (found := pattern.match(word[0])) is not None:
-                return say(found)
-    for pattern, say in TEMPLATES:
-        if (found := pattern.search(beginning)) is not None:
-            return say(found)
+        for pattern, make_names in WORDS:
+            if (match := pattern.match(word[0])) is not None:
+                return make_names(match)
+    for pattern, make_names in TEMPLATES:
+        if (match := pattern.search(beginning)) is not None:
+            return make_names(match)
     return ()

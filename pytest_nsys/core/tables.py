@@ -1,6 +1,7 @@
-"""What a trace holds many of, as parallel columns: kernels and the calls that launched them, ranges, numbers by time.
+"""How does a trace hold what there are many of? As parallel columns: kernels, their launch calls, ranges, numbers by
+time.
 
-And waits of streams, of which there are few.
+Waits of streams, of which there are few, stand here as well.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from operator import attrgetter, itemgetter
+from operator import itemgetter
 from typing import NamedTuple, overload
 
 from pytest_nsys.core.columns import chained, take, within
@@ -19,48 +20,47 @@ from pytest_nsys.core.model import Range, Stream
 
 @dataclass(frozen=True, slots=True)
 class Kernels:
-    """Kernels of one rank as parallel columns, ordered by start: compact enough for a whole run.
+    """Holds kernels of one rank as parallel columns, ordered by start: compact enough for a whole run.
 
     Kernels that start together stand in any order. None ends before it starts: a reader leaves such a row out, and
-    counts it (``ImpossibleRows``). ``stream`` holds indices into ``streams``; ``name`` and ``full_name`` (short and
-    demangled) are ids that ``names`` spells out. A file that has one name only: the short one is
-    ``families.short_name`` of it. ``correlation`` joins a kernel to its launch, and is NO_LAUNCH where nothing launched
-    it. ``graph_node`` is 1 where a CUDA graph launched the kernel: those share the correlation of the one graph launch.
+    counts it (``ImpossibleRows``). A file that has one name only: the short one is ``families.extract_short_name`` of
+    it.
     """
 
     start_ns: array[int]
     end_ns: array[int]
-    correlation: array[int]
-    stream: array[int]
-    name: array[int]
-    full_name: array[int]
+    correlation: array[int]  # joins a kernel to its launch; NO_LAUNCH where nothing launched it
+    stream: array[int]  # indices into ``streams``
+    name: array[int]  # short names, as ids that ``names`` spells out
+    full_name: array[int]  # demangled names, as ids that ``names`` spells out
     streams: Sequence[Stream]
     names: Mapping[int, str]
+    # 1 where a CUDA graph launched the kernel: those share the correlation of the one graph launch
     graph_node: bytearray
 
     def __len__(self) -> int:
         return len(self.start_ns)
 
     def take(self, indices: Sequence[int]) -> Kernels:
-        """The kernels at ``indices``, in that order; streams and names are shared."""
-        at = indices if isinstance(indices, array | range) else array("q", indices)
+        """Return the kernels at ``indices``, in that order; streams and names are shared."""
+        places = indices if isinstance(indices, array | range) else array("q", indices)
         return replace(
             self,
-            start_ns=take(self.start_ns, at),
-            end_ns=take(self.end_ns, at),
-            correlation=take(self.correlation, at),
-            stream=take(self.stream, at),
-            name=take(self.name, at),
-            full_name=take(self.full_name, at),
-            graph_node=take(self.graph_node, at),
+            start_ns=take(self.start_ns, places),
+            end_ns=take(self.end_ns, places),
+            correlation=take(self.correlation, places),
+            stream=take(self.stream, places),
+            name=take(self.name, places),
+            full_name=take(self.full_name, places),
+            graph_node=take(self.graph_node, places),
         )
 
     def time_of(self, indices: array[int]) -> Intervals:
-        """Return when any of the kernels at ``indices`` ran."""
+        """Return the times in which any of the kernels at ``indices`` ran."""
         return Intervals(take(self.start_ns, indices), take(self.end_ns, indices))
 
     def cut(self, start_ns: int, end_ns: int) -> Kernels:
-        """The same kernels, each of which touches the span, cut at its edges."""
+        """Return the same kernels, each of which touches the span, clipped to its edges."""
         return replace(
             self,
             start_ns=within(self.start_ns, start_ns, end_ns),
@@ -69,7 +69,7 @@ class Kernels:
 
 
 def one_after_another(parts: Sequence[Kernels]) -> Kernels:
-    """The kernels of all parts, whose names are numbered alike; of a single one no second copy is made."""
+    """Join the kernels of all parts, whose names are numbered alike; of a single one no second copy is made."""
     if len(parts) < 2:
         return parts[0] if parts else NO_KERNELS
     numbers = {stream: i for i, stream in enumerate(dict.fromkeys(s for part in parts for s in part.streams))}
@@ -92,8 +92,10 @@ NO_KERNELS = Kernels(_NONE, _NONE, _NONE, _NONE, _NONE, _NONE, (), {}, bytearray
 
 
 class LaunchCalls(NamedTuple):
-    """The call that launched each of some kernels: its earliest launch row, of rows that start together the one that
-    ends first. NO_LAUNCH in ``start_ns`` and ``end_ns`` where there is none; ``thread`` is as of a Range, and 0 there.
+    """Holds the call that launched each of some kernels: its earliest launch row, of those that start together the
+    first to end.
+
+    NO_LAUNCH stands in ``start_ns`` and ``end_ns`` where there is none; ``thread`` is as of a Range, and 0 there.
     """
 
     start_ns: array[int]
@@ -105,49 +107,53 @@ NO_CALLS = LaunchCalls(array("q"), array("q"), array("q"))
 
 
 class Place(NamedTuple):
-    """Where a call stands in the launch order of its stream: calls that start together are ordered by correlation."""
+    """Says where a call stands in the launch order of its stream; calls that start together follow by correlation."""
 
     launch_ns: int
     correlation: int
 
 
 class StreamWait(NamedTuple):
-    """One stream-wait: what is launched on ``stream`` after ``at`` waits for all that was launched on ``recorded_on``
-    before ``recorded_at``. Both are None where the trace does not hold the record.
+    """Describes one stream-wait: what is launched on ``stream`` after its place waits for the work recorded on another
+    stream.
     """
 
     stream: Stream
-    at: Place
+    at: Place  # when the stream waits
+    # The wait is for all that was launched on that stream before its place; both None: the trace does not hold the
+    # record.
     recorded_on: Stream | None = None
     recorded_at: Place | None = None
 
 
 def each_once(waits: Iterable[StreamWait]) -> list[StreamWait]:
-    """The waits in the order of their place, each once however often the trace repeats it."""
-    return sorted(dict.fromkeys(waits), key=attrgetter("at"))
+    """Return the waits in the order of their place, each once however often the trace repeats it."""
+    return sorted(dict.fromkeys(waits), key=lambda wait: wait.at)
 
 
 @dataclass(frozen=True, slots=True)
 class Ranges(Sequence[Range]):
-    """Ranges as parallel columns, each made when it is looked at. ``name`` holds indices into ``names``."""
+    """Holds ranges as parallel columns; each Range is made when it is looked at."""
 
     start_ns: array[int]
     end_ns: array[int]
     thread: array[int]
-    name: array[int]
+    name: array[int]  # indices into ``names``
     names: Sequence[str]
 
     @classmethod
     def of(cls, ranges: Iterable[Range]) -> Ranges:
-        """The same ranges in the same order."""
+        """Build columns from ranges, in the same order."""
         *numbers, texts = [*zip(*ranges, strict=True)] or [()] * 4
         start, end, thread = (array("q", column) for column in numbers)
-        place = {text: i for i, text in enumerate(dict.fromkeys(texts))}
-        return cls(start, end, thread, array("q", [place[text] for text in texts]), list(place))
+        name_index = {text: i for i, text in enumerate(dict.fromkeys(texts))}
+        return cls(start, end, thread, array("q", [name_index[text] for text in texts]), list(name_index))
 
     def take(self, rows: array[int]) -> Ranges:
-        """The ranges at ``rows``, in that order; names are shared."""
-        start, end, thread, name = (take(each, rows) for each in (self.start_ns, self.end_ns, self.thread, self.name))
+        """Return the ranges at ``rows``, in that order; names are shared."""
+        start, end, thread, name = (
+            take(column, rows) for column in (self.start_ns, self.end_ns, self.thread, self.name)
+        )
         return Ranges(start, end, thread, name, self.names)
 
     def __len__(self) -> int:
@@ -167,32 +173,34 @@ class Ranges(Sequence[Range]):
         return Range(self.start_ns[index], self.end_ns[index], self.thread[index], self.names[self.name[index]])
 
 
+# When a level began that was there before the first event: before every time of a trace.
 ALWAYS_NS = -(1 << 63)
-"""When a level began that was there before the first event: before every time of a trace."""
 
 
 class Series(NamedTuple):
-    """Numbers by time, ordered by it."""
+    """Holds numbers by time, ordered by it."""
 
     at_ns: array[int]
     value: array[int]
 
     @classmethod
     def of(cls, pairs: Iterable[tuple[int, int]]) -> Series:
-        """(time, number), in the order of time."""
-        at, values = array("q"), array("q")
+        """Build a series from (time, number) pairs, which come in the order of time."""
+        times, values = array("q"), array("q")
         for time, number in pairs:
-            at.append(time)
+            times.append(time)
             values.append(number)
-        return cls(at, values)
+        return cls(times, values)
 
     def between(self, low_ns: int, high_ns: int) -> Series:
-        """The samples in a span, which holds its ends."""
-        own = slice(bisect_left(self.at_ns, low_ns), bisect_right(self.at_ns, high_ns))
-        return Series(self.at_ns[own], self.value[own])
+        """Return the samples in a span, which includes its ends."""
+        inside = slice(bisect_left(self.at_ns, low_ns), bisect_right(self.at_ns, high_ns))
+        return Series(self.at_ns[inside], self.value[inside])
 
     def levels(self, low_ns: int, high_ns: int) -> Series:
-        """The levels that hold in a span: the one at its start, from when on it holds, and those that begin in it."""
+        """Return the levels that hold in a span: the one at its start, from when on it holds, and those that begin in
+        it.
+        """
         first, after = bisect_left(self.at_ns, low_ns), bisect_right(self.at_ns, high_ns)
         if first and (first == len(self.at_ns) or self.at_ns[first] > low_ns):
             first -= 1
@@ -200,23 +208,22 @@ class Series(NamedTuple):
 
 
 class Memory(NamedTuple):
-    """What was allocated on a device, in bytes: ``levels``, each of which holds until the next. ``earlier`` counts
-    frees of memory that was allocated before the recording began: then the levels lack it, and what else was there.
-    """
+    """Holds what was allocated on a device, in bytes."""
 
-    levels: Series
+    levels: Series  # in bytes, each of which holds until the next
+    # Frees of memory that was allocated before the recording began: then the levels lack it, and what else was there.
     earlier: int = 0
 
 
 def summed(each: Sequence[Series]) -> Series:
-    """The sum of several levels; one that has not begun is 0."""
+    """Sum several levels into one series; a level that has not begun counts as 0."""
     if len(each) == 1:
         return each[0]
-    changes = [(time, place, level) for place, one in enumerate(each) for time, level in zip(*one, strict=True)]
+    changes = [(time, place, level) for place, levels in enumerate(each) for time, level in zip(*levels, strict=True)]
     changes.sort(key=itemgetter(0))  # of one moment those of one place stay in their order
-    now = [0] * len(each)
-    found: list[tuple[int, int]] = []
+    current_levels = [0] * len(each)
+    sums: list[tuple[int, int]] = []
     for time, place, level in changes:
-        now[place] = level
-        found.append((time, sum(now)))
-    return Series.of(found)
+        current_levels[place] = level
+        sums.append((time, sum(current_levels)))
+    return Series.of(sums)

@@ -1,4 +1,4 @@
-"""What does a reader of a format answer? The questions that everything above asks of a trace."""
+"""What does a reader of a format answer? The protocol that everything above asks a trace by."""
 
 from __future__ import annotations
 
@@ -12,11 +12,12 @@ if TYPE_CHECKING:  # who looks for a trace does not pay for numpy
 
 
 class Trace(Protocol):
-    """One file (or folder) that a profiler wrote, read on demand: a caller fetches only what it asks for.
+    """Reads one file (or folder) that a profiler wrote, on demand: a caller fetches only what it asks for.
 
     Every mapping is by serialised process id or by lane; a process without anything is absent. The ids of two files of
-    one run differ where the processes do; no time ends before it starts; a span holds its ends. All methods
-    raise :class:`~pytest_nsys.core.errors.TraceError` where the file cannot be read.
+    one run differ where the processes do; no time ends before it starts; a span includes its ends. All methods raise
+    :class:`~pytest_nsys.core.errors.TraceError` where the file cannot be read. The methods are called after what they
+    return: a cut stores these names.
     """
 
     @property
@@ -25,69 +26,75 @@ class Trace(Protocol):
     def facts(self) -> TraceFacts: ...
 
     def setups(self) -> Mapping[int, Setup]:
-        """What the trace states of its processes by itself; a setup label among their ranges says more. A rank alone is
-        ``Setup(where it is stated, rank, {}, {})``.
+        """Return what the trace states of its processes by itself; a setup label among their ranges says more.
+
+        A rank alone is ``Setup(where it is stated, rank, {}, {})``.
         """
         ...
 
     def lanes(self) -> Sequence[Lane]:
-        """Every (process, device) that ran a kernel, ordered."""
+        """List every (process, device) that ran a kernel, ordered."""
         ...
 
     def library_kernels(self) -> Set[tuple[str, str]]:
-        """The (short name, demangled name) of each kernel that ran and is of a known communication library."""
+        """Return the (short name, demangled name) of each kernel that ran and is of a known communication library."""
         ...
 
     def ranges(self, patterns: Sequence[str]) -> Mapping[int, Ranges]:
-        """The ranges, open ones too, whose name matches a ``%`` pattern, by process, ordered by (start, end)."""
+        """Read the ranges, open ones too, whose name matches a ``%`` pattern, by process, ordered by (start, end)."""
         ...
 
     def ranges_around(self, spans: Mapping[int, Interval]) -> Mapping[int, Ranges]:
-        """The ranges of each process that touch its span, NCCL's own left out, ordered by (start, end)."""
+        """Read the ranges of each process that touch its span, NCCL's own left out, ordered by (start, end)."""
         ...
 
     def module_calls(self) -> Mapping[int, Ranges]:
-        """The calls of a model's modules that the profiler itself recorded (``nn.Module: Block_3``), by process,
-        ordered by (start, end). They are no ranges: they say what is a part of the model, and nothing anchors there.
+        """Read the calls of a model's modules that the profiler itself recorded (``nn.Module: Block_3``), by process.
+
+        They are ordered by (start, end). They are no ranges: they say what is a part of the model, and nothing anchors
+        there.
         """
         ...
 
     def common_range_names(self, global_pid: int) -> Sequence[tuple[str, int]]:
-        """The names that most ranges of a process have, with their counts, to show what could be meant."""
+        """List the most frequent names of ranges of a process, with their counts, to show what could be meant."""
         ...
 
     def kernels(self, spans: Mapping[Lane, Interval | None]) -> Mapping[Lane, Kernels]:
-        """The kernels of each lane that touch its span; None: all of them."""
+        """Read the kernels of each lane that touch its span; None: all of them."""
         ...
 
     def unasked(self) -> Set[int]:
-        """Processes that ran kernels in the spans read so far, but in no lane that was asked for."""
+        """Return the processes that ran kernels in the spans read so far, but in no lane that was asked for."""
         ...
 
     def idle(self, spans: Mapping[Lane, Sequence[Interval]]) -> Mapping[Lane, Sequence[Interval]]:
-        """Those of the spans of each lane, which stand by start, in which no kernel runs; at an edge none does."""
+        """Return those of the spans of each lane, given by start, in which no kernel runs; at an edge none does."""
         ...
 
     def kernels_launched(self, spans: Mapping[Lane, Interval]) -> Mapping[Lane, Kernels]:
-        """The kernels of each lane that have a launch row starting in its span, edges included."""
+        """Read the kernels of each lane that have a launch row starting in its span, edges included."""
         ...
 
     def launch_calls(self, kernels: Mapping[Lane, Kernels]) -> Mapping[Lane, LaunchCalls]:
-        """The call that launched each kernel; of transfers and copies, too."""
+        """Read the call that launched each kernel; of transfers and copies, too."""
         ...
 
     def stream_waits(self) -> Mapping[int, Sequence[StreamWait]] | None:
-        """Every stream-wait by process, in the order of its place; None where the trace has not one on record: then
-        nothing tells whether there were any.
+        """Read every stream-wait by process, in the order of its place.
+
+        None where the trace has not one on record: then nothing tells whether there were any.
         """
         ...
 
     def launch_records(
         self, spans: Mapping[int, Interval | None], kernels: Mapping[Lane, Kernels], /
     ) -> Mapping[int, Sequence[LaunchRecord]] | None:
-        """Of the calls that launch work and start in the span of their process (None: all of them), how much work is on
-        record, by kind. Of a process without a span all calls count, if it has more than a few. ``kernels`` are such as
-        were read before, and are not looked for again.
+        """Count, by process and kind, the calls that launch work and start in a span, and how much of their work is on
+        record.
+
+        A span of None means all calls. Of a process without a span all calls count, if it has more than a few.
+        ``kernels`` are such as were read before, and are not looked for again.
 
         A call inside another one is part of it. What fails launches nothing, nor does, without a record of it, what a
         thread calls while it captures a graph; memsets and copies of 0 bytes are no work. None where the trace has no
@@ -96,47 +103,52 @@ class Trace(Protocol):
         ...
 
     def api_calls(self, name_globs: Sequence[str], spans: Mapping[int, Interval]) -> Mapping[int, Sequence[Api]] | None:
-        """The calls whose name matches a glob and that start in the span, one per correlation, by process.
+        """Read the calls whose name matches a glob and that start in the span, one per correlation, by process.
 
         None where the trace has no record of any call.
         """
         ...
 
     def copies(self, spans: Mapping[Lane, Interval]) -> Mapping[Lane, Sequence[Copy]] | None:
-        """The copies of each lane that have a launch row starting in its span, edges included, by start; without launch
-        rows those that start in it. None where the format or its version never says which memories a copy is between.
+        """Read the copies of each lane that have a launch row starting in its span, edges included, by start.
+
+        Without launch rows those that start in it. None where the format or its version never says which memories a
+        copy is between.
         """
         ...
 
     def copies_as_kernels(self, kinds: Sequence[str]) -> Mapping[Lane, Kernels]:
-        """All copies of these kinds (of conventions.CopyKind), each named for its kind, by process and device."""
+        """Read all copies of these kinds (of conventions.CopyKind), each named for its kind, by process and device."""
         ...
 
     def copies_between_gpus(self) -> Mapping[Lane, Kernels]:
-        """The copies to another GPU, and those that a collective launched, that are not among the kernels; each named
-        for its kind, by process and device.
+        """Read the copies to another GPU, and those that a collective launched, that are not among the kernels.
+
+        Each is named for its kind, by process and device.
         """
         ...
 
     def transfers(self, spans: Mapping[Lane, Interval | None]) -> Mapping[Lane, Kernels] | None:
-        """What kept the GPU of each lane busy and touches its span (None: all of it), as kernels that are called
-        ``copy``, ``memset`` and, of CUDA graphs that were traced whole, ``graph``. None where the format or its version
-        does not say when and where they ran.
+        """Read what kept the GPU of each lane busy and touches its span (None: all of it), beside kernels.
+
+        They are kernels called ``copy``, ``memset`` and, of CUDA graphs that were traced whole, ``graph``. None where
+        the format or its version does not say when and where they ran.
         """
         ...
 
     def memory(self) -> Mapping[Lane, Memory] | None:
-        """What each process had allocated on each device; None where the trace has no record of it."""
+        """Read what each process had allocated on each device; None where the trace has no record of it."""
         ...
 
     def sm_clocks(self, spans: Mapping[Lane, Interval | None]) -> Mapping[Lane, Series] | None:
-        """Samples of the clock of the SMs of each lane, in Hz, around its span (None: all of them). None where the
-        trace has no record of any.
+        """Read samples of the clock of the SMs of each lane, in Hz, around its span (None: all of them).
+
+        None where the trace has no record of any.
         """
         ...
 
     def collectives(self, kernels: Mapping[Lane, Kernels]) -> Mapping[Lane, Sequence[Collective | None]] | None:
-        """For each kernel what is recorded of it as a collective; None where the trace has no record of any."""
+        """Read for each kernel what is recorded of it as a collective; None where the trace has no record of any."""
         ...
 
     def close(self) -> None: ...

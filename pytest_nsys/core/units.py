@@ -3,8 +3,7 @@
 A metric's unit is ``ns``, ``%`` (a plain ratio that people read in percent), ``% of step`` (the same, of a time),
 ``count`` (whole numbers), ``1`` (a bare ratio, such as a balance), or ``hash`` (a fingerprint, which is the same or
 not). What was measured outside of a trace may be of any unit of its own, too. Everything is exact: decimals become
-fractions.
-:mod:`~pytest_nsys.core.numbers` has how a value is written for people.
+fractions. :mod:`~pytest_nsys.core.numbers` has how a value is written for people.
 """
 
 from __future__ import annotations
@@ -27,14 +26,14 @@ SHARES = (RATIO, OF_STEP)
 COUNT = "count"
 BARE = "1"
 HASH = "hash"
+# Stands for the unit of what was measured outside of a trace, as long as nobody has looked.
 ANY = ""
-"""The unit of what was measured outside of a trace, as long as nobody has looked."""
 
 NANOSECONDS: Mapping[str, int] = {"ns": 1, "us": 1_000, "ms": 1_000_000, "s": 1_000_000_000}
 """Written units of time, in rising order."""
 
+# Microseconds in either of Unicode's letters, the micro sign and the Greek mu, for ``us``.
 MICRO = re.compile("[\u00b5\u03bc]s")
-"""Microseconds in either of Unicode's letters, for ``us``."""
 
 POINTS = "pp"
 BANDWIDTH, TOKEN_RATE, SAMPLE_RATE, MEGAHERTZ = RATES = ("GB/s", "tokens/s", "samples/s", "MHz")
@@ -53,8 +52,8 @@ BYTES: Mapping[str, int] = {
 }
 """Written units of size."""
 
+# The unit of sizes that were measured in powers of 1 024: people who write 72GiB want to read it.
 MEMORY = "GiB"
-"""The unit of sizes that were measured in powers of 1 024: people who write 72GiB want to read it."""
 
 COMPUTE_RATE = "TFLOP/s"
 FLOPS: Mapping[str, Fraction] = {
@@ -67,32 +66,36 @@ FLOPS: Mapping[str, Fraction] = {
 WRITTEN_UNITS = (*NANOSECONDS, RATIO, POINTS, *RATES, *BYTES, *FLOPS)
 
 UNIT = r"(?:[^\W\d_]|°\w)\w*(?:/\w+)*"
-"""How a unit is written that is none of these: ``W``, ``img/s``."""
+"""The pattern of a unit that is none of these: ``W``, ``img/s``."""
 
+# The same where nothing says that a measurement is meant: ``W`` and ``img/s``, but no ``usec``, which is a slip.
 OWN_UNIT = r"(?:[A-Z°]\w*(?:/\w+)*|[a-z]\w*(?:/\w+)+)"
-"""The same where nothing says that a measurement is meant: ``W`` and ``img/s``, but no ``usec``, which is a slip."""
 
+# 18 digits: what more would say is no measurement, and 64 bits hold them.
 _QUANTITY = re.compile(r"(?P<number>[0-9]{1,18}(?:\.[0-9]{1,18})?)\s*(?P<unit>[^\s0-9._,].*)?")
 
 
 def kept_in(unit: str) -> str:
-    """The unit of a value as it is kept and as programs get it: a share is a plain number, whose unit is ``1``."""
+    """Return the unit of a value as it is stored and as programs get it: a share is a plain number, whose unit is
+    ``1``.
+    """
     return BARE if unit in SHARES else unit
 
 
 def plain(value: Value, unit: str) -> int | float:
-    """A value of a metric's unit for programs, in the unit that :func:`kept_in` names: what is no share, nor another
-    bare number, is an int where it is whole.
+    """Convert a value of a metric's unit for programs, in the unit that :func:`find_stored_unit` names.
+
+    What is no share, nor another bare number, is an int where it is whole.
     """
     return value if isinstance(value, int) and kept_in(unit) != BARE else float(value)
 
 
 class UnitMistake(ValueError):
-    """A quantity that cannot be meant; the text is one clear line."""
+    """Reports a quantity that cannot be meant; the text is one clear line."""
 
 
 class Quantity(NamedTuple):
-    """A number as written and the unit behind it, empty where there is none."""
+    """Holds a number as written and the unit behind it, empty where there is none."""
 
     value: Fraction
     unit: str
@@ -104,7 +107,7 @@ class Quantity(NamedTuple):
 
     @property
     def amounts(self) -> dict[str, Fraction]:
-        """What it is in the base of each unit of metrics that it fits: a bare number and a size fit two."""
+        """The amount in the base of each unit of metrics that the quantity fits: a bare number and a size fit two."""
         if self.unit in NANOSECONDS:
             return {TIME: self.value * NANOSECONDS[self.unit]}
         if self.unit in BYTES:
@@ -120,22 +123,27 @@ class Quantity(NamedTuple):
 
 
 def parse_quantity(text: str, *, any_unit: bool = False) -> Quantity:
-    """The quantity that ``text`` is, without regard to what it is for; ``any_unit``: in a unit of its own, too."""
-    written = MICRO.sub("us", " ".join(text.split()))
-    if written.startswith("-"):
-        raise UnitMistake(f"a quantity is never negative: '{printable(written, 40)}'")
-    match = _QUANTITY.fullmatch(written)
+    """Parse a text into a quantity, without regard to what it is for. Raises UnitMistake where it is none.
+
+    ``allow_any_unit``: in a unit of its own, too.
+    """
+    source = MICRO.sub("us", " ".join(text.split()))
+    if source.startswith("-"):
+        raise UnitMistake(f"a quantity is never negative: '{printable(source, 40)}'")
+    match = _QUANTITY.fullmatch(source)
     if match is None:
-        raise UnitMistake(f"'{printable(written, 40)}' is not a number: write it as in 60%, 1.5ms or 1000")
+        raise UnitMistake(f"'{printable(source, 40)}' is not a number: write it as in 60%, 1.5ms or 1000")
     unit = match["unit"] or ""
     if unit and unit not in WRITTEN_UNITS and not (any_unit and re.fullmatch(UNIT, unit)):
-        known = did_you_mean(unit, WRITTEN_UNITS) or f" (units are {', '.join(WRITTEN_UNITS)})"
-        raise UnitMistake(f"unknown unit '{printable(unit, 40)}'{known}")
-    return Quantity(Fraction(match["number"]), unit, written)
+        suggestion = did_you_mean(unit, WRITTEN_UNITS) or f" (units are {', '.join(WRITTEN_UNITS)})"
+        raise UnitMistake(f"unknown unit '{printable(unit, 40)}'{suggestion}")
+    return Quantity(Fraction(match["number"]), unit, source)
 
 
 def limit_value(quantity: Quantity, metric_unit: str, name: str) -> Fraction:
-    """What ``quantity`` is in the base of ``metric_unit``; ``name`` is the metric's, for the mistake."""
+    """Convert a quantity into the base of a metric's unit. Raises UnitMistake, with the metric's name, where it does
+    not fit.
+    """
     if metric_unit == COUNT and not quantity.unit and quantity.value.denominator != 1:
         raise UnitMistake(f"{name} is a count: write a whole number, not {quantity.text}")
     if metric_unit == OF_STEP and quantity.unit == RATIO:
@@ -148,33 +156,39 @@ def limit_value(quantity: Quantity, metric_unit: str, name: str) -> Fraction:
 
 
 def relative_amount(quantity: Quantity) -> Fraction:
-    """The share of its baseline that a tolerance allows, as a plain fraction."""
+    """Convert a tolerance in percent into a plain fraction of its baseline. Raises UnitMistake for any other unit."""
     if quantity.unit != RATIO:
         raise UnitMistake(f"rel is a share of the baseline: write {quantity.number}%, not {quantity.text}")
     return quantity.value / 100
 
 
 def absolute_amounts(quantity: Quantity) -> dict[str, Fraction]:
-    """The amount of a tolerance by the units of the metrics that it fits: a bare number fits two."""
+    """Return the amount of a tolerance by the units of the metrics that it fits: a bare number fits two.
+
+    Raises UnitMistake for a share, which is no amount.
+    """
     if quantity.unit == RATIO:
         raise UnitMistake(f"abs is an amount: write {quantity.number}pp for percentage points, not {quantity.text}")
     return quantity.amounts
 
 
 def tolerated(text: str) -> dict[str, Fraction]:
-    """:func:`absolute_amounts` of a text; it may be in a unit of a measurement's own."""
+    """Parse the amount of a tolerance by the units that it fits; it may be in a unit of a measurement's own.
+
+    Raises UnitMistake where the text is no such amount.
+    """
     try:
         return absolute_amounts(parse_quantity(text))
     except UnitMistake:
         quantity = parse_quantity(text, any_unit=True)
-        slips = {unit.lower() for unit in WRITTEN_UNITS}
-        if re.fullmatch(OWN_UNIT, quantity.unit) and quantity.unit.lower() not in slips:
+        lower_case_units = {unit.lower() for unit in WRITTEN_UNITS}
+        if re.fullmatch(OWN_UNIT, quantity.unit) and quantity.unit.lower() not in lower_case_units:
             return absolute_amounts(quantity)
         raise
 
 
 def absolute_amount(quantity: Quantity, metric_unit: str, name: str) -> Fraction:
-    """The amount of a tolerance on one metric, whose unit it must fit."""
+    """Convert the tolerance on one metric into the base of its unit. Raises UnitMistake where it does not fit."""
     amounts = absolute_amounts(quantity)
     if metric_unit in amounts:
         return amounts[metric_unit]
@@ -185,6 +199,7 @@ def absolute_amount(quantity: Quantity, metric_unit: str, name: str) -> Fraction
 
 
 def _wanted(quantity: Quantity, metric_unit: str) -> str:
+    """Describe the unit that a metric takes, and how the quantity would be written in it."""
     number = quantity.number
     if metric_unit == TIME:
         share = f", or {number}{OF_STEP}" if quantity.unit == RATIO else ""
@@ -200,15 +215,15 @@ def _wanted(quantity: Quantity, metric_unit: str) -> str:
     if metric_unit == HASH:
         return "a fingerprint: it is the same as in the baseline, or not"
     if metric_unit == BARE:
-        plain = decimal(quantity.value / 100, 18) if quantity.unit == RATIO else number
-        return f"a number without unit: write {plain}"
+        plain_number = decimal(quantity.value / 100, 18) if quantity.unit == RATIO else number
+        return f"a number without unit: write {plain_number}"
     if metric_unit in (SIZE, MEMORY):
         return f"a size: write it in {', '.join(BYTES)}"
     return f"in {metric_unit}: write {number}{metric_unit}"
 
 
 def format_tolerance(relative: Fraction, absolute: Fraction | None, unit: str, *, noise: bool = False) -> str:
-    """A tolerance as a gate file writes it: ``max(5%, 50us)``, ``3pp``, ``noise``."""
+    """Format a tolerance as a gate file writes it: ``max(5%, 50us)``, ``3pp``, ``noise``."""
     if noise:
         return "noise"
     parts = [decimal(relative * 100, 18) + "%"] if relative or absolute is None else []
@@ -220,28 +235,31 @@ def format_tolerance(relative: Fraction, absolute: Fraction | None, unit: str, *
 
 
 def written_value(value: Fraction, unit: str) -> str:
-    """A limit as a gate file writes it: ``0ns``, ``100%``, ``1``."""
+    """Format a limit as a gate file writes it: ``0ns``, ``100%``, ``1``."""
     if unit in SHARES:
         return decimal(value * 100, 18) + unit
     return decimal(value, 18) + (unit if unit not in (COUNT, BARE) else "")
 
 
 def written_exactly(value: Value, unit: str) -> str:
-    """The same where that is the value itself; empty for one with more decimals, or below 0, which no limit is."""
-    scaled = Fraction(value) * (100 if unit in SHARES else 1) * 10**18
-    return written_value(Fraction(value), unit) if scaled >= 0 and scaled.denominator == 1 else ""
+    """Format a limit as :func:`format_written_limit` does where that is the value itself.
+
+    Empty for one with more decimals, or below 0, which no limit is.
+    """
+    scaled_value = Fraction(value) * (100 if unit in SHARES else 1) * 10**18
+    return written_value(Fraction(value), unit) if scaled_value >= 0 and scaled_value.denominator == 1 else ""
 
 
 def _written(time_ns: Fraction) -> str:
-    """A time in the largest unit that it fills: ``50us``, ``1.5ms``."""
+    """Format a time in the largest unit that it fills: ``50us``, ``1.5ms``."""
     unit = next((unit for unit, scale in reversed([*NANOSECONDS.items()]) if time_ns >= scale), "ns")
     return decimal(time_ns / NANOSECONDS[unit], 18) + unit
 
 
 def decimal(value: Value, digits: int) -> str:
-    """``value`` with up to ``digits`` decimals, rounded half to even, trailing zeros cut."""
-    scaled = round(Fraction(value) * 10**digits)
-    whole, rest = divmod(abs(scaled), 10**digits)
+    """Format a value with up to ``digits`` decimals, rounded half to even, trailing zeros cut."""
+    scaled_value = round(Fraction(value) * 10**digits)
+    whole, rest = divmod(abs(scaled_value), 10**digits)
     decimals = str(rest).rjust(digits, "0").rstrip("0") if digits else ""
-    sign = "-" if scaled < 0 else ""
+    sign = "-" if scaled_value < 0 else ""
     return f"{sign}{whole}.{decimals}" if decimals else f"{sign}{whole}"

@@ -1,4 +1,4 @@
-"""Which version is this, and where is it told of?
+"""Which version of pytest-nsys is this, and where is its documentation?
 
 The version is that of the next release, with ``.dev0`` until the commit of the release itself.
 """
@@ -6,7 +6,7 @@ The version is that of the next release, with ``.dev0`` until the commit of the 
 VERSION = "0.1.0.dev0"
 
 DOCUMENTATION = "https://pytest-nsys.github.io/pytest-nsys/"
-"""Where the pages of ``docs/`` are read: an installed package has none of them. As ``project.urls`` has it."""
+"""The address of the pages of ``docs/``, which an installed package lacks. As ``project.urls`` has it."""
 
 
 def page_url(page: str) -> str:

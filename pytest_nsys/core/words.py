@@ -1,4 +1,4 @@
-"""How are counts, shares, labels, paths and names of somebody else's said in one line of text, on any terminal?
+"""How do counts, labels, paths and a stranger's names become one line of text that any terminal can show?
 
 Where the encoding of a terminal or a log lacks our signs a minus becomes a hyphen. Python asks the stream's error
 handler for what the encoding lacks, so that is the one place, whoever prints.
@@ -17,25 +17,25 @@ from pathlib import Path
 Labels = Mapping[str, object] | Iterable[tuple[str, object]]
 """The coordinates of a row, each with its dimension."""
 
+# Labels that say nothing without their dimension.
 VAGUE = ("other", "unknown")
-"""Labels that say nothing without their dimension."""
 
 
 def label_words(labels: Labels) -> str:
-    """A row's labels, each with its dimension, as a history stores them: ``rank 0 stage stage2_f``."""
+    """Format a row's labels, each with its dimension, as a history stores them: ``rank 0 stage stage2_f``."""
     return " ".join(f"{dimension} {label}" for dimension, label in _pairs(labels))
 
 
 def place_words(labels: Labels) -> str:
-    """Return a row's labels for people: a name speaks for itself, ``rank 0 stage2_f``, ``rank 0 no stage``."""
+    """Format a row's labels for people: a name speaks for itself, ``rank 0 stage2_f``, ``rank 0 no stage``."""
     return " ".join(_place(dimension, label) for dimension, label in _pairs(labels))
 
 
 def _place(dimension: str, label: object) -> str:
     if label == "none":
         return f"no {dimension}"
-    named = isinstance(label, str) and label[:1].isalpha() and label not in VAGUE
-    return str(label) if named else f"{dimension} {label}"
+    is_name = isinstance(label, str) and label[:1].isalpha() and label not in VAGUE
+    return str(label) if is_name else f"{dimension} {label}"
 
 
 def _pairs(labels: Labels) -> Iterable[tuple[str, object]]:
@@ -43,7 +43,7 @@ def _pairs(labels: Labels) -> Iterable[tuple[str, object]]:
 
 
 def rank_ranges(numbers: Sequence[int]) -> str:
-    """0–3, 5."""
+    """Format numbers of ranks as ranges: ``0–3, 5``."""
     runs: list[list[int]] = []
     for n in numbers:
         if runs and runs[-1][1] == n - 1:
@@ -54,37 +54,40 @@ def rank_ranges(numbers: Sequence[int]) -> str:
 
 
 def counted(number: int, noun: str) -> str:
-    """``1 row``, ``3 rows``."""
+    """Format a count with its noun: ``1 row``, ``3 rows``."""
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
 def first_of(lines: Sequence[str], most: int, more: str = "… {} more") -> list[str]:
-    """At ``most`` so many of the lines, and how many there are besides."""
-    left = len(lines) - most
-    return [*lines[:most], *([more.format(left)] if left > 0 else [])]
+    """Return the first ``limit`` lines, and a line that says how many there are besides."""
+    rest = len(lines) - most
+    return [*lines[:most], *([more.format(rest)] if rest > 0 else [])]
 
 
 def ranks_words(ranks: Sequence[int], shown: int = 8) -> str:
-    """``rank 3``, ``ranks 0, 2``, the first of many."""
-    listed = ", ".join(map(str, ranks[:shown])) + (" …" if len(ranks) > shown else "")
-    return f"{'rank' if len(ranks) == 1 else 'ranks'} {listed}"
+    """Format ranks as ``rank 3`` or ``ranks 0, 2``; of many the first, and ``…``."""
+    rank_list = ", ".join(map(str, ranks[:shown])) + (" …" if len(ranks) > shown else "")
+    return f"{'rank' if len(ranks) == 1 else 'ranks'} {rank_list}"
 
 
 def are(number: int) -> str:
-    """``is`` of one thing, ``are`` of several."""
+    """Return ``is`` for one thing, ``are`` for several."""
     return "is" if number == 1 else "are"
 
 
+# Azure Pipelines reads ``##[…]`` and ``##vso[…]`` anywhere in a line, GitHub Actions ``::…`` at its start.
 _COMMAND = re.compile(r"#(?=#\w*\[)|^(?:\s*:)(?=:)")
 
 
 def no_command(text: str) -> str:
-    """``text`` in which a CI system finds no command: ``##[…]`` and ``##name[…]`` anywhere, ``::…`` at the start."""
+    """Return ``text`` in which a CI system finds no command: ``##[…]`` and ``##name[…]`` anywhere, ``::…`` at the
+    start.
+    """
     return _COMMAND.sub(r"\g<0> ", text) if "##" in text or "::" in text else text
 
 
 def printable(text: str, limit: int = 200) -> str:
-    """``text`` on one line, without control characters, cut at ``limit``: fit for a terminal, and for a log of CI.
+    """Put ``text`` on one line, without control characters, cut at ``limit``: fit for a terminal, and for a log of CI.
 
     Names in a trace come from somebody else's program and may hold escape sequences, or what CI takes for a command.
     """
@@ -98,8 +101,8 @@ _COLOUR = re.compile(r"(\x1b\[[0-9;]*m)")
 def fit_to_print(text: str, *, coloured: bool = False) -> str:
     """Take out of lines of text what commands a terminal or a CI system: all that is printed goes through here.
 
-    Who writes a line has made each name in it :func:`printable`, so that it stays on its line; this holds where one was
-    forgotten. The colours of what is ``coloured`` stay.
+    Who writes a line has made each name in it one line (:func:`sanitize_line`); this holds where one was forgotten.
+    With ``keep_colours`` colours stay.
     """
     clean = _coloured_line if coloured else _without_controls
     return "\n".join(no_command(clean(line)) for line in text.split("\n"))
@@ -110,12 +113,12 @@ def _coloured_line(line: str) -> str:
     return "".join(piece if number % 2 else _without_controls(piece) for number, piece in enumerate(pieces))
 
 
+# Spaces at which no line is broken: of our texts, and harmless.
 _OUR_SPACES = "\u00a0\u202f"
-"""Spaces at which no line is broken: of our texts, and harmless."""
 
 
 def _without_controls(text: str) -> str:
-    """``text`` with a sign in place of each control and format character: escapes, line ends, marks of direction."""
+    """Put a sign in place of each control and format character: escapes, line ends, marks of direction."""
     if text.isprintable():
         return text
     return "".join(c if c.isprintable() or c in _OUR_SPACES else "�" for c in text)
@@ -127,13 +130,13 @@ def has_words(reason: str) -> bool:
 
 
 def typed(words: Iterable[str]) -> str:
-    """Words as a shell takes them, on one line without control characters: a file may have any name."""
+    """Quote words as a shell takes them, on one line without control characters: a file may have any name."""
     return " ".join(shlex.quote(word) if word.isprintable() else f"$'{_escaped(word)}'" for word in words)
 
 
 def _escaped(word: str) -> str:
-    each = (c if c.isprintable() else "".join(f"\\x{byte:02x}" for byte in os.fsencode(c)) for c in word)
-    return "".join(f"\\{c}" if c in "\\'" else c for c in each)
+    characters = (c if c.isprintable() else "".join(f"\\x{byte:02x}" for byte in os.fsencode(c)) for c in word)
+    return "".join(f"\\{c}" if c in "\\'" else c for c in characters)
 
 
 def exists_in(text: str, encoding: str) -> bool:
@@ -146,15 +149,17 @@ def exists_in(text: str, encoding: str) -> bool:
 
 
 def folders_up(here: Path, root: Path | None = None) -> tuple[Path, ...]:
-    """``here`` and the folders above it, up to ``root`` or the repository's top, whichever is higher."""
-    up = (here, *here.parents)
-    tops = [up.index(root)] if root in up else []
-    tops += [n for n, folder in enumerate(up) if (folder / ".git").exists()][:1]
-    return up[: max(tops, default=0) + 1]
+    """Return ``start_folder`` and those above it, up to ``root`` or the repository's top, whichever is higher."""
+    folders = (here, *here.parents)
+    tops = [folders.index(root)] if root in folders else []
+    tops += [n for n, folder in enumerate(folders) if (folder / ".git").exists()][:1]
+    return folders[: max(tops, default=0) + 1]
 
 
 def from_here(text: str, here: Path | None = None, root: Path | None = None) -> str:
-    """``text`` with paths as a person here would type them: a report leaves the machine, its folders need not.
+    """Shorten paths in a text to what a person in ``start_folder`` would type.
+
+    A report leaves the machine, its folders need not.
 
     A folder itself, as the top of a repository, is called by its name.
     """
@@ -165,13 +170,14 @@ def from_here(text: str, here: Path | None = None, root: Path | None = None) -> 
     except OSError:  # the folder is gone
         return text
     for n, folder in enumerate(folders):
-        spelled = rf"(?<![\w.~-]){re.escape(str(folder))}"
-        text = re.sub(spelled + re.escape(os.sep), (f"..{os.sep}" * n).replace("\\", "\\\\"), text)
-        text = re.sub(rf"{spelled}(?![\w.-])", folder.name.replace("\\", "\\\\"), text)
+        folder_pattern = rf"(?<![\w.~-]){re.escape(str(folder))}"
+        text = re.sub(folder_pattern + re.escape(os.sep), (f"..{os.sep}" * n).replace("\\", "\\\\"), text)
+        text = re.sub(rf"{folder_pattern}(?![\w.-])", folder.name.replace("\\", "\\\\"), text)
     return text
 
 
 HANDLER = "pytest-nsys-plain"
+# Signs of our texts, and what stands for them in ASCII.
 PLAIN = {
     "\u2212": "-",
     "\u2013": "-",
@@ -186,15 +192,14 @@ PLAIN = {
     "\u00a0": " ",
     "\u202f": " ",
 }
-"""Signs of our texts, and what stands for them in ASCII."""
 
 
 def _plain(error: UnicodeError) -> tuple[str | bytes, int]:
     if not isinstance(error, UnicodeEncodeError):
         raise error
-    lacking = error.object[error.start : error.end]
-    said = "".join(PLAIN.get(sign) or sign.encode("ascii", "backslashreplace").decode() for sign in lacking)
-    return said, error.end
+    missing_text = error.object[error.start : error.end]
+    replacement = "".join(PLAIN.get(sign) or sign.encode("ascii", "backslashreplace").decode() for sign in missing_text)
+    return replacement, error.end
 
 
 def print_plainly(stream: object) -> None:

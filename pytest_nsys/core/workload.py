@@ -1,4 +1,4 @@
-"""What a person says of the work that was traced, where no trace can."""
+"""What does a person say of the work that was traced, where no trace can?"""
 
 from __future__ import annotations
 
@@ -7,14 +7,13 @@ from typing import NamedTuple
 
 
 class TwoStages(NamedTuple):
-    """The two stages of a pipeline: patterns (``%``) of the ranges that make up each, summed per unit of work.
-
-    The first ``warm_up`` units are left out of what is told of the pipeline.
+    """Describes the two stages of a pipeline by patterns (``%``) of the ranges that make up each, summed per unit of
+    work.
     """
 
-    first: tuple[str, ...]
+    first: tuple[str, ...]  # patterns of the ranges of the first stage
     second: tuple[str, ...]
-    warm_up: int = 10
+    warm_up: int = 10  # first units, which are left out of what is told of the pipeline
 
     @property
     def words(self) -> tuple[str, ...]:
@@ -24,10 +23,10 @@ class TwoStages(NamedTuple):
 
 
 class Parallel(NamedTuple):
-    """The parallel degrees of a run. ``shard`` None: what the others leave of the world."""
+    """Holds the parallel degrees of a run."""
 
     replicate: int = 1
-    shard: int | None = None
+    shard: int | None = None  # None: what the others leave of the world
     tensor: int = 1
     pipeline: int = 1
     context: int = 1
@@ -35,36 +34,29 @@ class Parallel(NamedTuple):
 
 
 class Workload(NamedTuple):
-    """What a person says of the work that was traced, where no trace can: everything is None until it is stated.
+    """Holds what a person says of the traced work, where no trace can: everything is None until it is stated."""
 
-    ``steps`` is how many steps a window holds, ``step_time_ns`` how long a step takes without the profiler,
-    ``samples`` the global batch of a step, ``sequence_length`` tokens of a sample, ``peak_gb_per_s`` the bandwidth of
-    the network per GPU (1 GB = 1e9 bytes). ``blocks`` are patterns of ranges whose share of the period is told.
-    ``local_samples`` is the batch of one replica, ``parallel`` how many of them there are, ``world`` the ranks of the
-    program, ``model`` its name.
-    """
-
-    steps: int | None = None
-    step_time_ns: int | None = None
-    samples: int | None = None
-    sequence_length: int | None = None
-    peak_gb_per_s: Fraction | None = None
+    steps: int | None = None  # how many a window holds
+    step_time_ns: int | None = None  # how long a step takes without the profiler
+    samples: int | None = None  # the global batch of a step
+    sequence_length: int | None = None  # tokens of a sample
+    peak_gb_per_s: Fraction | None = None  # bandwidth of the network per GPU (1 GB = 1e9 bytes)
     pipeline: TwoStages | None = None
-    blocks: tuple[str, ...] = ()
-    local_samples: int | None = None
-    parallel: Parallel | None = None
-    world: int | None = None
-    model: str | None = None
+    blocks: tuple[str, ...] = ()  # patterns of ranges whose share of the period is told
+    local_samples: int | None = None  # the batch of one replica
+    parallel: Parallel | None = None  # how many replicas there are
+    world: int | None = None  # ranks of the program
+    model: str | None = None  # its name
 
 
 def batch_words(workload: Workload) -> str:
-    """What is stated of the batch of a step, in words; empty where nothing is."""
-    said = []
+    """Describe what is stated of the batch of a step; empty where nothing is."""
+    parts = []
     if workload.samples is not None:
-        said.append(f"{workload.samples} samples")
+        parts.append(f"{workload.samples} samples")
     elif workload.local_samples is not None:
-        said.append(f"{workload.local_samples} samples per replica")
+        parts.append(f"{workload.local_samples} samples per replica")
         if workload.parallel is not None:
             shard = "rest" if workload.parallel.shard is None else workload.parallel.shard
-            said.append(f"dp {workload.parallel.replicate}x{shard}")
-    return ", ".join(said)
+            parts.append(f"dp {workload.parallel.replicate}x{shard}")
+    return ", ".join(parts)

@@ -1,1 +1,1 @@
-"""A first gate file for a trace: which convention and window, which assertions with which limits, each with why."""
+"""How is a first gate file drafted from a trace? Its convention, window, assertions and limits, each with why."""

@@ -1,4 +1,4 @@
-"""How does a drafted gate file read? YAML with a comment above every line whose reason somebody will want to know.
+"""How does a drafted gate file read? As YAML with a comment above every line whose reason somebody will want to know.
 
 Names come from somebody else's program: a value is quoted wherever YAML could read it otherwise, a comment is one line
 of printable text. The same draft gives the same bytes.
@@ -23,50 +23,49 @@ from pytest_nsys.drafting.sentences import DraftSentence
 SCHEMA_NAME = "nsys-gate-file.schema.json"
 """The copy of the schema beside the gate file, which editors check it by."""
 
+# Two less than the repository's own lines, for ``# ``.
 LINE = 118
 
 _PLAIN = re.compile(r"[A-Za-z][A-Za-z0-9_./()+-]*(?: (?:[A-Za-z0-9_./()+%-]|[<>=]=(?= ))+(?:, [A-Za-z0-9]+\))?)*")
+# YAML 1.1 reads these words as null, true or false, not as text.
 _WORDS = frozenset({"null", "true", "false", "yes", "no", "on", "off", "y", "n"})
 
 
 @dataclass(frozen=True)
 class Draft:
-    """A gate file before it is text. ``about`` are comment lines for its head, ``traces`` go into ``trace:``.
-    ``mostly`` are those of them that say what takes most of the time.
+    """Holds a gate file before it is text."""
 
-    ``tolerance`` is relative, ``smallest`` the absolute one as a gate file writes it, ``allow_missing`` its line,
-    ``world`` the number of ranks.
-    """
-
-    about: tuple[str, ...]
-    traces: tuple[str, ...]
+    about: tuple[str, ...]  # comment lines for its head
+    traces: tuple[str, ...]  # go into ``trace:``
     choice: Choice
     tolerance: Fraction
-    smallest: str
+    smallest: str  # as a gate file writes it
     tolerance_why: tuple[str, ...]
     sentences: Sequence[DraftSentence] = field(default_factory=tuple)
-    allow_missing: str = ""
-    world: int = 1
-    mostly: tuple[str, ...] = ()
+    allow_missing: str = ""  # its line
+    world: int = 1  # number of ranks
+    mostly: tuple[str, ...] = ()  # those of ``head_comments`` that say what takes most of the time
 
 
 def gate_text(draft: Draft) -> str:
+    """Render a draft as the text of a gate file."""
     return "\n".join(line.rstrip() for line in _lines(draft)) + "\n"
 
 
 def scalar(text: str) -> str:
-    """A value as YAML has it: plain where it can only be read as that text, else in double quotes."""
+    """Format a value as YAML has it: plain where it can only be read as that text, else in double quotes."""
     if _PLAIN.fullmatch(text) and text.lower() not in _WORDS:
         return text
-    quoted = json.dumps(text, ensure_ascii=False)
-    codes = ((c, ord(c)) for c in quoted)
+    in_quotes = json.dumps(text, ensure_ascii=False)
+    codes = ((c, ord(c)) for c in in_quotes)
     return "".join(c if c.isprintable() else f"\\u{n:04x}" if n < 0x10000 else f"\\U{n:08x}" for c, n in codes)
 
 
 def comment(text: str, indent: str = "") -> Iterator[str]:
-    shown = printable(text, 400)
-    further = " " * (len(shown) - len(shown.lstrip()) + 2) if shown.startswith(" ") else ""
-    for line in textwrap.wrap(shown, LINE - len(indent), subsequent_indent=further, break_long_words=False):
+    """Render a text as comment lines, wrapped; what begins with blanks stays indented."""
+    line_text = printable(text, 400)
+    next_indent = " " * (len(line_text) - len(line_text.lstrip()) + 2) if line_text.startswith(" ") else ""
+    for line in textwrap.wrap(line_text, LINE - len(indent), subsequent_indent=next_indent, break_long_words=False):
         yield f"{indent}# {line}"
 
 
@@ -97,7 +96,7 @@ def _lines(draft: Draft) -> Iterator[str]:
             "Without these lines nothing could be judged on this trace: delete each one once you capture more."
         )
         yield from _comments(choice.reasons.get("quality", ()))
-        yield f"quality: {{{', '.join(f'{check}: {allowed.value}' for check, allowed in choice.quality.items())}}}"
+        yield f"quality: {{{', '.join(f'{check}: {bound.value}' for check, bound in choice.quality.items())}}}"
     yield ""
     yield from _comments(draft.tolerance_why)
     yield f"tolerance: {{rel: {int(100 * draft.tolerance)}%, abs: {draft.smallest}}}"
@@ -113,25 +112,25 @@ def _lines(draft: Draft) -> Iterator[str]:
 def _convention_lines(choice: Choice) -> Iterator[str]:
     convention, base, generic = choice.convention, choice.base, BUILT_IN["generic"]
     yield from _comments(choice.reasons.get("convention", ()))
-    others = [each for each in choice.candidates if each.pattern != convention.anchor]
-    if others:
+    other_candidates = [candidate for candidate in choice.candidates if candidate.pattern != convention.anchor]
+    if other_candidates:
         yield from comment("Other ranges that could anchor:" if choice.anchored else "Ranges that were looked at:")
-        yield from _comments([f"  '{printable(other.pattern, 60)}': {other}" for other in others])
+        yield from _comments([f"  '{printable(candidate.pattern, 60)}': {candidate}" for candidate in other_candidates])
     if convention == BUILT_IN.get(convention.name):
         yield f"convention: {convention.name}"
         return
-    named = generic if convention.libraries else Convention("custom")
-    extended = base if BUILT_IN.get(base.name) == base else named
+    named_base = generic if convention.libraries else Convention("custom")
+    extended_base = base if BUILT_IN.get(base.name) == base else named_base
     yield "convention:"
-    if extended.name in BUILT_IN:
-        yield f"  extends: {extended.name}"
-    for key, lines in _differing(convention, extended):
+    if extended_base.name in BUILT_IN:
+        yield f"  extends: {extended_base.name}"
+    for key, lines in _differing(convention, extended_base):
         yield from _comments(choice.reasons.get(key, ()), "  ")
         yield from (f"  {line}" for line in lines)
 
 
 def _differing(convention: Convention, base: Convention) -> Iterator[tuple[str, list[str]]]:
-    """The keys of a convention that are not those of its base, each with its lines."""
+    """List the keys of a convention that are not those of its base, each with its lines."""
     for key in ("anchor", "setup", "stage"):
         value = getattr(convention, key)
         if value is not None and value != getattr(base, key):
@@ -154,7 +153,7 @@ def _purpose(purpose: Purpose) -> str:
 
 
 def _quoted(text: str) -> str:
-    """In double quotes whatever it is: inside brackets more characters have a meaning."""
+    """Quote a text in double quotes whatever it is: inside brackets more characters have a meaning."""
     plain = scalar(text)
     return plain if plain.startswith('"') else f'"{plain}"'
 
@@ -176,7 +175,7 @@ def _assertion_lines(sentences: Sequence[DraftSentence]) -> Iterator[str]:
 
 
 def _value(value: str | Mapping[str, Any]) -> str:
-    """Inside of braces: what could end there is quoted."""
+    """Format a value for inside of braces: what could end there is quoted."""
     if isinstance(value, str):
         return _quoted(value) if set(value) & set(",[]{}") else scalar(value)
-    return "{" + ", ".join(f"{key}: {_value(own)}" for key, own in value.items()) + "}"
+    return "{" + ", ".join(f"{key}: {_value(member)}" for key, member in value.items()) + "}"

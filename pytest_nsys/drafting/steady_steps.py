@@ -20,37 +20,40 @@ from pytest_nsys.core.errors import NsysError
 from pytest_nsys.core.model import Label, Value
 from pytest_nsys.core.words import counted
 
+# Steps of each rank that are measured: each costs as much as the median one, and a share of steps needs no more.
 MOST_MEASURED = 16
-"""Steps of each rank that are measured: each costs as much as the median one, and a share of steps needs no more."""
 
 Breaks = Callable[[tuple[Label, ...], Value], bool]
 
 
 class StepMisses(NamedTuple):
-    """How many of ``steps`` have a row that breaks a limit."""
+    """Counts the steps that have a row which breaks a limit."""
 
     broken: int
-    steps: int
+    steps: int  # that were measured
 
     def __str__(self) -> str:
-        of = counted(self.steps, "steady step")
-        return f"{self.broken} of {of} {'breaks' if self.broken == 1 else 'break'} it: the middle step is judged."
+        steps_text = counted(self.steps, "steady step")
+        return (
+            f"{self.broken} of {steps_text} {'breaks' if self.broken == 1 else 'break'} it: the middle step is judged."
+        )
 
 
 def count_misses(captures: Captures, spec: WindowSpec, metric: Metric, breaks: Breaks) -> StepMisses | None:
-    """Count the steady steps of a capture in which a row of any rank breaks a limit; None where none does, where the
-    metric is not one of a rank's step, or of several captures, whose spread has made the limit.
+    """Count the steady steps of a capture in which a row of any rank breaks a limit; None where none does.
+
+    None, too, where the metric is not one of a rank's step, or of several captures, whose spread has made the limit.
     """
     if len(captures.runs) > 1:
         return None
     if spec.window != MEDIAN or metric.scope is not Scope.RANK or not metric.of_kernels:
         return None
     with contextlib.suppress(NsysError):  # a capture of one step has no others
-        own = captures.runs[0].measured(replace(spec, window=STEADY)).filled().values()
-        steps = list(zip(*own, strict=False))
-        chosen = steps[:: ceil(len(steps) / MOST_MEASURED) or 1]
-        broken = sum(any(_has_miss(metric, window, breaks) for window in step) for step in chosen)
-        return StepMisses(broken, len(chosen)) if broken else None
+        windows_by_rank = captures.runs[0].measured(replace(spec, window=STEADY)).filled().values()
+        steps = list(zip(*windows_by_rank, strict=False))
+        measured_steps = steps[:: ceil(len(steps) / MOST_MEASURED) or 1]
+        broken_count = sum(any(_has_miss(metric, window, breaks) for window in step) for step in measured_steps)
+        return StepMisses(broken_count, len(measured_steps)) if broken_count else None
     return None
 
 

@@ -1,7 +1,7 @@
 """Where are traces read, and how far is it? In this process, in some of this machine, or on a cluster through Dask.
 
-Each is an executor of :mod:`concurrent.futures`, made by :func:`executor_of` from one word. What takes
-long has a line on the terminal, which comes after two seconds and leaves nothing behind.
+Each is an executor of :mod:`concurrent.futures`, opened by :func:`open_executor` from one word. What takes long has a
+line on the terminal, which comes after two seconds and leaves nothing behind.
 """
 
 from __future__ import annotations
@@ -20,16 +20,17 @@ from pytest_nsys.core.words import printable
 
 SERIAL = "serial"
 WAYS = f"{SERIAL}, processes:N, processes (one for each core), dask:ADDRESS (as in dask:tcp://host:8786)"
+# More processes than any machine has cores are a slip.
 MOST = 1024
 
-P = ParamSpec("P")
-T = TypeVar("T")
+SubmitP = ParamSpec("SubmitP")
+SubmitT = TypeVar("SubmitT")
 
 
 def check_executor(asked: str) -> tuple[str, str]:
-    """The kind of executor, and its number of processes or its address; whether a cluster is there is not looked at.
+    """Parse the word for an executor into its kind, and its number of processes or its address.
 
-    Raises UsageMistake for a word that names none.
+    Whether a cluster is there is not looked at. Raises UsageMistake for a word that names none.
     """
     kind, _, rest = asked.partition(":")
     if asked == SERIAL or (kind == "dask" and rest.strip()):
@@ -42,14 +43,14 @@ def check_executor(asked: str) -> tuple[str, str]:
 
 
 def _processors() -> int:
-    """How many processors this process may use; on macOS and Windows, how many there are."""
-    own = getattr(os, "sched_getaffinity", None)
-    return len(own(0)) if own is not None else os.cpu_count() or 1
+    """Count the processors that this process may use; on macOS and Windows, those that there are."""
+    get_affinity = getattr(os, "sched_getaffinity", None)
+    return len(get_affinity(0)) if get_affinity is not None else os.cpu_count() or 1
 
 
 @contextlib.contextmanager
 def executor_of(asked: str) -> Iterator[Executor]:
-    """The executor, until the end of the block; left by an exception, it stops what it was doing.
+    """Open the executor until the end of the block; left by an exception, it stops what it was doing.
 
     Raises UsageMistake for a word that names none, and where a cluster cannot be reached or has nobody to read.
     """
@@ -69,11 +70,13 @@ def executor_of(asked: str) -> Iterator[Executor]:
 
 
 class InThisProcess(Executor):
-    """Runs what is submitted at once."""
+    """Runs what is submitted at once, in this process."""
 
-    def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
-        """The finished future; an exception that is no Exception goes through."""
-        future: Future[T] = Future()
+    def submit(
+        self, fn: Callable[SubmitP, SubmitT], /, *args: SubmitP.args, **kwargs: SubmitP.kwargs
+    ) -> Future[SubmitT]:
+        """Return the finished future; an exception that is no Exception goes through."""
+        future: Future[SubmitT] = Future()
         try:
             future.set_result(fn(*args, **kwargs))
         except Exception as error:
@@ -81,7 +84,9 @@ class InThisProcess(Executor):
         return future
 
 
+# What is done sooner needs no bar.
 PATIENCE_S = 2.0
+# More often nobody sees, and a slow terminal would hold up the work.
 EVERY_S = 0.1
 WIDTH = 30
 
@@ -97,7 +102,7 @@ def on_terminal(stream: TextIO) -> bool:
 
 
 class Progress:
-    """A bar on standard error, where it is ``shown``; :meth:`end` wipes it out."""
+    """Draws a bar on standard error, where it ``is_shown``; :meth:`wipe` takes it away."""
 
     def __init__(self, what: str, total: int, *, shown: bool) -> None:
         self._what, self._total, self._shown = what, total, shown
@@ -105,17 +110,17 @@ class Progress:
         self._drawn = False
 
     def tell(self, done: int) -> None:
-        """So many are done."""
+        """Draw the bar for so many that are done, unless it was drawn a moment ago."""
         now_s = time.monotonic()
         if not self._shown or now_s < self._next_s:
             return
         self._next_s = now_s + EVERY_S
         self._drawn = True
-        full = WIDTH * done // self._total
-        bar = "#" * full + "-" * (WIDTH - full)
+        filled_width = WIDTH * done // self._total
+        bar = "#" * filled_width + "-" * (WIDTH - filled_width)
         print(f"\r{self._what} [{bar}] {done} of {self._total}\x1b[K", end="", file=sys.stderr, flush=True)
 
     def end(self) -> None:
-        """Give the line back."""
+        """Remove the bar, and give its line back."""
         if self._drawn:
             print("\r\x1b[K", end="", file=sys.stderr, flush=True)

@@ -17,6 +17,7 @@ try:
 except ImportError:  # on Windows
     fcntl = None  # type: ignore[assignment]
 
+# Standard streams by the paths that a person may give for a report.
 _STREAMS = {"/dev/stdout": 1, "/dev/stderr": 2}
 _DESCRIPTORS = ("/dev/fd", "/proc/self/fd")
 
@@ -46,33 +47,39 @@ def append(path: Path, content: bytes) -> None:
     What a full disk took of it is taken back, so that others' content does not end in the middle of a table.
     """
     with path.open("ab", buffering=0) as file:
-        before = file.seek(0, os.SEEK_END) if path.is_file() else None
+        previous_size = file.seek(0, os.SEEK_END) if path.is_file() else None
         try:
             _write_all(file.fileno(), content)
         except OSError:
-            if before is not None:
-                file.truncate(before)
+            if previous_size is not None:
+                file.truncate(previous_size)
             raise
 
 
 def _write_all(number: int, content: bytes) -> None:
+    """Write all bytes to a descriptor, however few each call takes."""
     rest = memoryview(content)
     while rest:
         rest = rest[os.write(number, rest) :]
 
 
 def _descriptor(path: Path) -> int | None:
-    """The number of the open file that a path stands for: opened anew it would lose its place, and its earlier text."""
+    """Return the number of the open file that a path stands for, None where it stands for none.
+
+    Opened anew such a file would lose its place, and its earlier text.
+    """
     folder, name = os.path.split(path)
     return int(name) if folder in _DESCRIPTORS and name.isdecimal() else _STREAMS.get(str(path))
 
 
 def _replace(target: Path, content: bytes) -> None:
+    """Put ``content`` in place of the file by renaming a draft that lies beside it."""
     handle, draft = tempfile.mkstemp(prefix=f".{target.name}.", suffix=".tmp", dir=target.parent)
     try:
         with os.fdopen(handle, "wb") as file:
             file.write(content)
             file.flush()
+            # Else a crash after the rename could leave an empty file under the name.
             os.fsync(file.fileno())
         Path(draft).chmod(_mode(target))
         Path(draft).replace(target)
@@ -82,16 +89,20 @@ def _replace(target: Path, content: bytes) -> None:
 
 
 def _mode(target: Path) -> int:
-    """The rights of the file that is replaced, else those that a new file has."""
+    """Return the rights of the file that is replaced, else those that a new file has."""
     if target.exists():
         return target.stat().st_mode & 0o777
+    # The mask can be read only by setting it.
     mask = os.umask(0)
     os.umask(mask)
     return 0o666 & ~mask
 
 
 def lock(descriptor: int, waiting: Callable[[], object] = lambda: None) -> bool:
-    """Hold it, once nobody else does; ``waiting`` is called before a wait. False where nothing can be held."""
+    """Lock an open file or folder, once nobody else holds it; ``before_wait`` is called before a wait.
+
+    Return False where nothing can be locked.
+    """
     if fcntl is None:
         return False
     try:
@@ -106,7 +117,10 @@ def lock(descriptor: int, waiting: Callable[[], object] = lambda: None) -> bool:
 
 @contextlib.contextmanager
 def locked_folder(folder: Path) -> Iterator[None]:
-    """Hold the folder itself, where that can be done: a file for the lock would end up in git. Raises OSError."""
+    """Lock the folder itself until the end of the block, where that can be done. Raises OSError.
+
+    A file for the lock would end up in git.
+    """
     if fcntl is None:
         yield
         return

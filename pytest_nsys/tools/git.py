@@ -19,6 +19,7 @@ from pytest_nsys.core.errors import BaselineError
 from pytest_nsys.core.file_names import BASELINE_SUFFIX
 from pytest_nsys.core.words import printable
 
+# A large repository on a slow disk takes its time; longer is a hang.
 PATIENCE_S = 60
 ELSEWHERE = frozenset(
     {
@@ -29,7 +30,7 @@ ELSEWHERE = frozenset(
         *("GIT_GLOB_PATHSPECS", "GIT_NOGLOB_PATHSPECS", "GIT_ICASE_PATHSPECS"),
     }
 )
-"""What a hook of git, or whoever started this, says of a repository: it would be asked in place of the folder's own.
+"""Variables by which a hook of git, or a caller, names a repository: git would ask it in place of the folder's own.
 
 All of ``git rev-parse --local-env-vars``, and what changes how paths are understood. A user's own settings stay.
 """
@@ -47,7 +48,7 @@ _SETTINGS = {
 def ask_git(
     folder: Path, words: Sequence[str], question: bytes = b"", patience_s: float = PATIENCE_S
 ) -> subprocess.CompletedProcess[bytes]:
-    """What git answers, in English and without a pause. Raises OSError, ValueError, subprocess.TimeoutExpired."""
+    """Run git in a folder, in English and without a pager. Raises OSError, ValueError, subprocess.TimeoutExpired."""
     environment = {name: value for name, value in os.environ.items() if name not in ELSEWHERE}
     return subprocess.run(
         ["git", "--no-pager", *words],
@@ -60,22 +61,24 @@ def ask_git(
     )
 
 
+# Characters of a hash that people read, as git's own short hashes.
 SHORT = 7
+# Modes in a tree: a symbolic link, and the commit of a submodule.
 LINK, SUBMODULE = "120000", "160000"
 
 _LISTED = re.compile(rb"(?P<mode>\d{6}) \w+ (?P<name>[0-9a-f]{40,64})\t(?P<path>.+)", re.DOTALL)
 
 
 class TreeEntry(NamedTuple):
-    """One entry of a commit's tree: ``name`` is its object's, which ``store``, the folder of a repository, holds."""
+    """Describes one entry of a commit's tree."""
 
     mode: str
-    name: str
-    store: Path
+    name: str  # of the object, which ``store`` holds
+    store: Path  # folder of a repository
 
 
 def _git(folder: Path, words: Sequence[str], question: bytes = b"") -> subprocess.CompletedProcess[bytes]:
-    """Ask git in a folder. Raises BaselineError where there is no git, or no answer in time."""
+    """Run git in a folder. Raises BaselineError where there is no git, or no answer in time."""
     try:
         return ask_git(folder, words, question)
     except subprocess.TimeoutExpired as error:
@@ -93,31 +96,34 @@ def _line(answer: subprocess.CompletedProcess[bytes]) -> str:
 
 
 def _complaint(answer: subprocess.CompletedProcess[bytes]) -> str:
-    first = answer.stderr.decode("utf-8", "replace").strip().partition("\n")[0]
-    return printable(first.removeprefix("fatal: ") or f"it ended with {answer.returncode}", 300)
+    """Return the first line of what git says on standard error."""
+    first_line = answer.stderr.decode("utf-8", "replace").strip().partition("\n")[0]
+    return printable(first_line.removeprefix("fatal: ") or f"it ended with {answer.returncode}", 300)
 
 
 def repository_around(folder: Path) -> Path:
-    """The top of the work tree that ``folder`` lies in, which need not exist itself. Raises BaselineError."""
+    """Return the top of the work tree that ``folder`` lies in, which need not exist itself. Raises BaselineError."""
     while not folder.is_dir() and folder != folder.parent:
         folder = folder.parent
     answer = _git(folder, ["rev-parse", "--show-toplevel"])
     if answer.returncode == 0:
         return _checked_top(Path(_line(answer)), folder)
-    why = _complaint(answer)
-    if "dubious ownership" in why:
+    complaint = _complaint(answer)
+    if "dubious ownership" in complaint:
         raise BaselineError(
             f"git does not trust the repository around {folder}, which is another user's: "
             f"git config --global --add safe.directory {shlex.quote(str(folder))} (its top folder) allows it"
         )
-    if "not a git repository" in why:
+    if "not a git repository" in complaint:
         raise BaselineError(f"{folder} is not in a git repository: baselines of a ref are read from one")
-    raise BaselineError(f"{folder}: git finds no work tree here: {why}")
+    raise BaselineError(f"{folder}: git finds no work tree here: {complaint}")
 
 
 def _checked_top(top: Path, folder: Path) -> Path:
-    """``top`` where it is that of a work tree around ``folder``. Raises BaselineError for what git takes for one while
-    ``.git`` is not there: a folder that looks like a bare repository, which any commit can hold.
+    """Return ``top`` where it is that of a work tree around ``folder``.
+
+    Raises BaselineError for what git takes for one while ``.git`` is not there: a folder that looks like a bare
+    repository, which any commit can hold.
     """
     if (top / ".git").exists() and folder.resolve().is_relative_to(top.resolve()):
         return top
@@ -125,7 +131,7 @@ def _checked_top(top: Path, folder: Path) -> Path:
 
 
 def outermost_repository(folder: Path) -> Path:
-    """The same of the repository that holds it as a submodule, if one does. Raises BaselineError."""
+    """Return the top of the repository that holds this one as a submodule, else its own. Raises BaselineError."""
     top = repository_around(folder)
     while outer := _line(_git(top, ["rev-parse", "--show-superproject-working-tree"])):
         top = _checked_top(Path(outer), top)
@@ -133,7 +139,9 @@ def outermost_repository(folder: Path) -> Path:
 
 
 def place_in(top: Path, path: Path) -> str:
-    """The path inside a repository, as git spells it; empty: its top. Raises BaselineError for one outside of it."""
+    """Return the path inside a repository, as git spells it; empty: its top. Raises BaselineError for one outside of
+    it.
+    """
     real = Path(os.path.abspath(path))
     if real.is_relative_to(top):  # a link below the top is a file of the repository, and not followed
         return "" if real == top else real.relative_to(top).as_posix()
@@ -144,34 +152,34 @@ def place_in(top: Path, path: Path) -> str:
 
 
 def git_folder(top: Path) -> Path:
-    """The folder in which git keeps what belongs to a work tree. Raises BaselineError."""
+    """Return the folder in which git keeps what belongs to a work tree. Raises BaselineError."""
     return Path(_line(ask_checked(top, ["rev-parse", "--absolute-git-dir"])))
 
 
 def shared_git_folder(top: Path) -> Path:
-    """The same of all its work trees, where objects, submodules and files of LFS lie. Raises BaselineError."""
+    """Return the git folder of all work trees, where objects, submodules and files of LFS lie. Raises BaselineError."""
     return Path(_line(ask_checked(top, ["rev-parse", "--path-format=absolute", "--git-common-dir"])))
 
 
 def list_tree(store: Path, commit: str) -> dict[str, TreeEntry]:
-    """Every file of a commit by its path, also links and submodules. Raises BaselineError."""
+    """List every file of a commit by its path, also links and submodules. Raises BaselineError."""
     answer = ask_checked(store, ["ls-tree", "-r", "-z", "--full-tree", commit]).stdout
-    listed = (match for line in answer.split(b"\0") if (match := _LISTED.fullmatch(line)))
-    return {os.fsdecode(m["path"]): TreeEntry(m["mode"].decode(), m["name"].decode(), store) for m in listed}
+    matches = (match for line in answer.split(b"\0") if (match := _LISTED.fullmatch(line)))
+    return {os.fsdecode(m["path"]): TreeEntry(m["mode"].decode(), m["name"].decode(), store) for m in matches}
 
 
 def read_blobs(store: Path, names: Sequence[str]) -> list[bytes]:
-    """The content of objects, as it is stored: no attribute and no filter changes it. Raises BaselineError."""
-    question = "".join(f"{name}\n" for name in names).encode()
-    answer, contents, at = ask_checked(store, ["cat-file", "--batch"], question).stdout, list[bytes](), 0
+    """Read the content of objects, as it is stored: no attribute and no filter changes it. Raises BaselineError."""
+    request = "".join(f"{name}\n" for name in names).encode()
+    answer, contents, position = ask_checked(store, ["cat-file", "--batch"], request).stdout, list[bytes](), 0
     for name in names:
-        end = answer.find(b"\n", at)
-        size = re.fullmatch(rb"\w+ blob (\d+)", answer[at:end])
+        end = answer.find(b"\n", position)
+        size = re.fullmatch(rb"\w+ blob (\d+)", answer[position:end])
         if size is None:
             raise BaselineError(f"{store}: git has no object {name[:SHORT]}: fetch it, as with git fetch --unshallow")
-        at = end + 1 + int(size[1])
-        contents.append(answer[end + 1 : at])
-        at += 1
+        position = end + 1 + int(size[1])
+        contents.append(answer[end + 1 : position])
+        position += 1
     return contents
 
 
@@ -181,7 +189,7 @@ def has_commit(store: Path, commit: str) -> bool:
 
 
 def ask_checked(folder: Path, words: Sequence[str], question: bytes = b"") -> subprocess.CompletedProcess[bytes]:
-    """What git answers. Raises BaselineError where it cannot."""
+    """Run git in a folder. Raises BaselineError where it fails."""
     answer = _git(folder, words, question)
     if answer.returncode != 0:
         raise BaselineError(f"git {words[0]} in {folder}: {_complaint(answer)}")
@@ -189,25 +197,25 @@ def ask_checked(folder: Path, words: Sequence[str], question: bytes = b"") -> su
 
 
 def find_merge_base(top: Path, ref: str) -> str:
-    """The merge base of a ref and HEAD. Raises BaselineError where there is no such ref, or no merge base."""
+    """Find the merge base of a ref and HEAD. Raises BaselineError where there is no such ref, or no merge base."""
     return _merge_base(top, ref, commit_named(top, ref))
 
 
 def commit_named(top: Path, ref: str) -> str:
-    """The commit that a ref names. Raises BaselineError with the fetch that brings it."""
-    shown = printable(ref, 100)
+    """Resolve a ref to its commit. Raises BaselineError with the fetch that brings it."""
+    printable_ref = printable(ref, 100)
     if not ref.strip() or ref.startswith("-"):
-        raise BaselineError(f"'{shown}' is not a ref: write a branch, tag or commit, as origin/main")
+        raise BaselineError(f"'{printable_ref}' is not a ref: write a branch, tag or commit, as origin/main")
     remote, _, branch = ref.partition("/")
     # A tag origin/main, or a branch of that name, would stand before the branch main of origin: anybody pushes one.
     full = f"refs/remotes/{ref}" if branch and remote in _line(_git(top, ["remote"])).splitlines() else ref
-    words = ["-c", "core.warnAmbiguousRefs=true", "rev-parse", "--verify", "--end-of-options", f"{full}^{{commit}}"]
-    answer = _git(top, words)
+    arguments = ["-c", "core.warnAmbiguousRefs=true", "rev-parse", "--verify", "--end-of-options", f"{full}^{{commit}}"]
+    answer = _git(top, arguments)
     if answer.returncode == 0:
         if b"is ambiguous" in answer.stderr and ref != "HEAD" and not re.fullmatch("[0-9a-f]{40}|[0-9a-f]{64}", ref):
             raise BaselineError(
-                f"'{shown}' is the name of several refs in {top}, as a tag and a branch: write the whole of the one "
-                "that is meant, as refs/remotes/origin/main"
+                f"'{printable_ref}' is the name of several refs in {top}, as a tag and a branch: write the whole of "
+                "the one that is meant, as refs/remotes/origin/main"
             )
         return _line(answer)
     # A clone of one branch keeps no other by its name alone.
@@ -215,8 +223,8 @@ def commit_named(top: Path, ref: str) -> str:
     fetch = shlex.join(["git", "fetch", *source])
     if ref == "HEAD":
         raise BaselineError(f"{top} has no commit yet")
-    hint = f"fetch it: {printable(fetch)}" if re.fullmatch(r"[\w./-]+", ref) else "in a shallow clone: fetch-depth: 0"
-    raise BaselineError(f"{top} has no commit '{shown}': {hint}")
+    advice = f"fetch it: {printable(fetch)}" if re.fullmatch(r"[\w./-]+", ref) else "in a shallow clone: fetch-depth: 0"
+    raise BaselineError(f"{top} has no commit '{printable_ref}': {advice}")
 
 
 def _merge_base(top: Path, ref: str, commit: str) -> str:
@@ -234,21 +242,21 @@ def _merge_base(top: Path, ref: str, commit: str) -> str:
 
 
 def merge_advice(folder: Path) -> str | None:
-    """What to write into .gitattributes so that git does not merge baselines line by line.
+    """Format what to write into .gitattributes so that git does not merge baselines line by line.
 
     None where the folder is in no git work tree, or this is said already.
     """
     try:
         top = repository_around(folder)
-        place = place_in(top, folder)
-        probe = f"{place}/gate/0{BASELINE_SUFFIX}".removeprefix("/")
+        folder_path = place_in(top, folder)
+        probe = f"{folder_path}/gate/0{BASELINE_SUFFIX}".removeprefix("/")
         answer = _git(top, ["check-attr", "-z", "merge", "--", probe])
     except BaselineError:
         return None
-    said = answer.stdout.split(b"\0")[2:3]
-    if answer.returncode != 0 or said in ([b"unset"], [b"binary"]):
+    attribute = answer.stdout.split(b"\0")[2:3]
+    if answer.returncode != 0 or attribute in ([b"unset"], [b"binary"]):
         return None
-    pattern = f"{place}/**/*{BASELINE_SUFFIX}".removeprefix("/")
+    pattern = f"{folder_path}/**/*{BASELINE_SUFFIX}".removeprefix("/")
     if not re.fullmatch(r"[^\s\"\\]+", pattern):
         pattern = '"' + pattern.replace("\\", "\\\\").replace('"', '\\"') + '"'
     return printable(f"git would merge two edits of a baseline line by line: add to .gitattributes: {pattern} -merge")
@@ -262,77 +270,82 @@ BRANCH_VARIABLES = ("GITHUB_REF_NAME", "CI_COMMIT_REF_NAME", "BRANCH_NAME")
 TARGET_VARIABLES = ("GITHUB_BASE_REF", "CI_MERGE_REQUEST_TARGET_BRANCH_NAME", "CHANGE_TARGET")
 """Where CI says which branch a request is to be merged into: GitHub, GitLab, Jenkins."""
 
+# What is only told beside a result is given up sooner.
 TIMEOUT_S = 10
 
 
 @dataclass(frozen=True, slots=True)
 class Revision:
-    """What is checked out. ``dirty`` tells of tracked files that differ from the commit."""
+    """Holds what is checked out."""
 
     commit: str | None
     branch: str | None
-    dirty: bool | None
+    dirty: bool | None  # whether tracked files differ from the commit
 
 
 def commit_of(folder: Path) -> str | None:
-    """The commit that is checked out around ``folder``, None where there is no git or no repository."""
+    """Return the commit that is checked out around ``folder``, None where there is no git or no repository."""
     return _said(folder, "rev-parse", "--verify", "-q", "HEAD") or None
 
 
 def made_at_s(folder: Path, commit: str) -> int | None:
-    """When a commit was made, in seconds since 1970: by its committer, as a rebase leaves the author's date."""
+    """Read when a commit was made, in seconds since 1970: by its committer, as a rebase leaves the author's date."""
     head = (_said(folder, "cat-file", "commit", commit) or "").partition("\n\n")[0]
-    found = re.search(r"^committer .* ([0-9]{1,15}) [+-][0-9]{4}$", head, re.MULTILINE)
-    return int(found[1]) if found else None
+    match = re.search(r"^committer .* ([0-9]{1,15}) [+-][0-9]{4}$", head, re.MULTILINE)
+    return int(match[1]) if match else None
 
 
 def heads_of(folder: Path, environment: Mapping[str, str] = os.environ) -> tuple[str, ...]:
-    """The commits that a program which is measured here may be at: what is checked out, and of a request that CI has
-    merged for a try its last commit. Empty where git does not say.
+    """List the commits that a program which is measured here may be at. Empty where git does not say.
+
+    They are what is checked out, and of a request that CI has merged for a try its last commit.
     """
     head = commit_of(folder)
-    raw = _said(folder, "cat-file", "commit", "HEAD") if head and _proposed(environment) else None
-    parents = re.findall("^parent ([0-9a-f]+)$", (raw or "").partition("\n\n")[0], re.MULTILINE)
-    tried = len(parents) == 2 and _merged_by_ci(folder, environment, parents)
-    return tuple(commit for commit in (head, *(parents[1:] if tried else ())) if commit)
+    commit_text = _said(folder, "cat-file", "commit", "HEAD") if head and _proposed(environment) else None
+    parents = re.findall("^parent ([0-9a-f]+)$", (commit_text or "").partition("\n\n")[0], re.MULTILINE)
+    is_merged_by_ci = len(parents) == 2 and _merged_by_ci(folder, environment, parents)
+    return tuple(commit for commit in (head, *(parents[1:] if is_merged_by_ci else ())) if commit)
 
 
 def _merged_by_ci(folder: Path, environment: Mapping[str, str], parents: Sequence[str]) -> bool:
-    """Whether HEAD is a request merged into its target, and not the target merged into the request. The target's
-    branch says it; where that is not fetched, as at depth 1, CI names the merge (GitHub) or the request's last commit
-    (GitLab).
+    """Whether HEAD is a request merged into its target, and not the target merged into the request.
+
+    The target's branch says it; where that is not fetched, as at depth 1, CI names the merge (GitHub) or the request's
+    last commit (GitLab).
     """
     target = next((environment[name] for name in TARGET_VARIABLES if environment.get(name)), None)
     for ref in (f"refs/remotes/origin/{target}", f"refs/heads/{target}"):
-        besides = [_said(folder, "rev-list", "-1", parent, f"^{ref}") for parent in parents]
-        if None not in besides:
-            return [bool(own) for own in besides] == [False, True]
+        commits_beside = [_said(folder, "rev-list", "-1", parent, f"^{ref}") for parent in parents]
+        if None not in commits_beside:
+            return [bool(commit) for commit in commits_beside] == [False, True]
     if re.fullmatch(r"\d+/merge", environment.get("GITHUB_REF_NAME") or ""):
         return environment.get("GITHUB_SHA") == commit_of(folder)
     return environment.get("CI_MERGE_REQUEST_SOURCE_BRANCH_SHA") == parents[1]
 
 
 def revision_of(folder: Path, environment: Mapping[str, str] = os.environ) -> Revision:
-    """Commit, branch and state of what is checked out around ``folder``."""
+    """Read commit, branch and state of what is checked out around ``folder``."""
     commit = commit_of(folder)
     if commit is None:
         return Revision(None, None, None)
     branch = _said(folder, "symbolic-ref", "--short", "-q", "HEAD")
     if not branch:  # a detached HEAD, as CI has it
         branch = _proposed(environment) or next((environment[n] for n in BRANCH_VARIABLES if environment.get(n)), None)
-    changed = _said(folder, "status", "--porcelain", "--untracked-files=no")
-    return Revision(commit, branch, None if changed is None else bool(changed))
+    status = _said(folder, "status", "--porcelain", "--untracked-files=no")
+    return Revision(commit, branch, None if status is None else bool(status))
 
 
 def branch_named(ref: str, folder: Path, environment: Mapping[str, str] = os.environ) -> str | None:
-    """The branch that a ref names: ``origin/main`` is main. Of a commit, as HEAD^1, what CI merges into; else None."""
-    full = None if ref.startswith("-") else _said(folder, "rev-parse", "--symbolic-full-name", ref)
-    found = re.fullmatch(r"refs/(?:heads|remotes/[^/]+)/(.+)", full or "")
-    return found[1] if found else next((environment[n] for n in TARGET_VARIABLES if environment.get(n)), None)
+    """Return the branch that a ref names: ``origin/main`` is main. Of a commit, as HEAD^1, what CI merges into; else
+    None.
+    """
+    full_ref = None if ref.startswith("-") else _said(folder, "rev-parse", "--symbolic-full-name", ref)
+    match = re.fullmatch(r"refs/(?:heads|remotes/[^/]+)/(.+)", full_ref or "")
+    return match[1] if match else next((environment[n] for n in TARGET_VARIABLES if environment.get(n)), None)
 
 
 def _proposed(environment: Mapping[str, str]) -> str | None:
-    """The name of a pull or merge request: its branch may be the ``main`` of a fork, and is not ours."""
+    """Return the name of a pull or merge request: its branch may be the ``main`` of a fork, and is not ours."""
     if environment.get("GITHUB_HEAD_REF"):
         return f"pull/{environment.get('GITHUB_REF_NAME') or environment['GITHUB_HEAD_REF']}"
     if environment.get("CI_MERGE_REQUEST_IID"):
@@ -341,9 +354,9 @@ def _proposed(environment: Mapping[str, str]) -> str | None:
 
 
 def _said(folder: Path, *words: str) -> str | None:
-    """What git answers, None where it cannot."""
+    """Return what git prints, stripped; None where it fails."""
     try:
-        done = ask_git(folder, words, patience_s=TIMEOUT_S)
+        completed = ask_git(folder, words, patience_s=TIMEOUT_S)
     except (OSError, ValueError, subprocess.TimeoutExpired):
         return None
-    return done.stdout.decode("utf-8", "replace").strip() if done.returncode == 0 else None
+    return completed.stdout.decode("utf-8", "replace").strip() if completed.returncode == 0 else None

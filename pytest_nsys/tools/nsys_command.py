@@ -1,4 +1,4 @@
-"""The ``nsys`` command: where is it, what can it do, and what did its failure mean?
+"""Where is the ``nsys`` command, what can it do, and what did its failure mean?
 
 Its exit code alone says too little: it is 0 where the disk was full, and 1 for everything else. So the words on
 standard error are read too, and what it left behind is looked at.
@@ -17,12 +17,12 @@ from pathlib import Path
 from pytest_nsys.core.errors import TraceError, one_line
 from pytest_nsys.core.words import printable
 
+# First bytes of every report, of 2021 to 2026.
 MAGIC = b"NVIDIA Tegra Profiler Report"
-"""First bytes of every report, of 2021 to 2026."""
 
 SQLITE_MAGIC = b"SQLite format 3\x00"
+# Of what nsys says the last words are the ones that count.
 KEPT_BYTES = 1 << 16
-"""Of what nsys says: its last words are the ones that count."""
 
 _VERSION = re.compile(r"\bversion\s+([0-9]{4}\.[0-9.]+[0-9])")
 _NEWER = re.compile(r"version \(([^)]*)\), newer than your current version \(([^)]*)\)")
@@ -39,34 +39,34 @@ _PERCENT = re.compile(rb"([0-9]{1,3})%")
 
 @dataclass(frozen=True)
 class Nsys:
-    """The command on PATH. ``version`` as it prints it, without the build: ``2023.4.4.54``."""
+    """Describes the nsys command on PATH."""
 
     path: str
-    version: str
+    version: str  # as it prints it, without the build: ``2023.4.4.54``
 
     def options(self, command: str) -> frozenset[str]:
-        """The long options that ``nsys COMMAND --help`` names, without dashes: an unknown one would end it."""
+        """List the long options that ``nsys COMMAND --help`` names, without dashes: an unknown one would end it."""
         return frozenset(_OPTION.findall(_help(self.path, command)))
 
     def takes(self, command: str, option: str, value: str) -> bool:
         """Whether the help names the value where it explains the option: an unknown one would end the command."""
-        _, _, behind = _help(self.path, command).partition(f"--{option}=")
-        explained = _NEXT_OPTION.split(behind, maxsplit=1)[0]
-        return re.search(rf"(?<![\w-]){re.escape(value)}(?![\w-])", explained) is not None
+        _, _, explanation = _help(self.path, command).partition(f"--{option}=")
+        option_help = _NEXT_OPTION.split(explanation, maxsplit=1)[0]
+        return re.search(rf"(?<![\w-]){re.escape(value)}(?![\w-])", option_help) is not None
 
 
 def find_nsys() -> Nsys | None:
-    """The nsys on PATH, None where there is none. Raises TraceError for one that does not start."""
+    """Find the nsys on PATH, None where there is none. Raises TraceError for one that does not start."""
     path = shutil.which("nsys")
     return None if path is None else _found(path)
 
 
 @functools.cache
 def _found(path: str) -> Nsys:
-    _, said = _run([path, "--version"])
-    version = _VERSION.search(said)
+    _, output = _run([path, "--version"])
+    version = _VERSION.search(output)
     if version is None:
-        raise TraceError(f"{path}: is not Nsight Systems: `nsys --version` says '{printable(said.strip(), 80)}'")
+        raise TraceError(f"{path}: is not Nsight Systems: `nsys --version` says '{printable(output.strip(), 80)}'")
     return Nsys(path, version[1])
 
 
@@ -76,67 +76,70 @@ def _help(path: str, command: str) -> str:
 
 
 def short(version: str) -> str:
-    """``2025.5`` of ``2025.5.1.121-255136380782v0``: as releases are called."""
+    """Shorten ``2025.5.1.121-255136380782v0`` to ``2025.5``, as releases are called."""
     return ".".join(version.split("-")[0].split(".")[:2])
 
 
 def version_order(version: str) -> tuple[int, ...]:
-    """By which versions are ordered."""
+    """Parse a version into numbers, by which versions are ordered."""
     return tuple(int(part) for part in re.findall(r"[0-9]+", version))
 
 
 def export_sqlite(nsys: Nsys, report: Path, target: Path, progress: Callable[[int], None] | None = None) -> None:
     """Write the SQLite export of ``report`` to ``target``, which must not exist; nothing is left of one that fails.
 
-    ``progress`` is told the per cent that are done. Raises TraceError.
+    ``progress`` is called with the percent that are done. Raises TraceError.
     """
-    words = [nsys.path, "export", "--type=sqlite", f"--output={target.absolute()}"]
+    arguments = [nsys.path, "export", "--type=sqlite", f"--output={target.absolute()}"]
     if "include-blobs" in nsys.options("export"):  # what NVTX payloads hold, the sizes of collectives among it
-        words.append("--include-blobs=true")
+        arguments.append("--include-blobs=true")
     try:
-        code, said = _run([*words, str(report.absolute())], progress)  # a name may begin with a dash
-        if why := _why_failed(code, said, report, target):
-            raise TraceError(f"{report}: {why}")
+        code, output = _run([*arguments, str(report.absolute())], progress)  # a name may begin with a dash
+        if reason := _why_failed(code, output, report, target):
+            raise TraceError(f"{report}: {reason}")
     except BaseException:
         target.unlink(missing_ok=True)
         raise
 
 
 def _run(words: list[str], progress: Callable[[int], None] | None = None) -> tuple[int, str]:
-    """The exit code, and the last words on either stream."""
+    """Run a command; return its exit code, and the last words on either stream. Raises TraceError where it does not
+    start.
+    """
     with one_line(TraceError, f"{words[0]}: cannot be started"):
         process = subprocess.Popen(
             words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, bufsize=0
         )
     with process:
         try:
-            said = _listen(process, progress)
+            output = _listen(process, progress)
         except BaseException:
             process.kill()
             raise
-    return process.returncode, said
+    return process.returncode, output
 
 
 def _listen(process: subprocess.Popen[bytes], progress: Callable[[int], None] | None) -> str:
+    """Read the output until it ends, and report each new percentage; return its tail."""
     assert process.stdout is not None
-    said = b""
-    told = -1
+    output = b""
+    last_percent = -1
     while block := process.stdout.read(4096):
-        said = (said + block)[-KEPT_BYTES:]
-        done = _PERCENT.findall(block)
-        if progress is not None and done and told != int(done[-1]):
-            told = int(done[-1])
-            progress(told)
-    return said.decode("utf-8", "replace")
+        output = (output + block)[-KEPT_BYTES:]
+        percents = _PERCENT.findall(block)
+        if progress is not None and percents and last_percent != int(percents[-1]):
+            last_percent = int(percents[-1])
+            progress(last_percent)
+    return output.decode("utf-8", "replace")
 
 
 def _why_failed(code: int, said: str, report: Path, target: Path) -> str | None:
-    """One line that says what went wrong and what to do, None where all is well."""
+    """Explain in one line what went wrong and what to do, None where all is well."""
     if newer := _NEWER.search(said):
-        made, own = short(newer[1]), short(newer[2])
+        report_version, path_version = short(newer[1]), short(newer[2])
         return (
-            f"report was made by a newer nsys ({made}) than the one on PATH ({own}): install {made} or later, or "
-            "export it where it was made"
+            f"report was made by a newer nsys ({report_version}) than the one on PATH ({path_version}): "
+            f"install {report_version} or later, or export it where it was made"
         )
     if _FULL.search(said):
         return f"disk full: nsys could not write its export to {target.parent}"
@@ -156,18 +159,19 @@ def _why_failed(code: int, said: str, report: Path, target: Path) -> str | None:
 
 
 def _why_unusable(target: Path) -> str | None:
-    """Why what a good exit code left is no whole database: nsys says 0 where the disk was full as it finished."""
-    again = "is the disk full? Export it again"
+    """Explain why an export is no whole database: nsys ends with 0 where the disk was full as it finished."""
+    advice = "is the disk full? Export it again"
     try:
         size = target.stat().st_size
         with target.open("rb") as file:
             head = file.read(32)
     except OSError as error:
-        return f"`nsys export` ended with 0, but its export cannot be read ({error.strerror}): {again}"
+        return f"`nsys export` ended with 0, but its export cannot be read ({error.strerror}): {advice}"
+    # SQLite's header: the size of a page, where 1 means 65 536, and how many pages there are.
     page = int.from_bytes(head[16:18], "big")
     expected = int.from_bytes(head[28:32], "big") * (65536 if page == 1 else page)
     if not head.startswith(SQLITE_MAGIC) or size < expected:
-        return f"`nsys export` ended with 0, but its export is cut short ({size} bytes): {again}"
+        return f"`nsys export` ended with 0, but its export is cut short ({size} bytes): {advice}"
     return None
 
 
@@ -178,8 +182,8 @@ def is_report(path: Path) -> bool:
 
 
 def _last_words(said: str) -> str:
-    """The last line that is no progress bar, without the words that introduce it."""
+    """Return the last line that is no progress bar, without the words that introduce it."""
     lines = [line.strip() for line in re.split(r"[\r\n]+", said)]
-    told = [line for line in lines if line and not re.search(r"\[[=\s]*[0-9]{1,3}%|^Try '|^usage:", line)]
-    errors = [line for line in told if "error" in line.lower()] or told
+    messages = [line for line in lines if line and not re.search(r"\[[=\s]*[0-9]{1,3}%|^Try '|^usage:", line)]
+    errors = [line for line in messages if "error" in line.lower()] or messages
     return printable(errors[-1].partition("xportation error: ")[2] or errors[-1]).rstrip(".") if errors else "no word"

@@ -1,4 +1,4 @@
-"""The ``nvidia-smi`` command: what does it say of the GPUs, where there is one?
+"""What does the ``nvidia-smi`` command say of the GPUs, where there is one?
 
 It is asked beside something that matters more, so nothing here fails: where it is missing, hangs or says something odd,
 it has said nothing.
@@ -15,12 +15,14 @@ from typing import NamedTuple
 PROGRAM = "nvidia-smi"
 PATIENCE_S = 30.0
 
+# What is asked of each GPU; its name last, for it may hold a comma.
 _FIELDS = ("index", "driver_version", "clocks.sm", "clocks.max.sm", "{reasons}.active", "name")
-"""What is asked of each GPU; its name last, for it may hold a comma."""
+# What the field is called since driver 535, and before.
 _REASONS = ("clocks_event_reasons", "clocks_throttle_reasons")
-"""What the field is called since driver 535, and before."""
 
+# The bit of a GPU that has nothing to do.
 IDLE = 0x1
+# Reasons for which a GPU runs slower than it was told to, by bit.
 THROTTLED: Mapping[int, str] = {
     0x4: "power cap",
     0x8: "hardware slowdown",
@@ -29,31 +31,30 @@ THROTTLED: Mapping[int, str] = {
     0x40: "thermal slowdown by hardware",
     0x80: "power brake",
 }
-"""Reasons for which a GPU runs slower than it was told to, by bit."""
+# Reasons for which it was told to run no faster, by bit.
 SET: Mapping[int, str] = {0x2: "clocks set by a user", 0x100: "clocks set for a display"}
-"""Reasons for which it was told to run no faster, by bit."""
 
 _LABEL = re.compile(r"\s*(?:([0-9]+):\s)?(.*)")
 
 
 class GpuState(NamedTuple):
-    """One GPU at a moment, as far as ``nvidia-smi`` says: clocks in MHz, ``reasons`` as bits."""
+    """Describes one GPU at a moment, as far as ``nvidia-smi`` says."""
 
     gpu: int
     name: str
     driver: str | None
-    sm_mhz: int | None
-    most_mhz: int | None
-    reasons: int | None
+    sm_mhz: int | None  # clock of the SMs
+    most_mhz: int | None  # the most that it may run at
+    reasons: int | None  # as bits, see THROTTLE_REASONS
 
     @property
     def throttled(self) -> tuple[str, ...]:
-        """Why it runs slower than it was told to."""
+        """The reasons for which it runs slower than it was told to."""
         return tuple(words for bit, words in THROTTLED.items() if (self.reasons or 0) & bit)
 
 
 def ask(launcher: Sequence[str] = ()) -> Mapping[int, Sequence[GpuState]]:
-    """The GPUs of each node by its number, of this one as 0; none where nothing can be learnt.
+    """Query the GPUs of each node by its number, of this one as 0; none where nothing can be learnt.
 
     ``launcher`` are words that run a command on every node and put its number and a colon before each line.
     """
@@ -61,28 +62,31 @@ def ask(launcher: Sequence[str] = ()) -> Mapping[int, Sequence[GpuState]]:
         return {}
     for reasons in _REASONS:
         fields = ",".join(_FIELDS).format(reasons=reasons)
-        words = [*launcher, PROGRAM, f"--query-gpu={fields}", "--format=csv,noheader,nounits"]
+        arguments = [*launcher, PROGRAM, f"--query-gpu={fields}", "--format=csv,noheader,nounits"]
         try:
-            done = subprocess.run(words, stdin=subprocess.DEVNULL, capture_output=True, timeout=PATIENCE_S, check=False)
+            completed = subprocess.run(
+                arguments, stdin=subprocess.DEVNULL, capture_output=True, timeout=PATIENCE_S, check=False
+            )
         except (OSError, subprocess.SubprocessError):
             return {}
-        if found := _read(done.stdout.decode("utf-8", "replace")):
-            return found
+        if states := _read(completed.stdout.decode("utf-8", "replace")):
+            return states
     return {}
 
 
 def _read(said: str) -> dict[int, list[GpuState]]:
-    found: dict[int, list[GpuState]] = {}
+    """Parse the output into the GPUs of each node."""
+    states_by_node: dict[int, list[GpuState]] = {}
     for line in said.splitlines():
         label, rest = _LABEL.fullmatch(line).groups()  # type: ignore[union-attr]  # it matches any line
         cells = [cell.strip() for cell in rest.split(",", len(_FIELDS) - 1)]
         if len(cells) == len(_FIELDS) and (gpu := _number(cells[0])) is not None:
             driver = cells[1] if re.fullmatch(r"[0-9.]+", cells[1]) else None
             state = GpuState(gpu, cells[5], driver, _number(cells[2]), _number(cells[3]), _number(cells[4]))
-            found.setdefault(int(label or 0), []).append(state)
-    return found
+            states_by_node.setdefault(int(label or 0), []).append(state)
+    return states_by_node
 
 
 def _number(text: str) -> int | None:
-    """Whole numbers, also with a base before them; what is not supported is none."""
+    """Parse a whole number, also with a base before it; return None for what is not supported."""
     return int(text, 0) if re.fullmatch(r"0|[1-9][0-9]{0,9}|0x[0-9A-Fa-f]{1,16}", text) else None

@@ -1,6 +1,6 @@
 """Who else reads traces? Fresh processes of this machine, or a cluster through Dask; and why is there no answer?
 
-Imported where one of them is asked for: most runs pay for none of this.
+Imported where one of them is used: most runs pay for none of this.
 """
 
 from __future__ import annotations
@@ -25,23 +25,27 @@ from pytest_nsys.core.words import printable
 
 
 class Processes(ProcessPoolExecutor):
-    """Fresh processes, which know nothing of this one: a fork would inherit its threads' locks and its GPU."""
+    """Runs work in fresh processes, which know nothing of this one: a fork would inherit its threads' locks and its
+    GPU.
+    """
 
     def __init__(self, number: int) -> None:
         self._own = _Fresh()
         super().__init__(number, mp_context=self._own, initializer=_end_with_parent)
 
     def how_it_died(self) -> str:
-        """How the first process that died by itself did, once the pool is broken."""
+        """Describe how the first process that died by itself did, once the pool is broken."""
         self.shutdown()  # when it returns, all exit codes are known
         codes = [process.exitcode for process in self._own.started if process.exitcode]
-        own = [code for code in codes if code != -signal.SIGTERM] or codes  # the pool itself terminates the others
-        if not own:
+        own_codes = [
+            code for code in codes if code != -signal.SIGTERM
+        ] or codes  # the pool itself terminates the others
+        if not own_codes:
             return "for no reason that is known"
-        return f"signal {-own[0]}" if own[0] < 0 else f"exit code {own[0]}"
+        return f"signal {-own_codes[0]}" if own_codes[0] < 0 else f"exit code {own_codes[0]}"
 
     def kill(self) -> None:
-        """End every process in the middle of what it does."""
+        """Stop every process in the middle of what it does."""
         for process in self._own.started:
             if process.pid is not None:  # else it could not even be started
                 process.kill()
@@ -49,7 +53,9 @@ class Processes(ProcessPoolExecutor):
 
 @contextlib.contextmanager
 def processes(number: int) -> Iterator[Processes]:
-    """The processes, until the end of the block; left by an exception, they are killed in the middle of their work."""
+    """Open a pool of processes until the end of the block; left by an exception, they are killed in the middle of their
+    work.
+    """
     pool = Processes(number)
     try:
         yield pool
@@ -73,7 +79,7 @@ class _Fresh(SpawnContext):
 
 
 class _FreshProcess(SpawnProcess):
-    """A process that does not run the main module again, and that Ctrl-C reaches through its parent alone."""
+    """Runs as a process that does not run the main module again, and that Ctrl-C reaches through its parent alone."""
 
     def start(self) -> None:
         """Start it with an empty main module, and with Ctrl-C blocked."""
@@ -88,44 +94,48 @@ class _FreshProcess(SpawnProcess):
 
 @contextlib.contextmanager
 def _interrupts_blocked() -> Iterator[None]:
-    """What is started inherits it. Windows has no such mask."""
+    """Suppress Ctrl-C for the processes that are started inside: they inherit the mask. Windows has no such mask."""
     if not hasattr(signal, "pthread_sigmask"):
         yield
         return
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    previous_mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield
     finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        signal.pthread_sigmask(signal.SIG_SETMASK, previous_mask)
 
 
 def _end_with_parent() -> None:
-    """A pool's process outlives a parent that was killed: it would wait for work for ever."""
+    """Stop this process of a pool with its parent: after a parent that was killed it would wait for work for ever."""
     parent = multiprocessing.parent_process()
     assert parent is not None
 
-    def wait() -> None:
+    def exit_after_parent() -> None:
         parent.join()
         os._exit(1)
 
-    threading.Thread(target=wait, daemon=True).start()
+    threading.Thread(target=exit_after_parent, daemon=True).start()
 
 
 # Dask
 
+# A scheduler that is there answers at once; Dask's own default waits for half a minute.
 CONNECT_S = 5
+# Workers may join a little later than their scheduler.
 WORKERS_S = 30
 LOOK_S = 1
 LAST_PORT = 65_535
 _PLACE = re.compile(r"(?:\[[0-9a-fA-F:.%]+\]|[^\s:/\[\]]+):[0-9]{1,5}")
 
-P = ParamSpec("P")
-T = TypeVar("T")
+WorkP = ParamSpec("WorkP")
+WorkT = TypeVar("WorkT")
 
 
 @contextlib.contextmanager
 def cluster(address: str) -> Iterator[Executor]:
-    """The executor of a cluster whose scheduler is at ``address``. Raises UsageMistake where nobody there can read."""
+    """Open the executor of a cluster whose scheduler is at ``address``. Raises UsageMistake where nobody there can
+    read.
+    """
     with _quiet():
         client = _client(address)
         try:
@@ -140,8 +150,10 @@ def cluster(address: str) -> Iterator[Executor]:
 
 
 class Cluster(Executor):
-    """Dask's own executor, but that it cancels what is pending where the scheduler, or for WORKERS_S every worker, is
-    away: Dask would wait for workers for ever, and forgets a result that was under way when the scheduler died.
+    """Runs work on Dask's own executor, and cancels what is pending where the scheduler, or every worker, stays away.
+
+    Every worker is away after WORKERS_TIMEOUT_S: Dask would wait for workers for ever, and forgets a result that was
+    under way when the scheduler died.
     """
 
     def __init__(self, client: Any) -> None:
@@ -151,8 +163,8 @@ class Cluster(Executor):
         self._done = threading.Event()
         threading.Thread(target=self._watch, daemon=True).start()
 
-    def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
-        """A future that is cancelled where nobody is there any more to fulfil it."""
+    def submit(self, fn: Callable[WorkP, WorkT], /, *args: WorkP.args, **kwargs: WorkP.kwargs) -> Future[WorkT]:
+        """Return a future that is cancelled where nobody is there any more to fulfil it."""
         future = self._own.submit(fn, *args, **kwargs)
         self._futures.append(future)
         return future
@@ -163,6 +175,7 @@ class Cluster(Executor):
         self._own.shutdown(wait=wait)
 
     def _watch(self) -> None:
+        """Wait for the end, and cancel what is pending where no worker is left."""
         while not self._done.wait(LOOK_S):
             try:
                 self._client.wait_for_workers(1, timeout=WORKERS_S)
@@ -172,31 +185,33 @@ class Cluster(Executor):
                 return
 
     def _give_up(self) -> None:
-        """Runs in the thread in which Dask fulfils futures."""
+        """Cancel what is pending, in the thread in which Dask fulfils futures."""
         for future in self._futures:
             if not future.done() and future.cancel():
                 future.set_running_or_notify_cancel()  # wakes up who waits for it
 
 
 def _client(address: str) -> Any:
-    where = f"dask:{printable(address, 80)}"
+    """Connect to the scheduler. Raises UsageMistake where that cannot be done."""
+    label = f"dask:{printable(address, 80)}"
     try:
         import distributed
     except ImportError:
-        raise UsageMistake(f"{where}: Dask is not installed: pip install 'pytest-nsys[dask]'") from None
+        raise UsageMistake(f"{label}: Dask is not installed: pip install 'pytest-nsys[dask]'") from None
     client: Any = distributed.Client
     try:
         _check_address(address)
         return client(address, timeout=CONNECT_S, set_as_default=False, name="pytest-nsys")
     except (OSError, ValueError, TypeError, ImportError) as error:
-        why = f"no scheduler answered within {CONNECT_S} s" if isinstance(error, OSError) else "is not an address"
-        raise UsageMistake(f"{where}: {why}: give the address that `dask scheduler` prints") from None
+        reason = f"no scheduler answered within {CONNECT_S} s" if isinstance(error, OSError) else "is not an address"
+        raise UsageMistake(f"{label}: {reason}: give the address that `dask scheduler` prints") from None
 
 
 def _check_address(address: str) -> None:
-    """Raises ValueError or ImportError: a client that finds out by itself takes ten seconds to end, in a traceback."""
+    """Check the form of an address. Raises ValueError or ImportError for one that Dask cannot read."""
     from distributed.comm.registry import get_backend
 
+    # A client that finds out by itself takes ten seconds to end, in a traceback.
     scheme, mark, place = address.rpartition("://")
     if not _PLACE.fullmatch(place) or int(place.rpartition(":")[2]) > LAST_PORT:
         raise ValueError(address)
@@ -204,20 +219,24 @@ def _check_address(address: str) -> None:
 
 
 def _check_workers(client: Any, address: str) -> None:
-    """Raises UsageMistake where nobody is there to read, or somebody who would read otherwise than this process."""
-    where = f"dask:{printable(address, 80)}"
+    """Check that the workers can read. Raises UsageMistake where none is there, or one would read otherwise than this
+    process.
+    """
+    label = f"dask:{printable(address, 80)}"
     try:
         client.wait_for_workers(1, timeout=WORKERS_S)
     except TimeoutError:
-        raise UsageMistake(f"{where}: no worker joined within {WORKERS_S} s: start `dask worker {address}`") from None
-    ours = _version()
-    for worker, theirs in sorted(client.run(_version, on_error="return").items()):
-        if isinstance(theirs, BaseException) and "No module named 'pytest_nsys" in str(theirs):
-            raise UsageMistake(f"{where}: worker {worker} has no pytest-nsys: install version {ours} there")
-        if isinstance(theirs, BaseException):
-            raise UsageMistake(f"{where}: worker {worker} does not answer: {printable(str(theirs))}")
-        if theirs != ours:
-            raise UsageMistake(f"{where}: worker {worker} has pytest-nsys {theirs}: install version {ours}, as here")
+        raise UsageMistake(f"{label}: no worker joined within {WORKERS_S} s: start `dask worker {address}`") from None
+    own_version = _version()
+    for worker, worker_version in sorted(client.run(_version, on_error="return").items()):
+        if isinstance(worker_version, BaseException) and "No module named 'pytest_nsys" in str(worker_version):
+            raise UsageMistake(f"{label}: worker {worker} has no pytest-nsys: install version {own_version} there")
+        if isinstance(worker_version, BaseException):
+            raise UsageMistake(f"{label}: worker {worker} does not answer: {printable(str(worker_version))}")
+        if worker_version != own_version:
+            raise UsageMistake(
+                f"{label}: worker {worker} has pytest-nsys {worker_version}: install version {own_version}, as here"
+            )
 
 
 def _version() -> str:
@@ -228,25 +247,25 @@ def _version() -> str:
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
-    """Dask reports on itself on standard error; what matters of it is said in one line here."""
+    """Silence Dask's own reports on standard error; what matters of them is said in one line here."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         with contextlib.suppress(ImportError):
             import distributed  # noqa: F401  sets the levels of its loggers
-        known = (name for name in logging.root.manager.loggerDict if name.startswith("distributed."))
-        names = ["distributed", *known, "tornado.application", "asyncio", "concurrent.futures"]
-        before = {name: logging.getLogger(name).level for name in names}
+        logger_names = (name for name in logging.root.manager.loggerDict if name.startswith("distributed."))
+        names = ["distributed", *logger_names, "tornado.application", "asyncio", "concurrent.futures"]
+        previous_levels = {name: logging.getLogger(name).level for name in names}
         try:
             for name in names:
                 logging.getLogger(name).setLevel(logging.CRITICAL + 1)
             yield
         finally:
-            for name, level in before.items():
+            for name, level in previous_levels.items():
                 logging.getLogger(name).setLevel(level)
 
 
 def this_worker() -> str:
-    """Who reads here: the worker of Dask that this is, else the process."""
+    """Return who reads here: the worker of Dask that this is, else the process."""
     worker = sys.modules.get("distributed.worker")
     if worker is not None:
         with contextlib.suppress(ValueError):  # Dask is imported here, but this is none of its workers
@@ -255,10 +274,10 @@ def this_worker() -> str:
 
 
 def why_lost(error: BaseException) -> str:
-    """Why a cluster gave no answer, in a few words."""
-    last = getattr(error, "last_worker", None)  # of distributed.scheduler.KilledWorker
-    if last is not None:
-        return f"every Dask worker that read it died, the last was {last.address}"
+    """Explain in a few words why a cluster gave no answer."""
+    last_worker = getattr(error, "last_worker", None)  # of distributed.scheduler.KilledWorker
+    if last_worker is not None:
+        return f"every Dask worker that read it died, the last was {last_worker.address}"
     if isinstance(error, ImportError):
         return f"a Dask worker lacks what it needs: {printable(str(error))}"
     return f"the executor did not answer: {type(error).__name__}: {printable(str(error))}"

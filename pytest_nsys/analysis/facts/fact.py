@@ -12,13 +12,16 @@ from pytest_nsys.analysis.fact_bounds import AT_LEAST, OFF
 from pytest_nsys.core.model import Note, Value
 from pytest_nsys.core.units import MEGAHERTZ, TIME
 
+# How many tenths of what is written a bound has, by its unit: shares are written in percent, times in seconds.
 _TENTHS: Mapping[str, Fraction] = {"%": Fraction(1000), TIME: Fraction(10, 10**9)}
+# The unit that is written behind a bound, by that of the fact.
 _WRITTEN = {"%": "%", MEGAHERTZ: MEGAHERTZ, TIME: "s"}
-"""Of a bound by its unit: how many tenths of what is written it has, and the unit that is written."""
 
 
 class Weight(enum.IntEnum):
-    """What a fact does to what hangs on it: it is told beside it, makes it doubtful, or is an error in its place."""
+    """Says what a fact does to what depends on it: it is told beside it, makes it doubtful, or is an error in its
+    place.
+    """
 
     NOTE = 0
     DOUBT = 1
@@ -26,30 +29,26 @@ class Weight(enum.IntEnum):
 
 
 class Measured(NamedTuple):
-    """What was found out: ``words`` say the ``value``, ``why`` why it matters, ``remedy`` what to do about it.
+    """Holds what was found out about a run."""
 
-    The value is None where it is unknown, which is worse than any bound. ``doubtful``: unless it is an error, or a gate
-    file bears it on purpose, it makes doubtful what hangs on it; else it is a note.
-    """
-
-    value: Value | None
-    words: str
-    why: str = ""
-    remedy: str = ""
+    value: Value | None  # None: unknown, which is worse than any bound
+    words: str  # say the value
+    why: str = ""  # why it matters
+    remedy: str = ""  # what to do about it
+    # Whether it makes doubtful what depends on it, unless it is an error, or a gate file bears it on purpose; else it
+    # is a note.
     doubtful: bool = True
 
 
 class Fact(NamedTuple):
-    """One fact about a run. ``name`` is the key of its bound in ``quality:``, ``unit`` that of its value: ``count``,
-    ``%`` (a plain fraction), ``1``, ``MHz`` or ``ns``, of which a gate file has seconds. ``bound`` is None where no
-    value is an error.
-    """
+    """Describes one fact about a run, with its weight."""
 
-    name: str
+    name: str  # the key of its bound in ``quality:``
+    # of its value: ``count``, ``%`` (a plain fraction), ``1``, ``MHz`` or ``ns``, of which a gate file has seconds
     unit: str
     found: Measured
     weight: Weight
-    bound: Value | None = None
+    bound: Value | None = None  # None where no value is an error
 
     @property
     def words(self) -> str:
@@ -62,6 +61,7 @@ class Fact(NamedTuple):
         return self._said(self.words)
 
     def _said(self, words: str) -> str:
+        """Format what was found, why it matters and what to do."""
         return "; ".join(filter(None, [": ".join(filter(None, [words, self.found.why])), self.found.remedy]))
 
     @property
@@ -73,9 +73,9 @@ class Fact(NamedTuple):
     def error(self) -> str:
         """The sentence as it stands in place of a verdict, with the bound that lets this trace through."""
         side = "at least" if self.name in AT_LEAST else "at most"
-        shown = "" if self.bound is None else f" (bound: {side} {self._written(self.bound)})"
+        bound_text = "" if self.bound is None else f" (bound: {side} {self._written(self.bound)})"
         setting = f"write quality: {{{self.name}: {self.lets_through}}} in the gate file"
-        return f"trace quality: {self._said(self.words + shown)}, or {setting}"
+        return f"trace quality: {self._said(self.words + bound_text)}, or {setting}"
 
     @property
     def lets_through(self) -> str:
@@ -83,7 +83,7 @@ class Fact(NamedTuple):
         return OFF if self.found.value is None else self._written(self.found.value)
 
     def _written(self, value: Value) -> str:
-        """Return a bound as a gate file has it; a fraction is rounded so that it lets the value through."""
+        """Format a bound as a gate file has it; a fraction is rounded so that it lets the value through."""
         scaled = Fraction(value) * _TENTHS.get(self.unit, 10)
         tenths = floor(scaled) if self.name in AT_LEAST else ceil(scaled)
         number = str(tenths // 10) if tenths % 10 == 0 else f"{tenths // 10}.{tenths % 10}"

@@ -1,4 +1,4 @@
-"""What does a fact look at, and which facts hang on what a metric is read off?"""
+"""What does a fact look at, and which facts apply to what a metric is read off?"""
 
 from __future__ import annotations
 
@@ -14,8 +14,9 @@ from pytest_nsys.core.model import KernelsMode
 
 
 class Ground(NamedTuple):
-    """What a metric is measured on, and what it asks of it. What holds of it depends on what is asked alone, never on
-    what happens to be read already.
+    """Holds what a metric is measured on, and what it needs of it.
+
+    What is true of it depends on the metric alone, never on what happens to be read already.
     """
 
     run: Run
@@ -33,14 +34,14 @@ class Ground(NamedTuple):
         """The windows whose launches count: of a metric of all of several steps the whole run, as far as launches make
         steps and the trace has all of it.
         """
-        several = any(len(track.anchors) > 1 for track in self.group.tracks.values())
-        if self.metric.of_all_steps and (several or self.spec.whole_run) and self._steps_by_launch():
+        has_several_steps = any(len(track.anchors) > 1 for track in self.group.tracks.values())
+        if self.metric.of_all_steps and (has_several_steps or self.spec.whole_run) and self._steps_by_launch():
             with suppress(NothingMeasured):  # of a cut
                 return self.run.whole()
         return self.group
 
     def is_measured(self) -> bool:
-        """Return True: whatever is read off a trace hangs on it."""
+        """Return True: every fact with no other condition applies to whatever is read off a trace."""
         return True
 
     def counts_kernels(self) -> bool:
@@ -66,21 +67,21 @@ class Ground(NamedTuple):
 
     def looks_up_launches(self) -> bool:
         """Return whether stages or purposes are looked up at launches: of communication on its own streams at least."""
-        of_some = self.looks_up_purposes() and any(window.communication for window in self.group)
-        return self.looks_up_stages() or of_some
+        looks_up_some = self.looks_up_purposes() and any(window.communication for window in self.group)
+        return self.looks_up_stages() or looks_up_some
 
     def reads_launches(self) -> bool:
         """Return whether it makes a difference when a kernel was launched."""
-        own = self.metric.looks_up or self.metric.window_by
-        return self.counts_kernels() and (self.spec.by_launch or bool(own))
+        launch_column = self.metric.looks_up or self.metric.window_by
+        return self.counts_kernels() and (self.spec.by_launch or bool(launch_column))
 
     def follows_launches(self) -> bool:
         """Return whether windows hold what their steps launched, for which every launch of the run is read."""
-        own = self.spec.by_launch or self.metric.of_all_steps
-        return self.counts_kernels() and own and self._steps_by_launch()
+        is_by_launch = self.spec.by_launch or self.metric.of_all_steps
+        return self.counts_kernels() and is_by_launch and self._steps_by_launch()
 
     def reads_sizes(self) -> bool:
-        """Return whether it hangs on how many bytes a collective moves."""
+        """Return whether the metric depends on how many bytes a collective moves."""
         return self.metric.reads_sizes
 
     def tells_groups_apart(self) -> bool:

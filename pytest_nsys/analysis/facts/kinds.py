@@ -1,4 +1,4 @@
-"""Every kind of fact: what measures it, what hangs on it, and from when on it is told."""
+"""Which kinds of facts are there? For each what measures it, to what it applies, and from when on it is told."""
 
 from __future__ import annotations
 
@@ -14,14 +14,12 @@ from pytest_nsys.core.model import Value
 
 
 class FactKind(NamedTuple):
-    """``measure`` yields what there is, of grounds of which ``hangs`` is true. A value that is no worse than ``quiet``,
-    nor than the bound, is not told. ``on_demand``: it reads more, and is looked at where a gate file bounds it alone.
-    """
+    """Describes a kind of fact. A value that is no worse than ``quiet_value``, nor than the bound, is not told."""
 
-    measure: Callable[[Ground], Iterator[Measured]]
-    hangs: Callable[[Ground], bool] = Ground.is_measured
+    measure: Callable[[Ground], Iterator[Measured]]  # yields what there is
+    hangs: Callable[[Ground], bool] = Ground.is_measured  # to which metrics the kind applies
     quiet: Value = 0
-    on_demand: bool = False
+    on_demand: bool = False  # it reads more, and is looked at only where a gate file bounds it
 
 
 KINDS: Mapping[str, FactKind] = {
@@ -71,24 +69,22 @@ KINDS: Mapping[str, FactKind] = {
 
 
 def facts_of(ground: Ground, names: Collection[str] = KINDS) -> Iterator[Fact]:
-    """Yield the facts about a run that hang on what a metric is measured on, in the order of their kinds; of all kinds
-    or of some.
-    """
+    """Yield the facts about a run that apply to a metric, in the order of their kinds; of all kinds or of some."""
     for name, kind in ((name, kind) for name, kind in KINDS.items() if name in names):
         bound = getattr(ground.bounds, name, None)
         if name in ground.metric.untouched or (kind.on_demand and bound is None) or not kind.hangs(ground):
             continue
-        for found in kind.measure(ground):
-            crossed = bound is not None and is_worse(name, found.value, bound)
-            if crossed or is_worse(name, found.value, kind.quiet):
-                yield weighed(name, found, ground.bounds)
+        for measured in kind.measure(ground):
+            is_beyond_bound = bound is not None and is_worse(name, measured.value, bound)
+            if is_beyond_bound or is_worse(name, measured.value, kind.quiet):
+                yield weighed(name, measured, ground.bounds)
 
 
 def weighed(name: str, found: Measured, bounds: Bounds) -> Fact:
     """Return the fact with its weight: an error beyond its bound, a note within one that a gate file has of its own."""
-    bound, usual = getattr(bounds, name, None), DEFAULTS.get(name)
+    bound, default = getattr(bounds, name, None), DEFAULTS.get(name)
     if bound is not None and is_worse(name, found.value, bound):
         weight = Weight.ERROR
     else:
-        weight = Weight.DOUBT if found.doubtful and bound in (None, usual) else Weight.NOTE
+        weight = Weight.DOUBT if found.doubtful and bound in (None, default) else Weight.NOTE
     return Fact(name, unit_of(name), found, weight, bound)

@@ -25,48 +25,54 @@ from pytest_nsys.traces.gpu_log import notes_on_gpus
 
 def measure_missing_ranks(ground: Ground) -> Iterator[Measured]:
     """Yield how many ranks are promised and in no trace: by the setup labels, by the gate file, by numbers left out."""
-    run, stated = ground.run, ground.bounds.world
-    labelled = any(rank.setup is not None for rank in run.ranks)
-    if stated is not None and not labelled:
-        yield _missing_gpus(run, stated)
+    run, stated_world = ground.run, ground.bounds.world
+    is_labelled = any(rank.setup is not None for rank in run.ranks)
+    if stated_world is not None and not is_labelled:
+        yield _missing_gpus(run, stated_world)
         return
-    absent, world, some = absent_ranks(run.ranks)
-    why = f"no trace holds rank{'' if absent == 1 else 's'} {some}"
+    absent_count, world, absent_text = absent_ranks(run.ranks)
+    reason = f"no trace holds rank{'' if absent_count == 1 else 's'} {absent_text}"
     if run.sizes:
-        why += " of the setup labels' mesh"
-    elif absent:
-        why += f", though there is a rank {run.ranks[-1].number}"
-    if stated is not None and stated - len(run.ranks) > absent:
-        absent, world = stated - len(run.ranks), stated
-        why = f"the gate file states world {world}, and the traces hold {counted(len(run.ranks), 'rank')}"
-    yield Measured(absent, f"{absent} of {world} ranks {are(absent)} missing", why, "profile all ranks")
+        reason += " of the setup labels' mesh"
+    elif absent_count:
+        reason += f", though there is a rank {run.ranks[-1].number}"
+    if stated_world is not None and stated_world - len(run.ranks) > absent_count:
+        absent_count, world = stated_world - len(run.ranks), stated_world
+        reason = f"the gate file states world {world}, and the traces hold {counted(len(run.ranks), 'rank')}"
+    yield Measured(
+        absent_count, f"{absent_count} of {world} ranks {are(absent_count)} missing", reason, "profile all ranks"
+    )
 
 
 def _missing_gpus(run: Run, world: int) -> Measured:
-    """Return how many GPUs are missing: a process may have one or several, and what counts is how many there are.
+    """Measure how many GPUs are missing: a process may have one or several, and what counts is how many there are.
 
     Raises SeveralCaptures for more.
     """
-    found, where = counted(len(run.ranks), "GPU"), counted(len(run.traces), "file")
+    gpu_text, file_text = counted(len(run.ranks), "GPU"), counted(len(run.traces), "file")
     if len(run.ranks) > world:
         raise SeveralCaptures(
-            f"{run.traces[0].path}: {found} ran kernels in {where}, but the gate file states world {world}: correct "
-            "run: {world: …}, or give the files of one profiling window"
+            f"{run.traces[0].path}: {gpu_text} ran kernels in {file_text}, but the gate file states world {world}: "
+            "correct run: {world: …}, or give the files of one profiling window"
         )
-    absent = world - len(run.ranks)
-    words = f"{absent} of {world} GPUs {are(absent)} missing"
-    why = f"the gate file states world {world}, and {found} ran kernels in {where}"
-    return Measured(absent, words, why, "give the files of all processes")
+    absent_count = world - len(run.ranks)
+    words = f"{absent_count} of {world} GPUs {are(absent_count)} missing"
+    reason = f"the gate file states world {world}, and {gpu_text} ran kernels in {file_text}"
+    return Measured(absent_count, words, reason, "give the files of all processes")
 
 
 def measure_shared_gpus(ground: Ground) -> Iterator[Measured]:
     """Yield how many GPUs several processes used, as under MPS."""
-    if shared := ground.run.shared_gpus:
-        first = sorted({rank.number for rank in shared[0]})
-        more = f", and {counted(len(shared) - 1, 'more GPU')} {are(len(shared) - 1)} shared" if len(shared) > 1 else ""
-        words = f"{ranks_words(first)} ran on one GPU{more}"
-        why = "each waits for kernels of the other, and its idle time is not that of the GPU"
-        yield Measured(len(shared), words, why, "give each process a GPU of its own")
+    if shared_gpus := ground.run.shared_gpus:
+        first_ranks = sorted({rank.number for rank in shared_gpus[0]})
+        rest_text = (
+            f", and {counted(len(shared_gpus) - 1, 'more GPU')} {are(len(shared_gpus) - 1)} shared"
+            if len(shared_gpus) > 1
+            else ""
+        )
+        words = f"{ranks_words(first_ranks)} ran on one GPU{rest_text}"
+        reason = "each waits for kernels of the other, and its idle time is not that of the GPU"
+        yield Measured(len(shared_gpus), words, reason, "give each process a GPU of its own")
 
 
 def measure_numbering(ground: Ground) -> Iterator[Measured]:
@@ -78,11 +84,11 @@ def measure_numbering(ground: Ground) -> Iterator[Measured]:
 def measure_unlabelled_processes(ground: Ground) -> Iterator[Measured]:
     """Yield the processes that ran kernels beside labelled ones, and are judged nowhere."""
     for number, trace in enumerate(ground.run.traces):
-        own = {rank.process.global_pid for rank in ground.run.ranks if rank.process.trace == number}
-        if unasked := trace.unasked() - own:
-            shown = ", ".join(str(ProcessId(number, pid).pid) for pid in sorted(unasked))
-            words, why = f"{trace.path}: kernels of process {shown} are not judged", "it has no setup label"
-            yield Measured(len(unasked), words, why, "push one, or correct the convention's setup expression")
+        rank_processes = {rank.process.global_pid for rank in ground.run.ranks if rank.process.trace == number}
+        if unlabelled := trace.unasked() - rank_processes:
+            pids = ", ".join(str(ProcessId(number, pid).pid) for pid in sorted(unlabelled))
+            words, reason = f"{trace.path}: kernels of process {pids} are not judged", "it has no setup label"
+            yield Measured(len(unlabelled), words, reason, "push one, or correct the convention's setup expression")
 
 
 def measure_whole_graphs(ground: Ground) -> Iterator[Measured]:
@@ -94,6 +100,7 @@ def measure_whole_graphs(ground: Ground) -> Iterator[Measured]:
 
 _LOSS = re.compile(r"\b(dropped|lost|discarded|overflow\w*)\b", re.IGNORECASE)
 _OF_EVENTS = re.compile(r"\b(event|record|range|buffer|activit|kernel)", re.IGNORECASE)
+# What is lost of samples, of the operating system or of the network is in no figure; "no events" is no loss.
 _NOT_OURS = re.compile(
     r"\b(no|0|zero) (\w+ ){0,3}(event|record)|sampl|perf\b|ftrace|schedul|OS runtime|ETW|network|metric", re.IGNORECASE
 )
@@ -109,26 +116,33 @@ def tells_of_loss(text: str) -> bool:
 
 def measure_dropped(ground: Ground) -> Iterator[Measured]:
     """Yield how many signs there are of lost events: what the profiler says, and kernels outside of its session."""
-    told = [each.told for facts in ground.run.facts for each in facts.diagnostics if tells_of_loss(each.raw)]
-    outside = ground.group.out_of_session if ground.metric.of_kernels else 0
-    parts = [f"the profiler says: {printable(told[0])}"] if told else []
-    if outside:
-        what = "lies" if outside == 1 else "lie"
-        parts.append(f"{counted(outside, 'kernel')} around the windows {what} outside the profiler's session")
-    number = len(told) + outside
+    loss_texts = [
+        diagnostic.told
+        for facts in ground.run.facts
+        for diagnostic in facts.diagnostics
+        if tells_of_loss(diagnostic.raw)
+    ]
+    outside_count = ground.group.out_of_session if ground.metric.of_kernels else 0
+    parts = [f"the profiler says: {printable(loss_texts[0])}"] if loss_texts else []
+    if outside_count:
+        verb = "lies" if outside_count == 1 else "lie"
+        parts.append(f"{counted(outside_count, 'kernel')} around the windows {verb} outside the profiler's session")
+    number = len(loss_texts) + outside_count
     words = f"events were dropped or are out of range, {counted(number, 'sign')} of it"
-    why = f"{' and '.join(parts)}, so rows may be missing or wrong"
-    yield Measured(number, words, why, "profile fewer steps or event kinds, or export again")
+    reason = f"{' and '.join(parts)}, so rows may be missing or wrong"
+    yield Measured(number, words, reason, "profile fewer steps or event kinds, or export again")
 
 
 def measure_diagnostics(ground: Ground) -> Iterator[Measured]:
     """Yield how many warnings and errors the profiler wrote. Most are of good traces, too."""
     run = ground.run
     by_trace = zip(run.traces, run.facts, strict=True)
-    each = [(trace.path, printable(said.told)) for trace, facts in by_trace for said in facts.diagnostics]
-    told = [f"{path} says: {text}" for path, text in each[:3]]
-    words = f"the profiler reports {counted(len(each), 'problem')}"
-    yield Measured(len(each), words, " | ".join(told), "fix what it reports", doubtful=False)
+    problems = [
+        (trace.path, printable(diagnostic.told)) for trace, facts in by_trace for diagnostic in facts.diagnostics
+    ]
+    texts = [f"{path} says: {text}" for path, text in problems[:3]]
+    words = f"the profiler reports {counted(len(problems), 'problem')}"
+    yield Measured(len(problems), words, " | ".join(texts), "fix what it reports", doubtful=False)
 
 
 def measure_reader_notes(ground: Ground) -> Iterator[Measured]:
@@ -141,13 +155,13 @@ def measure_reader_notes(ground: Ground) -> Iterator[Measured]:
 def measure_gpu_state(ground: Ground) -> Iterator[Measured]:
     """Yield what nvidia-smi said of the GPUs before and after the run: throttling, clocks and drivers."""
     for trace, facts in zip(ground.run.traces, ground.run.facts, strict=True):
-        of_cut = (note._replace(text=f"{trace.path}: {note.text}") for note in facts.on_gpus)
-        for note in (*notes_on_gpus(trace.path), *of_cut):
+        cut_notes = (note._replace(text=f"{trace.path}: {note.text}") for note in facts.on_gpus)
+        for note in (*notes_on_gpus(trace.path), *cut_notes):
             yield Measured(1, note.text, doubtful=note.warning)
 
 
 class Apart(NamedTuple):
-    """A file ends ``gap_ns`` before the next one begins."""
+    """Describes a gap between two files of a run: one ends ``gap_ns`` before the next begins."""
 
     earlier: Path
     later: Path
@@ -159,25 +173,29 @@ class Apart(NamedTuple):
 
 def measure_apart(ground: Ground) -> Iterator[Measured]:
     """Yield the time between two files, of which one is of another run."""
-    if (found := apart(ground.group)) is not None:
-        why = "files of one run overlap in time, and one of these is of another run"
-        yield Measured(found.gap_ns, str(found), why, "give the files that were written together")
+    if (gap := apart(ground.group)) is not None:
+        reason = "files of one run overlap in time, and one of these is of another run"
+        yield Measured(gap.gap_ns, str(gap), reason, "give the files that were written together")
 
 
 def apart(group: WindowGroup) -> Apart | None:
-    """The longest time between files of a run, as far as their clocks are absolute; None where all overlap."""
+    """Find the longest time between files of a run, as far as their clocks are absolute; None where all overlap."""
     zeros = zeros_of(group.run)
-    each = [(track.rank.process.clock, track) for track in group.tracks.values() if track.rank.process.clock in zeros]
-    spans = sorted((*_moments(group.run, track, zeros[clock]), track.rank.trace) for clock, track in each)
-    found: list[Apart] = []
-    for number, (begins, _, later) in enumerate(spans[1:], 1):
-        ends, earlier = max((end, path) for _, end, path in spans[:number])
-        found += [Apart(earlier, later, begins - ends)] if begins > ends else []
-    return max(found, key=lambda each: each.gap_ns, default=None)
+    clocked_tracks = [
+        (track.rank.process.clock, track) for track in group.tracks.values() if track.rank.process.clock in zeros
+    ]
+    spans = sorted((*_moments(group.run, track, zeros[clock]), track.rank.trace) for clock, track in clocked_tracks)
+    gaps: list[Apart] = []
+    for number, (begins, _, later_file) in enumerate(spans[1:], 1):
+        ends, earlier_file = max((end, path) for _, end, path in spans[:number])
+        gaps += [Apart(earlier_file, later_file, begins - ends)] if begins > ends else []
+    return max(gaps, key=lambda gap: gap.gap_ns, default=None)
 
 
 def _moments(run: Run, track: RankTrack, zero_ns: int) -> Interval:
-    """When the profiler was on at least, in ns since 1970: its session, the anchors and the kernels around windows."""
+    """Find when the profiler was on at least, in ns since 1970: its session, the anchors and the kernels around
+    windows.
+    """
     process, facts = track.rank.process, run.facts[track.rank.process.trace]
     times = [t for anchor in track.anchors for t in (anchor.start_ns, anchor.end_ns)]
     times += [*track.kernels.start_ns[:1], *track.kernels.end_ns[-1:]]
@@ -192,35 +210,35 @@ def measure_clocks(ground: Ground) -> Iterator[Measured]:
     """Yield how many clocks the ranks' times count on."""
     number = clocks(ground.run.ranks)
     words = f"the ranks use {counted(number, 'clock')}"
-    why = "times of different files or machines are comparable only within the error of their clocks"
-    yield Measured(number, words, why, "profile all ranks into one report")
+    reason = "times of different files or machines are comparable only within the error of their clocks"
+    yield Measured(number, words, reason, "profile all ranks into one report")
 
 
 def measure_profiler_overhead(ground: Ground) -> Iterator[Measured]:
     """Yield how much longer a step takes under the profiler, in the window where it is most."""
     try:
-        found = [profiler_overhead(window) for window in ground.group.together()]
-    except NoRows as nothing:
-        words = f"the overhead of the profiler is unknown: {nothing}"
-        why, remedy = "a distorted step would pass unnoticed", "measure a step without the profiler"
-        yield Measured(None, words, why, remedy)
+        overheads = [profiler_overhead(window) for window in ground.group.together()]
+    except NoRows as error:
+        words = f"the overhead of the profiler is unknown: {error}"
+        reason, remedy = "a distorted step would pass unnoticed", "measure a step without the profiler"
+        yield Measured(None, words, reason, remedy)
         return
-    words = f"a step takes {format_value(max(found), '%', 6)} longer under the profiler"
-    why = "the trace measures the program and its profiler, not the program alone"
-    yield Measured(max(found), words, why, "trace fewer kinds of events")
+    words = f"a step takes {format_value(max(overheads), '%', 6)} longer under the profiler"
+    reason = "the trace measures the program and its profiler, not the program alone"
+    yield Measured(max(overheads), words, reason, "trace fewer kinds of events")
 
 
 def measure_sm_clock(ground: Ground) -> Iterator[Measured]:
     """Yield the lowest median clock of the SMs of a rank."""
-    found: list[tuple[Value, int]] = []
+    clocks_by_rank: list[tuple[Value, int]] = []
     for window in ground.group:
         try:
-            found.append((sm_clock_mhz(window), window.rank.number))
-        except NoRows as nothing:
-            words = f"rank {window.rank.number}: the clock of the SMs is unknown: {nothing}"
+            clocks_by_rank.append((sm_clock_mhz(window), window.rank.number))
+        except NoRows as error:
+            words = f"rank {window.rank.number}: the clock of the SMs is unknown: {error}"
             yield Measured(None, words, "a throttled GPU would pass unnoticed", "sample GPU metrics")
             return
-    clock, number = min(found)
+    clock, number = min(clocks_by_rank)
     words = f"rank {number}: the SMs ran at {format_value(clock, MEGAHERTZ, 6)} (median of the window)"
-    why = "the GPU was throttled or its clocks were set low, so all times are longer than they should be"
-    yield Measured(clock, words, why, "let the GPU cool, or lock its clocks (nvidia-smi --lock-gpu-clocks)")
+    reason = "the GPU was throttled or its clocks were set low, so all times are longer than they should be"
+    yield Measured(clock, words, reason, "let the GPU cool, or lock its clocks (nvidia-smi --lock-gpu-clocks)")

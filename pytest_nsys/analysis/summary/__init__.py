@@ -1,1 +1,1 @@
-"""What is in a run, and what is worth a look first?"""
+"""What is in a run, at a glance? The figures of the first screen, and what to look at first."""

@@ -1,9 +1,8 @@
-"""How much does a run communicate, how much of it is exposed, and how fast: by stage, or by collective where none has a
-stage.
+"""How much does a run communicate, how much of it is exposed, and how fast? By stage, or by collective without stages.
 
 Each line is of the rank on which it is exposed longest. All of it together is what the metrics say that
-:mod:`~pytest_nsys.analysis.metrics.sharing` chooses. What shares streams with compute is in no stage: where it is most
-of it, the lines are by collective, else it is a line beside them.
+:mod:`~pytest_nsys.analysis.metrics.stream_sharing` chooses. What shares streams with compute is in no stage: where it
+is most of it, the lines are by collective, else it is a line beside them.
 """
 
 from __future__ import annotations
@@ -29,35 +28,29 @@ from pytest_nsys.core.model import Label, Value
 
 @dataclass(frozen=True, slots=True)
 class Communicated:
-    """Communication of one name on the rank that exposes it longest. ``ns`` sums kernels; ``exposed_ns`` is without
-    compute. ``busbw`` is the median bandwidth of the links in GB/s; what is not known is None.
-    """
+    """Holds the communication of one name on the rank that exposes it longest; what is not known is None."""
 
     name: str
     rank: int
-    ns: Value
-    exposed_ns: Value
+    ns: Value  # sums kernels
+    exposed_ns: Value  # without compute beside it
     overlap: Value | None
-    busbw: Value | None = None
+    busbw: Value | None = None  # median bandwidth of the links in GB/s
 
 
 @dataclass(frozen=True, slots=True)
 class RunCommunication:
-    """All communication of a run, the longest exposed first. ``by`` is ``stage`` or ``collective``.
+    """Holds all communication of a run, the longest exposed first."""
 
-    ``whole`` is of all names together, by the metrics that ``sharing`` calls for; None where there is none, and
-    ``why`` says why.
-    """
-
-    by: str
+    by: str  # ``stage`` or ``collective``
     sharing: Sharing
     each: tuple[Communicated, ...]
-    whole: Communicated | None
-    why: str = ""
+    whole: Communicated | None  # of all names, by the metrics that ``sharing`` calls for; None: there is none
+    why: str = ""  # why there is none
 
     @property
     def every(self) -> tuple[Communicated, ...]:
-        """The whole, and its parts."""
+        """The total, and its parts."""
         return self.each if self.whole is None else (self.whole, *self.each)
 
     @property
@@ -69,27 +62,35 @@ class RunCommunication:
 def communication_of(
     captures: Captures, spec: WindowSpec, windows: Mapping[int, Sequence[RankWindow]]
 ) -> RunCommunication:
-    """The communication in the windows of each rank."""
-    every = [window for own in windows.values() for window in own]
-    sharing = sharing_in(every)
+    """Measure the communication in the windows of each rank."""
+    all_windows = [window for rank_windows in windows.values() for window in rank_windows]
+    sharing = sharing_in(all_windows)
     if not sharing.of:
         return RunCommunication("collective", sharing, (), None, sharing.why_not_in_own)
 
-    def rows(name: str) -> _Rows:
+    def read_rows(name: str) -> _Rows:
         return {row.labels: row.value for row in captures.rows(METRICS[name], spec, frozenset(windows)).rows}
 
-    shared, staged = sharing.counts, any(labels[1] != NO_STAGE for labels in rows(_BY_STAGE[0])) and not sharing.mostly
-    exposed, overlap = map(rows, walls(sharing))
-    sums = {n: [total(take(w.durations_ns, _members(w, shared))) for w in own] for n, own in windows.items()}
+    counts_shared, is_by_stage = (
+        sharing.counts,
+        any(labels[1] != NO_STAGE for labels in read_rows(_BY_STAGE[0])) and not sharing.mostly,
+    )
+    exposed, overlap = map(read_rows, walls(sharing))
+    sums = {
+        n: [total(take(w.durations_ns, _members(w, counts_shared))) for w in rank_windows]
+        for n, rank_windows in windows.items()
+    }
     whole = [
         Communicated("all", int(str(labels[0])), median(sums[int(str(labels[0]))]), ns, overlap.get(labels))
         for labels, ns in exposed.items()
     ]
-    each = list(_stages(*map(rows, _BY_STAGE)) if staged else _collectives(windows, shared=shared))
-    each += _on_compute_streams(windows) if staged and shared else ()
+    parts = list(_stages(*map(read_rows, _BY_STAGE)) if is_by_stage else _collectives(windows, shared=counts_shared))
+    parts += _on_compute_streams(windows) if is_by_stage and counts_shared else ()
     if not whole:
         return RunCommunication("collective", sharing, (), None, "the communication kernels of the window take no time")
-    return RunCommunication("stage" if staged else "collective", sharing, tuple(_worst(each)), next(_worst(whole)))
+    return RunCommunication(
+        "stage" if is_by_stage else "collective", sharing, tuple(_worst(parts)), next(_worst(whole))
+    )
 
 
 SHARED_NAME = "on compute streams"
@@ -101,9 +102,11 @@ def _members(window: RankWindow, shared: bool) -> Column:
 
 
 def _worst(each: Sequence[Communicated]) -> Iterator[Communicated]:
-    """Of each name the rank that exposes it longest, and these names in that order."""
-    found = [max(own, key=_exposure) for own in grouped((one.name, one) for one in each).values()]
-    yield from sorted(found, key=_exposure, reverse=True)
+    """Yield for each name the figures of the rank that exposes it longest, the longest exposed first."""
+    worst_by_name = [
+        max(same_name, key=_exposure) for same_name in grouped((item.name, item) for item in each).values()
+    ]
+    yield from sorted(worst_by_name, key=_exposure, reverse=True)
 
 
 def _exposure(one: Communicated) -> tuple[Value, Value, int]:
@@ -120,24 +123,32 @@ def _stages(length: _Rows, exposed: _Rows, overlap: _Rows) -> Iterator[Communica
 
 
 def _on_compute_streams(windows: Mapping[int, Sequence[RankWindow]]) -> Iterator[Communicated]:
-    for number, own in windows.items():
-        if any(len(window.barriers) for window in own):
-            ran = [window.time_of(window.barriers) for window in own]
-            exposed = [time.total_ns - time.common_ns(w.compute_time) for time, w in zip(ran, own, strict=True)]
-            lengths = [total(take(window.durations_ns, window.barriers)) for window in own]
-            share = exact(1 - Fraction(sum(exposed), wall)) if (wall := sum(time.total_ns for time in ran)) else None
+    """Yield for each rank the communication on streams that compute, too."""
+    for number, rank_windows in windows.items():
+        if any(len(window.barriers) for window in rank_windows):
+            run_times = [window.time_of(window.barriers) for window in rank_windows]
+            exposed = [
+                time.total_ns - time.common_ns(w.compute_time) for time, w in zip(run_times, rank_windows, strict=True)
+            ]
+            lengths = [total(take(window.durations_ns, window.barriers)) for window in rank_windows]
+            share = (
+                exact(1 - Fraction(sum(exposed), wall)) if (wall := sum(time.total_ns for time in run_times)) else None
+            )
             yield Communicated(SHARED_NAME, number, median(lengths), median(exposed), share)
 
 
 def _collectives(windows: Mapping[int, Sequence[RankWindow]], *, shared: bool) -> Iterator[Communicated]:
-    """By process group and kind, as the metrics of collectives have them."""
-    for number, own in windows.items():
-        each = [dict(_exposed(window, shared=shared)) for window in own]
-        for labels in dict.fromkeys(labels for one in each for labels in one):
-            lengths, exposed, walls = zip(*(one.get(labels, (0, 0, 0)) for one in each), strict=True)
+    """Yield figures by process group and kind, as the metrics of collectives have them."""
+    for number, rank_windows in windows.items():
+        window_figures = [dict(_exposed(window, shared=shared)) for window in rank_windows]
+        for labels in dict.fromkeys(labels for figures in window_figures for labels in figures):
+            lengths, exposed, walls = zip(*(figures.get(labels, (0, 0, 0)) for figures in window_figures), strict=True)
             wall, group, kind = sum(walls), *labels
             speeds = [
-                speed for window in own if (found := transfers(window).get(labels)) for speed in found.bus_gb_per_s
+                speed
+                for window in rank_windows
+                if (transfer := transfers(window).get(labels))
+                for speed in transfer.bus_gb_per_s
             ]
             yield Communicated(
                 kind if group == UNKNOWN else f"{kind} ({group})",
@@ -150,22 +161,26 @@ def _collectives(windows: Mapping[int, Sequence[RankWindow]], *, shared: bool) -
 
 
 def _exposed(window: RankWindow, *, shared: bool) -> Iterator[tuple[tuple[str, str], tuple[int, int, int]]]:
-    """By group and kind Σ length of the kernels, the time without compute, and the time that any of them ran."""
+    """Yield by group and kind Σ length of the kernels, the time without compute, and the time that any of them ran, in
+    ns.
+    """
     members = {*_members(window, shared)}
-    known = {t.index: (t.group, t.kind) for t in on_record(window)} if window.track.collectives else {}
-    found: dict[tuple[str, str], list[int]] = grouped((own, i) for i, own in known.items() if i in members)
-    names, rest = window.kernels.names, array("q", sorted(members - known.keys()))
-    others = members_by(lambda name: _kind(names[name]), window.kernels.name, among=rest)
-    for kind, indices in others.items():
-        found.setdefault((UNKNOWN, kind), []).extend(indices)
-    for labels, some in found.items():
-        own = array("q", sorted(some))
-        ran = window.time_of(own)
-        exposed = ran.total_ns - ran.common_ns(window.compute_time)
-        yield labels, (total(take(window.durations_ns, own)), exposed, ran.total_ns)
+    labels_by_index = {t.index: (t.group, t.kind) for t in on_record(window)} if window.track.collectives else {}
+    indices_by_labels: dict[tuple[str, str], list[int]] = grouped(
+        (labels, i) for i, labels in labels_by_index.items() if i in members
+    )
+    names, rest = window.kernels.names, array("q", sorted(members - labels_by_index.keys()))
+    rest_by_kind = members_by(lambda name: _kind(names[name]), window.kernels.name, among=rest)
+    for kind, indices in rest_by_kind.items():
+        indices_by_labels.setdefault((UNKNOWN, kind), []).extend(indices)
+    for labels, kernel_indices in indices_by_labels.items():
+        sorted_indices = array("q", sorted(kernel_indices))
+        run_time = window.time_of(sorted_indices)
+        exposed = run_time.total_ns - run_time.common_ns(window.compute_time)
+        yield labels, (total(take(window.durations_ns, sorted_indices)), exposed, run_time.total_ns)
 
 
 def _kind(name: str) -> str:
-    """The collective that a kernel is, its own name where it is none that is known."""
+    """Return the collective that a kernel is, its own name where it is none that is known."""
     kind = kind_of(name)
     return short_name(name) if kind == OTHER_KIND else kind

@@ -1,4 +1,4 @@
-"""Of a rank's window, how much may each kind of finding claim? Every nanosecond once, so that claims may be added.
+"""How much of a rank's window may each kind of finding claim? Every nanosecond once, so that claims may be added.
 
 Claims stand on the lines of the budget, which are disjoint. Where two kinds would name the same time the narrower one
 has it: waiting for another rank before communication at large, a synchronising call before a late launch.
@@ -35,15 +35,15 @@ from pytest_nsys.core.intervals import Intervals
 from pytest_nsys.core.kept import grouped
 from pytest_nsys.core.model import Interval, Stream
 
+# A kernel up to this long is over before PyTorch launches the next: an operator costs the host about as much.
 TINY_KERNEL_NS = 10_000
-"""A kernel up to this long is over before PyTorch launches the next: an operator costs the host about as much."""
 
+# A gap up to this long is one launch after another; in a longer one the host did something else.
 TINY_GAP_NS = 50_000
-"""A gap up to this long is one launch after another; in a longer one the host did something else."""
 
 
 class FindingKind(enum.StrEnum):
-    """What a finding is of. Those up to ``STALLED`` claim time without compute, the next two time of compute."""
+    """Names what a finding is of. Those up to ``STALLED`` claim time without compute, the next two time of compute."""
 
     STRAGGLER = "straggler"
     WRONG_STREAM = "wrong stream"
@@ -70,8 +70,9 @@ WHOLE: Mapping[BudgetPart, FindingKind] = {
 
 
 class Losses:
-    """What of the time without compute of one window each kind claims; ``waits`` are those of its collectives for other
-    ranks.
+    """Divides the time without compute of one window among the kinds of findings.
+
+    ``waits`` are those of its collectives for other ranks.
     """
 
     def __init__(self, budget: Budget, waits: Sequence[Waited]) -> None:
@@ -79,13 +80,13 @@ class Losses:
 
     @cached_property
     def claims_ns(self) -> Mapping[FindingKind, int]:
-        """They add up to the time without compute, exactly."""
-        found = Counter(dict.fromkeys(WHOLE.values(), 0))
+        """The claims of each kind: they add up to the time without compute, exactly."""
+        claims_by_kind = Counter(dict.fromkeys(WHOLE.values(), 0))
         for part, kind in WHOLE.items():
-            found[kind] += self.budget.lines.parts[part]
+            claims_by_kind[kind] += self.budget.lines.parts[part]
         for claims in (self._beside_claims, self._starved_claims):
-            found.update({kind: total(ns) for kind, ns in claims.items()})
-        return found
+            claims_by_kind.update({kind: total(ns) for kind, ns in claims.items()})
+        return claims_by_kind
 
     @cached_property
     def beside(self) -> PartsOfGaps:
@@ -94,12 +95,14 @@ class Losses:
 
     @cached_property
     def _beside_claims(self) -> Mapping[FindingKind, Column]:
-        """Of each of these times what each kind claims."""
-        waits = [(each.start_ns, each.end_ns) for each in self.waits]
-        spans: list[list[Interval]] = [waits, [*waits, *self.window.spans(self.barriers)]]
-        waited, shared = (Intervals.of(own).covered(self.beside.start_ns, self.beside.end_ns) for own in spans)
+        """The claims of each kind on each time in which a collective blocked or may have."""
+        wait_spans = [(wait.start_ns, wait.end_ns) for wait in self.waits]
+        spans: list[list[Interval]] = [wait_spans, [*wait_spans, *self.window.spans(self.barriers)]]
+        waited_ns, shared_ns = (
+            Intervals.of(covered_spans).covered(self.beside.start_ns, self.beside.end_ns) for covered_spans in spans
+        )
         kinds = FindingKind.STRAGGLER, FindingKind.WRONG_STREAM, FindingKind.COMMUNICATION
-        return _subtract_each(kinds, [waited, shared, self.beside.ns])
+        return _subtract_each(kinds, [waited_ns, shared_ns, self.beside.ns])
 
     @cached_property
     def _starved(self) -> PartsOfGaps:
@@ -107,13 +110,15 @@ class Losses:
 
     @cached_property
     def _starved_claims(self) -> Mapping[FindingKind, Column]:
-        """Of each launch-starved time what the thread stood in synchronising calls, in copies of pageable memory, which
-        the host makes itself, and what is left.
+        """The claims on each launch-starved time: of synchronising calls, of copies of pageable memory, and what is
+        left.
+
+        Pageable memory the host copies itself.
         """
-        in_syncs = self.budget.waiting_in_calls()
-        in_calls = self.budget.waiting_in_calls(copies=True) if self.pageable else in_syncs
+        in_syncs_ns = self.budget.waiting_in_calls()
+        in_calls_ns = self.budget.waiting_in_calls(copies=True) if self.pageable else in_syncs_ns
         kinds = FindingKind.SYNCS, FindingKind.COPIES, FindingKind.LAUNCHES
-        return _subtract_each(kinds, [in_syncs, in_calls, self._starved.ns])
+        return _subtract_each(kinds, [in_syncs_ns, in_calls_ns, self._starved.ns])
 
     @cached_property
     def pageable(self) -> int:
@@ -126,10 +131,10 @@ class Losses:
         return total(self._starved_claims[FindingKind.COPIES])
 
     def late_before(self, part: BudgetPart) -> tuple[str, int]:
-        """What followed the longest such time, and how long it is, as the view of the budget has it: a kernel, or
-        nothing.
+        """Return the kernel that followed the longest such time, or an empty name, and how long it is, as the budget's
+        view has it.
         """
-        longest = next(((each.waiting, each.ns) for each in self.budget.before(part)), ("", 0))
+        longest = next(((gap.waiting, gap.ns) for gap in self.budget.before(part)), ("", 0))
         is_tail = part is BudgetPart.STARVED and not self.budget.lines.parts[BudgetPart.BETWEEN]
         tail_ns = self.budget.tail_ns if is_tail else 0
         return ("", tail_ns) if tail_ns > longest[1] else longest
@@ -138,9 +143,9 @@ class Losses:
     def before_tiny_ns(self) -> int:
         """How much of the time without compute lies in short gaps before tiny kernels that were launched late."""
         late_ns, kernel_ns = self._starved_claims[FindingKind.LAUNCHES], self._starved.kernel_ns
-        short = _up_to(late_ns, TINY_GAP_NS)
-        short = take(short, _up_to(take(kernel_ns, short), TINY_KERNEL_NS))
-        return total(take(late_ns, take(short, where_not(equal(take(kernel_ns, short), NONE)))))
+        short_gaps = _up_to(late_ns, TINY_GAP_NS)
+        short_gaps = take(short_gaps, _up_to(take(kernel_ns, short_gaps), TINY_KERNEL_NS))
+        return total(take(late_ns, take(short_gaps, where_not(equal(take(kernel_ns, short_gaps), NONE)))))
 
     def _covered(self, spans: Intervals) -> int:
         return total(spans.covered(self.beside.start_ns, self.beside.end_ns))
@@ -152,61 +157,80 @@ class Losses:
         return window.barriers[:0] if window.track.unordered else window.barriers
 
     def shared_stream(self) -> tuple[Stream, int, Mapping[str, int]]:
-        """Of the streams of these the one with most such time without compute: it, how many communication kernels it
-        has, and its compute kernels by name, most launches first.
+        """Return the stream with most such time, how many communication kernels it has, and its compute kernels by
+        name.
+
+        The compute kernels come with their number of launches, the most first.
         """
         window, stream = self.window, self.window.kernels.stream
-        own = members_by(lambda stream: stream, take(stream, self.barriers))
-        exposed = {number: self._covered(window.time_of(take(self.barriers, at))) for number, at in own.items()}
-        number = max(exposed, key=lambda number: (exposed[number], -number))
+        barriers_by_stream = members_by(lambda stream: stream, take(stream, self.barriers))
+        exposed_ns = {
+            number: self._covered(window.time_of(take(self.barriers, indices)))
+            for number, indices in barriers_by_stream.items()
+        }
+        number = max(exposed_ns, key=lambda number: (exposed_ns[number], -number))
         compute = take(window.compute, where(equal(take(stream, window.compute), number)))
         numbers, names = window.named(lambda short, full: full or short)
-        found = Counter(names[number] for number in take(numbers, compute))
-        return window.kernels.streams[number], len(own[number]), dict(found.most_common())
+        launches_by_name = Counter(names[number] for number in take(numbers, compute))
+        return window.kernels.streams[number], len(barriers_by_stream[number]), dict(launches_by_name.most_common())
 
     def waited_for(self, kind: str) -> int:
-        """The rank that collectives of a kind waited for longest."""
-        found = grouped((each.for_rank, each.end_ns - each.start_ns) for each in self.waits if each.kind == kind)
-        return max(found, key=lambda rank: (sum(found[rank]), -rank))
+        """Return the rank that collectives of a kind waited for longest."""
+        waits_by_rank = grouped(
+            (wait.for_rank, wait.end_ns - wait.start_ns) for wait in self.waits if wait.kind == kind
+        )
+        return max(waits_by_rank, key=lambda rank: (sum(waits_by_rank[rank]), -rank))
 
     def longest_communication(self) -> tuple[tuple[str, str], int]:
-        """The (stage, kernel) that ran in most of the same time, and for how long."""
+        """Return the (stage, kernel) that ran in most of the same time, and for how long."""
         track, window = self.window.track.on_gpu, self.window
         kernels = track.kernels
-        near = touching(kernels.start_ns, kernels.end_ns, window.start_ns, window.end_ns)
-        near = take(near, where(take(track.communicates, near)))
-        codes, known, _ = track.contexts
-        by = members_by(
-            lambda short, full, code: (known[code][0], kernels.names.get(full) or kernels.names[short]),
-            *(take(column, near) for column in (kernels.name, kernels.full_name, codes)),
+        near_indices = touching(kernels.start_ns, kernels.end_ns, window.start_ns, window.end_ns)
+        near_indices = take(near_indices, where(take(track.communicates, near_indices)))
+        codes, contexts, _ = track.contexts
+        indices_by_kernel = members_by(
+            lambda short, full, code: (contexts[code][0], kernels.names.get(full) or kernels.names[short]),
+            *(take(column, near_indices) for column in (kernels.name, kernels.full_name, codes)),
         )
-        spans = ((who, take(near, own)) for who, own in by.items())
-        found = ((who, Intervals(take(kernels.start_ns, at), take(kernels.end_ns, at))) for who, at in spans)
-        return min(((who, self._covered(ran)) for who, ran in found), key=lambda each: (-each[1], each[0]))
+        spans = (
+            (stage_and_kernel, take(near_indices, own_indices))
+            for stage_and_kernel, own_indices in indices_by_kernel.items()
+        )
+        run_times = (
+            (stage_and_kernel, Intervals(take(kernels.start_ns, indices), take(kernels.end_ns, indices)))
+            for stage_and_kernel, indices in spans
+        )
+        return min(
+            ((stage_and_kernel, self._covered(run_time)) for stage_and_kernel, run_time in run_times),
+            key=lambda item: (-item[1], item[0]),
+        )
 
     def tiny_kernels(self) -> tuple[int, int]:
-        """How many compute kernels of the window are tiny, and of how many."""
+        """Count the compute kernels of the window that are tiny, and all of them."""
         lengths = take(self.window.whole_durations_ns, self.window.compute)
         return len(_up_to(lengths, TINY_KERNEL_NS)), len(lengths)
 
 
 def longest_copies(window: RankWindow) -> tuple[str, int] | None:
-    """Between which memories the copies of a window are that take longest, and how many; None where unknown."""
-    moved, copies = window.track.on_gpu.transfers, window.track.copies((window.window.start_ns, window.window.end_ns))
-    if moved is None or not copies:
+    """Return the memories between which the copies of a window take longest, and their number; None where unknown."""
+    transfers, copies = (
+        window.track.on_gpu.transfers,
+        window.track.copies((window.window.start_ns, window.window.end_ns)),
+    )
+    if transfers is None or not copies:
         return None
-    lengths = dict(zip(moved.start_ns, minus(moved.end_ns, moved.start_ns), strict=True))
-    by = grouped(((each.source, each.target), lengths.get(each.start_ns, 0)) for each in copies)
-    (source, target), own = max(by.items(), key=lambda item: (sum(item[1]), item[0]))
-    return (f"{source} to {target}", len(own)) if source and target else None
+    lengths = dict(zip(transfers.start_ns, minus(transfers.end_ns, transfers.start_ns), strict=True))
+    lengths_by_memories = grouped(((copy.source, copy.target), lengths.get(copy.start_ns, 0)) for copy in copies)
+    (source, target), longest = max(lengths_by_memories.items(), key=lambda item: (sum(item[1]), item[0]))
+    return (f"{source} to {target}", len(longest)) if source and target else None
 
 
 def _subtract_each(kinds: Sequence[FindingKind], totals: Sequence[Column]) -> dict[FindingKind, Column]:
-    """What each kind has of some times, of which one and all before it have ever more in ``totals``."""
-    before = [array("q", [0]) * len(totals[0]), *totals[:-1]]
-    return {kind: minus(ns, less) for kind, ns, less in zip(kinds, totals, before, strict=True)}
+    """Return what each kind has of some times, of which one and all before it have ever more in ``totals``."""
+    previous_totals = [array("q", [0]) * len(totals[0]), *totals[:-1]]
+    return {kind: minus(ns, previous) for kind, ns, previous in zip(kinds, totals, previous_totals, strict=True)}
 
 
 def _up_to(column: Column, most: int) -> Column:
-    """The indices of what is no more than that."""
+    """Return the indices of the elements that are no more than ``limit``."""
     return where(equal(within(column, most, NEVER), most))

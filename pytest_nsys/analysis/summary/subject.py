@@ -1,4 +1,4 @@
-"""What was traced, with which profiler, on which machine, and what of it is looked at?"""
+"""What was traced, with which profiler, on which machine, and which windows of it are looked at?"""
 
 from __future__ import annotations
 
@@ -32,26 +32,21 @@ OF_PROFILERS = {"torch.profiler": "PyTorch", "JAX": "JAX"}
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """How the windows were found. ``anchor`` is what begins the steps, of which the first rank has ``count``; None
-    where there are none. ``index`` is that of the window, and ``name`` that of
-    its anchor on the first rank, None where it is none of them, or several.
-    ``part``: a step has several of them; ``of``: what is measured, in one word; ``stated``: the window is a span of
-    time that somebody gave. ``kind``: of the steps that are looked at, where steps have kinds.
-    """
+    """Describes how the windows were found."""
 
     convention: str
-    anchor: Anchor | None
+    anchor: Anchor | None  # what begins the steps, None where there are none
     window: str
     span: Span
     kernels: KernelsMode
-    index: int | None
-    count: int
-    part: bool
+    index: int | None  # of the window, None where it is none of them, or several
+    count: int  # of the first rank
+    part: bool  # a step has several anchors
     whole_run: bool
-    of: str
-    stated: bool = False
-    name: str | None = None
-    kind: str | None = None
+    of: str  # what is measured, in one word
+    stated: bool = False  # the window is a span of time that somebody gave
+    name: str | None = None  # of the window's anchor on the first rank
+    kind: str | None = None  # of the steps that are looked at, where steps have kinds
 
     @property
     def typed(self) -> str | None:
@@ -67,34 +62,30 @@ class Found:
 
 @dataclass(frozen=True, slots=True)
 class RunSubject:
-    """What was traced. ``framework`` and ``gpu`` are None where the trace does not say; ``mesh`` are the sizes of its
-    axes. ``ranks`` have figures, and ran on ``gpus`` GPUs, which several may share; ``absent`` are ranks of the mesh
-    that no trace holds. ``captures``: of how many runs of the program the figures are medians. ``is_cut``: some of the
-    run was left out of the trace.
-    """
+    """Describes what was traced: profiler, framework, GPUs, ranks and files."""
 
     profiler: str
-    framework: str | None
-    gpu: str | None
-    ranks: tuple[int, ...]
-    gpus: int
-    absent: int
-    mesh: Mapping[str, int]
+    framework: str | None  # None where the trace does not say
+    gpu: str | None  # None where the trace does not say
+    ranks: tuple[int, ...]  # those that have figures
+    gpus: int  # on which they ran; several ranks may share one
+    absent: int  # ranks of the mesh that no trace holds
+    mesh: Mapping[str, int]  # by axis
     files: int
-    captures: int
-    is_cut: bool
+    captures: int  # runs of the program of which the figures are medians
+    is_cut: bool  # some of the run was left out of the trace
     found: Found
 
 
 def subject_of(
     captures: Captures, spec: WindowSpec, windows: Mapping[int, Sequence[RankWindow]], kernels: Iterable[str]
 ) -> RunSubject:
-    """What the traces say of themselves; ``kernels`` are the names of those that ran."""
+    """Describe what the traces say of themselves; ``kernel_names`` are those that ran."""
     run = captures.runs[0]
-    written = [format_of(trace.path) for trace in run.traces]
-    framework = next((OF_PROFILERS[each] for each in written if each in OF_PROFILERS), None)
+    formats = [format_of(trace.path) for trace in run.traces]
+    framework = next((OF_PROFILERS[trace_format] for trace_format in formats if trace_format in OF_PROFILERS), None)
     return RunSubject(
-        _profiler(written[0], captures.profilers()),
+        _profiler(formats[0], captures.profilers()),
         framework_of([*kernels, captures.convention.range_anchor or ""], framework),
         run.gpu_model(),
         tuple(windows),
@@ -109,11 +100,14 @@ def subject_of(
 
 
 def what_is_measured(convention: Convention, spec: WindowSpec) -> str:
-    """What shares of a window are of, in one word; a range that somebody names is a step where a framework says so."""
+    """Return what shares of a window are of, in one word: ``run``, ``step`` or ``window``.
+
+    A range that somebody names is a step where a framework says so.
+    """
     if spec.whole_run:
         return "run"
-    unknown = isinstance(spec.anchor, str) and spec.anchor not in ANCHORS_OF_STEPS
-    return "window" if spec.explicit is not None or unknown or _is_part(convention, spec) else "step"
+    is_unknown_anchor = isinstance(spec.anchor, str) and spec.anchor not in ANCHORS_OF_STEPS
+    return "window" if spec.explicit is not None or is_unknown_anchor or _is_part(convention, spec) else "step"
 
 
 def _is_part(convention: Convention, spec: WindowSpec) -> bool:
@@ -122,7 +116,7 @@ def _is_part(convention: Convention, spec: WindowSpec) -> bool:
 
 
 def framework_of(kernels: Iterable[str], usual: str | None = None) -> str | None:
-    """What the program was written with, as the names of its kernels say; else ``usual``."""
+    """Find what the program was written with, by the names of its kernels; else ``default``."""
     names = list(kernels)
     for framework, globs in FRAMEWORKS:
         if any(map(re.compile("|".join(map(translate, globs))).match, names)):
@@ -131,7 +125,9 @@ def framework_of(kernels: Iterable[str], usual: str | None = None) -> str | None
 
 
 def _profiler(written: str, versions: Sequence[str]) -> str:
-    """``nsys 2025.5.2``, ``torch.profiler (schema 1)``; a cut keeps the version alone."""
+    """Format the profiler and its version: ``nsys 2025.5.2``, ``torch.profiler (schema 1)``; a cut keeps the version
+    alone.
+    """
     name = written.rpartition(" of ")[2]
     version = " + ".join(map(profiler_shown, versions))
     if not version:
@@ -140,22 +136,22 @@ def _profiler(written: str, versions: Sequence[str]) -> str:
 
 
 def _found(captures: Captures, spec: WindowSpec, windows: Mapping[int, Sequence[RankWindow]]) -> Found:
-    own = next(iter(windows.values()))
+    first_rank_windows = next(iter(windows.values()))
     anchor = anchor_of(captures.convention, spec)
-    indices = {window.window.index for window in own}
+    indices = {window.window.index for window in first_rank_windows}
     index = indices.pop() if len(indices) == 1 else None
     return Found(
         captures.convention.name,
-        anchor if own[0].anchors else None,
+        anchor if first_rank_windows[0].anchors else None,
         spec.window,
         spec.span,
         spec.kernels,
         index,
-        len(own[0].anchors),
-        bool(own[0].anchors) and _is_part(captures.convention, spec),
+        len(first_rank_windows[0].anchors),
+        bool(first_rank_windows[0].anchors) and _is_part(captures.convention, spec),
         spec.whole_run,
         what_is_measured(captures.convention, spec),
         spec.explicit is not None,
-        None if index is None else own[0].window.name,
+        None if index is None else first_rank_windows[0].window.name,
         spec.kind,
     )

@@ -1,4 +1,4 @@
-"""What is in a run, at a glance: the facts of the first screen, each a row of a metric or a sum of such rows.
+"""What is in a run, at a glance? The facts of the first screen, each a row of a metric or a sum of such rows.
 
 A section that cannot be measured says why in place of its figures: a run that is measured partly has a summary, and
 only one of which no rank can be measured has none. A time that stands for all ranks is that of the rank that is worst,
@@ -38,10 +38,11 @@ from pytest_nsys.core.numbers import format_value, percent
 from pytest_nsys.core.shown import html_of
 from pytest_nsys.core.words import counted, from_here
 
+# Times the median step of its rank: a step that takes longer is told of.
 LONG = Fraction(6, 5)
 
+# So many kernels are told of by name.
 LARGEST = 10
-"""How many kernels are told of by name."""
 
 STEP = "step_time_ns"
 RATES = ("tokens_per_s", "samples_per_s")
@@ -49,7 +50,7 @@ RATES = ("tokens_per_s", "samples_per_s")
 
 @dataclass(frozen=True, slots=True)
 class Rate:
-    """A row of a metric."""
+    """Holds a row of a metric of work per second."""
 
     metric: str
     value: Value
@@ -57,7 +58,7 @@ class Rate:
 
 
 class LongestStep(NamedTuple):
-    """The step that takes longest, of all ranks: ``window`` picks it."""
+    """Names the step that takes longest, of all ranks: ``window`` picks it."""
 
     ns: int
     rank: int
@@ -65,71 +66,61 @@ class LongestStep(NamedTuple):
 
 
 class StepsOfKind(NamedTuple):
-    """How many steps of a kind a rank has, and how long one takes; None where another rank has none."""
+    """Counts the steps of a kind that a rank has."""
 
     kind: str
     number: int
-    ns: Value | None
+    ns: Value | None  # how long one takes, None where another rank has none
 
 
 @dataclass(frozen=True, slots=True)
 class StepLength:
-    """How long a step of the slowest rank is, in ns: as ``metric`` has it, which is that of the window where a step is
-    not known, and ``why`` then says why. ``quantiles`` are of the periods of that rank, of ``steady`` of its ``steps``.
-    ``fastest`` is a rank and its length, None of one rank alone. ``rates`` are what is known of its work. ``longest``
-    is told where it is ``LONG`` times the median or more, of one capture. ``kinds`` are the kinds of steps where there
-    are several, of which all else is of one.
-    """
+    """Holds how long a step of the slowest rank is, in ns."""
 
-    metric: str
+    metric: str  # which it is; that of the window where a step is not known
     ns: Value
     slowest: int
-    fastest: tuple[int, Value] | None
-    quantiles: Mapping[str, Value]
-    rates: tuple[Rate, ...]
-    why: str
-    steady: int = 0
-    steps: int = 0
-    longest: LongestStep | None = None
-    kinds: tuple[StepsOfKind, ...] = ()
+    fastest: tuple[int, Value] | None  # a rank and its length, None of one rank alone
+    quantiles: Mapping[str, Value]  # of the periods of the slowest rank
+    rates: tuple[Rate, ...]  # what is known of its work
+    why: str  # why a step is not known
+    steady: int = 0  # steps that the quantiles are of
+    steps: int = 0  # all of the slowest rank
+    longest: LongestStep | None = None  # told where it is LONG_STEP_FACTOR times the median or more, of one capture
+    kinds: tuple[StepsOfKind, ...] = ()  # where there are several, of which all else is of one
 
 
 @dataclass(frozen=True, slots=True)
 class RankBudget:
-    """Where the time of a rank's window goes. ``parts`` are all of it, in ns, or there are none and ``why`` says why.
-
-    ``bounded``: what is blocked is at least, and what is stalled at most, what is said.
-    """
+    """Holds where the time of a rank's window goes."""
 
     rank: int
     window_ns: int
-    parts: Mapping[BudgetPart, int]
-    bounded: bool = False
-    why: str = ""
+    parts: Mapping[BudgetPart, int]  # all of the window, in ns, or none
+    bounded: bool = False  # what is blocked is at least, and what is stalled at most, what is said
+    why: str = ""  # why there are no parts
 
     @property
     def shares(self) -> dict[BudgetPart, Fraction]:
-        """Of the window: together 1."""
+        """The shares of the window, which are together 1."""
         return {part: Fraction(ns, self.window_ns) for part, ns in self.parts.items()}
 
 
 @dataclass(frozen=True, slots=True)
 class KernelShare:
-    """What kernels of one name take of a window: the mean over the ranks. ``called`` is the name as a person reads it
-    beside the others; ``share`` is of the window's time, of which kernels of several streams may take more than all.
-    """
+    """Holds what kernels of one name take of a window: the mean over the ranks."""
 
     name: str
-    called: str
+    called: str  # the name as a person reads it beside the others
     family: str
     ns: Value
     launches: Value
-    share: Value
+    share: Value  # of the window's time, of which kernels of several streams may take more than all
 
 
 @dataclass(frozen=True, slots=True)
 class KernelShares:
-    """The kernels that take longest, and how many others there are, which take ``others_ns``."""
+    """Holds the kernels that take longest, and how many others there are."""
 
     largest: tuple[KernelShare, ...]
     others: int
@@ -138,31 +129,25 @@ class KernelShares:
     @property
     def names(self) -> list[str]:
         """The demangled names of the largest."""
-        return [each.name for each in self.largest]
+        return [kernel.name for kernel in self.largest]
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Summary:
-    """What is in a run. ``traces`` are the paths as they were given, and ``given`` the options with which they were
-    measured; ``without`` says of ranks why they have no figure.
+    """Holds what is in a run: what the first screen shows."""
 
-    ``budgets`` are by rank. ``findings`` are what to look at, the largest possible win first; ``doubts`` are what makes
-    the figures doubtful, a line each. ``searched``: what repeats in the kernels, where anybody looked. ``mostly``:
-    what takes most of the time, if anything does.
-    """
-
-    traces: tuple[str, ...]
+    traces: tuple[str, ...]  # paths as they were given
     subject: RunSubject
     step: StepLength
     budgets: tuple[RankBudget, ...]
     kernels: KernelShares
     communication: RunCommunication
-    findings: tuple[Finding, ...]
-    doubts: tuple[str, ...]
-    without: Mapping[int, str]
-    given: tuple[tuple[str, str], ...] = ()
-    searched: Searched = None
-    mostly: Mostly | None = None
+    findings: tuple[Finding, ...]  # what to look at, the largest possible win first
+    doubts: tuple[str, ...]  # what makes the figures doubtful, a line each
+    without: Mapping[int, str]  # why ranks have no figure
+    given: tuple[tuple[str, str], ...] = ()  # options with which the traces were measured
+    searched: Searched = None  # what repeats in the kernels, where anybody looked
+    mostly: Mostly | None = None  # what takes most of the time, if anything does
 
     @property
     def first(self) -> tuple[str, ...]:
@@ -171,10 +156,13 @@ class Summary:
 
     @property
     def options(self) -> tuple[tuple[str, str], ...]:
-        """Those by which a command measures the same steps: another run may have more kinds of them than this."""
+        """The options by which a command measures the same steps: another run may have more kinds of them than this."""
         if (window := self.subject.found.typed) is None:
             return self.given
-        return (*(option for option in self.given if option[0] != "--window"), ("--window", window))
+        return (
+            *(name_and_value for name_and_value in self.given if name_and_value[0] != "--window"),
+            ("--window", window),
+        )
 
     @property
     def kind_of_several(self) -> str | None:
@@ -182,24 +170,26 @@ class Summary:
         return self.subject.found.kind if self.step.kinds else None
 
     def __repr__(self) -> str:
-        about, known = self.subject, [budget.shares for budget in self.budgets if budget.parts]
+        environment, shares = self.subject, [budget.shares for budget in self.budgets if budget.parts]
         length = f"{self.step.metric.removesuffix('_ns')} {format_value(self.step.ns)}"
-        compute = f", compute {percent(min(each[BudgetPart.COMPUTE] for each in known))}" if known else ""
-        told = f"{about.profiler}, {counted(len(about.ranks), 'rank')}, {length}{compute}"
-        found = f"{counted(len(self.findings), 'finding')}, {counted(len(self.doubts), 'doubt')}"
-        return f"<{type(self).__name__} of {', '.join(self.traces)}: {told}, {found}>"
+        compute = (
+            f", compute {percent(min(rank_shares[BudgetPart.COMPUTE] for rank_shares in shares))}" if shares else ""
+        )
+        length_text = f"{environment.profiler}, {counted(len(environment.ranks), 'rank')}, {length}{compute}"
+        count_text = f"{counted(len(self.findings), 'finding')}, {counted(len(self.doubts), 'doubt')}"
+        return f"<{type(self).__name__} of {', '.join(self.traces)}: {length_text}, {count_text}>"
 
     _repr_html_ = html_of  # what a notebook shows
 
 
 def usual_spec(captures: Captures) -> WindowSpec:
-    """What is summed up where nobody says: the median step, of a run without steps all of it."""
-    anchored = all(run.anchors(rank) for run in captures.runs for rank in run.ranks)
-    return usual(captures.runs[0], captures.spec(MEDIAN if anchored else RUN), left_open())
+    """Choose what is summed up where nobody says: the median step, of a run without steps all of it."""
+    has_anchors = all(run.anchors(rank) for run in captures.runs for rank in run.ranks)
+    return usual(captures.runs[0], captures.spec(MEDIAN if has_anchors else RUN), left_open())
 
 
 Tell = Callable[[str], None]
-"""Told of what is measured next."""
+"""A function that is called with what is measured next."""
 
 
 def summary_of(
@@ -209,43 +199,43 @@ def summary_of(
     tell: Tell = lambda _: None,
     ranks: Container[int] | None = None,
 ) -> Summary:
-    """The summary of captures of one program under a window spec, of all ranks or of some.
+    """Summarize captures of one program under a window spec, of all ranks or of some.
 
     Raises NothingMeasured where no rank has anything in its windows, TraceError where a trace cannot be read.
     """
-    look = _Summing(captures, spec, ranks)
+    builder = _Summing(captures, spec, ranks)
     tell("kernels")
-    kernels = look.kernels
+    kernels = builder.kernels
     tell("what the steps wait for")
-    budgets = tuple(look.list_rank_budgets())
+    budgets = tuple(builder.list_rank_budgets())
     tell("communication")
-    communication = communication_of(captures, spec, look.windows)
+    communication = communication_of(captures, spec, builder.windows)
     tell("what to look at")
-    findings = findings_of(captures, spec, ranks=look.ranks)
+    findings = findings_of(captures, spec, ranks=builder.ranks)
     tell("steps")
-    step = look.step
-    shown = tuple(traces) or tuple(str(path) for path in captures.paths)
-    subject = subject_of(captures, spec, look.windows, look.by_name)
-    doubts = tuple(look.doubts())
-    parts = (shown, subject, step, budgets, kernels, communication, findings, doubts, look.without)
-    return Summary(*parts, mostly=mostly(look.budgets))
+    step = builder.step
+    shown_paths = tuple(traces) or tuple(str(path) for path in captures.paths)
+    environment = subject_of(captures, spec, builder.windows, builder.by_name)
+    doubts = tuple(builder.doubts())
+    parts = (shown_paths, environment, step, budgets, kernels, communication, findings, doubts, builder.without)
+    return Summary(*parts, mostly=mostly(builder.budgets))
 
 
 class _Summing:
-    """All captures of a run under one window spec, as far as they can be measured."""
+    """Measures all captures of a run under one window spec, as far as they can be measured."""
 
     def __init__(self, captures: Captures, spec: WindowSpec, ranks: Container[int] | None) -> None:
         self.captures, self.spec = captures, spec
-        held = {rank.number for run in captures.runs for rank in run.ranks}
-        chosen = [number for number in sorted(held) if ranks is None or number in ranks]
-        self.windows, without = measure_each(chosen, self._windows)
-        self.without = {number: from_here(str(why)) for number, why in without.items()}
+        rank_numbers = {rank.number for run in captures.runs for rank in run.ranks}
+        chosen_ranks = [number for number in sorted(rank_numbers) if ranks is None or number in ranks]
+        self.windows, errors = measure_each(chosen_ranks, self._windows)
+        self.without = {number: from_here(str(error)) for number, error in errors.items()}
         self.budgets = find_budgets(self.windows)
 
     def _windows(self, rank: int) -> list[RankWindow]:
-        """The windows of a rank in all captures. Raises NothingMeasured."""
+        """Read the windows of a rank in all captures. Raises NothingMeasured."""
         for run in self.captures.runs:
-            if rank not in {own.number for own in run.ranks}:
+            if rank not in {run_rank.number for run_rank in run.ranks}:
                 raise NothingMeasured(f"{run.path} does not hold it")
         return [w for run in self.captures.runs for w in run.measured(self.spec).filled({rank})[rank]]
 
@@ -254,15 +244,15 @@ class _Summing:
         return frozenset(self.windows)
 
     def of_ranks(self, metric: str) -> dict[tuple[object, ...], Value]:
-        """The rows of a metric by their labels, none where there are none."""
+        """Return the rows of a metric by their labels, none where there are none."""
         return {row.labels: row.value for row in self.captures.rows(METRICS[metric], self.spec, self.ranks).rows}
 
     def of_run(self, metric: str) -> Value:
-        """The value of a metric of all ranks together. Raises NoRows."""
-        each = [row.value for window in self._each for row in METRICS[metric].rows(window)]
-        if not each:
+        """Measure a metric of all ranks together, as the median over captures. Raises NoRows."""
+        values = [row.value for window in self._each for row in METRICS[metric].rows(window)]
+        if not values:
             raise NoRows(METRICS[metric].without)
-        return median(each)
+        return median(values)
 
     @property
     def _each(self) -> Iterator[RunWindow]:
@@ -274,15 +264,17 @@ class _Summing:
     @property
     def step(self) -> StepLength:
         """The step of the slowest rank; of a run whose steps are not known the window."""
-        metric, why, quantiles = STEP, "", dict[tuple[object, ...], Value]()
+        metric, reason, quantiles = STEP, "", dict[tuple[object, ...], Value]()
         try:
-            ns, each = self.of_run(STEP), [step_lengths(window) for window in self._each]
-            lengths = {rank: median([own[rank] for own in each]) for rank in self.windows}
+            ns, lengths_by_capture = self.of_run(STEP), [step_lengths(window) for window in self._each]
+            lengths = {
+                rank: median([rank_lengths[rank] for rank_lengths in lengths_by_capture]) for rank in self.windows
+            }
             if all(run.workload.steps is None for run in self.captures.runs):  # else an anchor is no step
                 quantiles = self.of_ranks("period_ns")
-        except (NoRows, UsageMistake) as nothing:  # of the whole run steps may be of several kinds
-            metric, why = "window_ns", str(nothing)
-            lengths = {int(str(labels[0])): own for labels, own in self.of_ranks("window_ns").items()}
+        except (NoRows, UsageMistake) as error:  # of the whole run steps may be of several kinds
+            metric, reason = "window_ns", str(error)
+            lengths = {int(str(labels[0])): length_ns for labels, length_ns in self.of_ranks("window_ns").items()}
             ns = max(lengths.values())
         slowest = max(lengths, key=lambda rank: (lengths[rank], -rank))
         fastest = min(lengths, key=lambda rank: (lengths[rank], rank))
@@ -293,31 +285,40 @@ class _Summing:
             (fastest, lengths[fastest]) if lengths[fastest] < lengths[slowest] else None,
             {str(quantile): value for (rank, quantile), value in quantiles.items() if rank == slowest},
             tuple(self._rates()),
-            why,
+            reason,
             *(self._spread(slowest) if quantiles else (0, 0, None)),
             tuple(self._kinds()),
         )
 
     def _kinds(self) -> Iterator[StepsOfKind]:
+        """List the kinds of steps, where there are several, the most frequent first."""
         counts = self.captures.runs[0].steps.counts
         for kind, count in by_number(counts) if len(counts) > 1 else ():
             spec, runs = replace(self.spec, kind=kind), [run for run in self.captures.runs if kind in run.steps.counts]
-            each = [[counted_steps(kind_step_lengths(run, rank, spec)) for rank in run.ranks] for run in runs]
-            known = len(runs) == len(self.captures.runs) and all(map(all, each))
-            slowest = [max(median([*own.values()]) for own in ranks) for ranks in each if known]
-            yield StepsOfKind(kind, count, median(slowest) if known else None)
+            lengths_by_rank = [
+                [counted_steps(kind_step_lengths(run, rank, spec)) for rank in run.ranks] for run in runs
+            ]
+            is_known = len(runs) == len(self.captures.runs) and all(map(all, lengths_by_rank))
+            slowest = [
+                max(median([*step_lengths_ns.values()]) for step_lengths_ns in ranks)
+                for ranks in lengths_by_rank
+                if is_known
+            ]
+            yield StepsOfKind(kind, count, median(slowest) if is_known else None)
 
     def _spread(self, slowest: int) -> tuple[int, int, LongestStep | None]:
-        """Of how many steps of a rank its quantiles are, and which step of all ranks stands out."""
-        tracks = {rank: own[0].track for rank, own in self.windows.items()}
-        each = {rank: counted_periods(track) for rank, track in tracks.items()}
-        found = [
+        """Return of how many steps of a rank its quantiles are, how many it has, and which step of all ranks stands
+        out.
+        """
+        tracks = {rank: rank_windows[0].track for rank, rank_windows in self.windows.items()}
+        periods_by_rank = {rank: counted_periods(track) for rank, track in tracks.items()}
+        long_steps = [
             LongestStep(ns, rank, index)
-            for rank, own in each.items()
-            for index, ns in own.items()
-            if ns >= LONG * Fraction(median([*own.values()]))
+            for rank, periods in periods_by_rank.items()
+            for index, ns in periods.items()
+            if ns >= LONG * Fraction(median([*periods.values()]))
         ]
-        longest = max(found, default=None) if len(self.captures.runs) == 1 else None
+        longest = max(long_steps, default=None) if len(self.captures.runs) == 1 else None
         return len(counted_periods(tracks[slowest])), len(tracks[slowest].anchors), longest
 
     def _rates(self) -> Iterator[Rate]:
@@ -326,45 +327,47 @@ class _Summing:
                 yield Rate(name, self.of_run(name), METRICS[name].unit)
 
     def list_rank_budgets(self) -> Iterator[RankBudget]:
-        """Of each rank that of the window which stands for all of its windows."""
-        for number, found in self.budgets.items():
-            if isinstance(found, NoRows):
-                yield RankBudget(number, self.windows[number][0].length_ns, {}, why=str(found))
+        """List for each rank the budget of the window which stands for all of its windows."""
+        for number, budget in self.budgets.items():
+            if isinstance(budget, NoRows):
+                yield RankBudget(number, self.windows[number][0].length_ns, {}, why=str(budget))
             else:
-                yield RankBudget(number, found.lines.window_ns, found.lines.parts, found.lines.at_least)
+                yield RankBudget(number, budget.lines.window_ns, budget.lines.parts, budget.lines.at_least)
 
     @cached_property
     def by_name(self) -> dict[str, tuple[Usage, str]]:
         """Time and number of the kernels of each demangled name over all windows, and their family."""
-        sums = FamilySums(self.captures.runs[0], [window for own in self.windows.values() for window in own])
-        found: dict[str, tuple[Usage, str]] = {}
+        sums = FamilySums(
+            self.captures.runs[0], [window for rank_windows in self.windows.values() for window in rank_windows]
+        )
+        usages: dict[str, tuple[Usage, str]] = {}
         for (short, full), usage in sums.by_name.items():
-            before, family = found.get(full or short, (Usage(), sums.family_of[short, full]))
-            found[full or short] = before.and_(usage), family
-        return found
+            sum_so_far, family = usages.get(full or short, (Usage(), sums.family_of[short, full]))
+            usages[full or short] = sum_so_far.and_(usage), family
+        return usages
 
     @cached_property
     def kernels(self) -> KernelShares:
         """The kernels of all windows, the longest time first."""
-        windows = [window for own in self.windows.values() for window in own]
+        windows = [window for rank_windows in self.windows.values() for window in rank_windows]
         whole = sum(window.length_ns for window in windows) or 1
-        ordered = sorted(self.by_name.items(), key=lambda item: (-item[1][0].ns, item[0]))
-        called = readable_names([name for name, _ in ordered[:LARGEST]])
+        longest_first = sorted(self.by_name.items(), key=lambda item: (-item[1][0].ns, item[0]))
+        display_names = readable_names([name for name, _ in longest_first[:LARGEST]])
         largest = (
-            KernelShare(name, called[name], family, *usage.over(len(windows)), exact(Fraction(usage.ns) / whole))
-            for name, (usage, family) in ordered[:LARGEST]
+            KernelShare(name, display_names[name], family, *usage.over(len(windows)), exact(Fraction(usage.ns) / whole))
+            for name, (usage, family) in longest_first[:LARGEST]
         )
-        rest = ordered[LARGEST:]
+        rest = longest_first[LARGEST:]
         others_ns = Fraction(sum(usage.ns for _, (usage, _) in rest)) / len(windows)
         return KernelShares(tuple(largest), len(rest), exact(others_ns))
 
     def doubts(self) -> Iterator[str]:
-        """What makes the figures doubtful, each once: of bounds where what nothing explains is worth a finding."""
+        """List what makes the figures doubtful, each once: of bounds where what nothing explains is worth a finding."""
         notes = self.captures.notes(self.spec, *map(METRICS.__getitem__, OF_A_RUN))
         warnings = [note.text for note in notes if note.warning]
         if len(paths := self.captures.paths) == 1:
             warnings = [text.removeprefix(f"{from_here(str(paths[0]))}: ") for text in warnings]
-        worth = WORTH[FindingKind.STALLED]
-        known = [each.lines for each in self.budgets.values() if not isinstance(each, NoRows)]
-        unsure = [lines for lines in known if lines.dependency_stalled_ns >= worth * lines.window_ns]
-        yield from dict.fromkeys([*warnings, *about_bounds(unsure), *about_gaps(unsure)])
+        min_share = WORTH[FindingKind.STALLED]
+        budget_lines = [budget.lines for budget in self.budgets.values() if not isinstance(budget, NoRows)]
+        unsure_lines = [lines for lines in budget_lines if lines.dependency_stalled_ns >= min_share * lines.window_ns]
+        yield from dict.fromkeys([*warnings, *about_bounds(unsure_lines), *about_gaps(unsure_lines)])
