@@ -1,4 +1,4 @@
-"""The ``pytest-nsys`` command: a thin face over the functions that the gates use."""
+"""What does the ``pytest-nsys`` command do? It calls the functions that the gates use."""
 
 from __future__ import annotations
 

@@ -80,8 +80,11 @@ def refresh(
     if accept_run and every_row:
         raise UsageMistake("--accept-run takes every row: leave --all out")
     mode = Mode.ACCEPT_RUN if accept_run else Mode.ALL if every_row else Mode.MOVED
-    run = [*_spell_run_options(traces, measurements, executor), *(["-k", selected] if selected is not None else [])]
-    context.exit(update(gate_files, baseline_dir, reason, Acceptance(mode, not no_window), run))
+    run_options = [
+        *_spell_run_options(traces, measurements, executor),
+        *(["-k", selected] if selected is not None else []),
+    ]
+    context.exit(update(gate_files, baseline_dir, reason, Acceptance(mode, not no_window), run_options))
 
 
 @baseline.command()
@@ -111,22 +114,22 @@ def calibrate(
     Each trace (file, folder or quoted glob) is one run; so are measurements without traces. Accepted values stay as
     they are; where none are stored, the traces are the accepted runs as well.
     """
-    runs = len(traces or measurements)
-    if runs < FEWEST_TRACES:
+    run_count = len(traces or measurements)
+    if run_count < FEWEST_TRACES:
         raise UsageMistake(
-            f"noise is measured on {FEWEST_TRACES} or more traces of one commit, not on {runs}: give more"
+            f"noise is measured on {FEWEST_TRACES} or more traces of one commit, not on {run_count}: give more"
         )
-    found = list(gate_files) or sorted(map(str, gate_files_below(Path())))
-    if not found:
+    gate_paths = list(gate_files) or sorted(map(str, gate_files_below(Path())))
+    if not gate_paths:
         raise UsageMistake(f"there is no gate file (*{GATE_SUFFIX}) below {Path().resolve()}: give --gate FILE")
-    run = _spell_run_options(traces, measurements, executor)
-    context.exit(update(found, baseline_dir, reason, Acceptance(Mode.CALIBRATE), run))
+    run_options = _spell_run_options(traces, measurements, executor)
+    context.exit(update(gate_paths, baseline_dir, reason, Acceptance(Mode.CALIBRATE), run_options))
 
 
 def _spell_run_options(traces: tuple[str, ...], measurements: tuple[str, ...], executor: str | None) -> list[str]:
     """Return the options of pytest that name the run whose rows are written."""
-    words = [f"--nsys-trace={trace}" for trace in traces] + [f"--nsys-measurements={file}" for file in measurements]
-    return [*words, *([f"--nsys-executor={executor}"] if executor is not None else [])]
+    options = [f"--nsys-trace={trace}" for trace in traces] + [f"--nsys-measurements={file}" for file in measurements]
+    return [*options, *([f"--nsys-executor={executor}"] if executor is not None else [])]
 
 
 @baseline.command()
@@ -143,36 +146,40 @@ def show(folder: str, format: Format) -> None:
     paths = _baselines_below(folder)
     if not paths:
         raise UsageMistake(f"{root}: holds no baseline (*.json): give the folder of the baselines, or the gate files")
-    loaded = [(path, load(path)) for path in paths]
-    rows = [row for path, stored in loaded for row in _rows(path, stored)]
+    baselines = [(path, load(path)) for path in paths]
+    rows = [row for path, stored_baseline in baselines for row in _rows(path, stored_baseline)]
     print_answer(format, Table(COLUMNS, rows))
-    for path, stored in loaded:
-        key = ", ".join(f"{name} {in_words(value)}" for name, value in stored.key.items() if value is not None)
-        window = BaselineStore(path.parent, stored.gate).kept_window(path, stored)
-        kept = f"; its windows are in {window_beside(path).name}" if window is not None else ""
-        say(f"{path}: {key}; {stored.provenance.get('reason', 'no reason stored')}{kept}", err=True)
+    for path, stored_baseline in baselines:
+        key_text = ", ".join(
+            f"{name} {in_words(value)}" for name, value in stored_baseline.key.items() if value is not None
+        )
+        window = BaselineStore(path.parent, stored_baseline.gate).kept_window(path, stored_baseline)
+        window_text = f"; its windows are in {window_beside(path).name}" if window is not None else ""
+        say(
+            f"{path}: {key_text}; {stored_baseline.provenance.get('reason', 'no reason stored')}{window_text}", err=True
+        )
 
 
 def _baselines_below(word: str) -> list[Path]:
-    """Return the files of baselines that a path means: one of them, those below a folder, or those of gate files."""
+    """Return the baseline files that a path means: one of them, those below a folder, or those of gate files."""
     root = Path(word)
     if root.is_file() and root.suffix == ".json":
         return [root]
-    if below := sorted(path for path in root.rglob("*.json") if path.name != SCHEMA_NAME):
-        return below
+    if files_below := sorted(path for path in root.rglob("*.json") if path.name != SCHEMA_NAME):
+        return files_below
     if not holds_gates(Path(Address.of(word).file)):
         return []
-    of_gates = (path for gate, place in stores([word], None) for path, _ in place.store(gate).all())
-    return sorted({shown(path) for path in of_gates})
+    gate_baselines = (path for gate, place in stores([word], None) for path, _ in place.store(gate).all())
+    return sorted({shown(path) for path in gate_baselines})
 
 
 def _rows(path: Path, stored: Baseline) -> list[Row]:
     rows: list[Row] = []
     for sid, series in sorted(stored.series.items()):
         for labels, values in series.rows.items():
-            where = label_words(zip(series.dimensions, labels, strict=True))
-            head = (str(path), stored.gate, sid.metric, where)
-            rows.append((*head, Measure(values[-1], series.unit), series.unit, len(values), ", ".join(sid.how)))
+            labels_text = label_words(zip(series.dimensions, labels, strict=True))
+            first_cells = (str(path), stored.gate, sid.metric, labels_text)
+            rows.append((*first_cells, Measure(values[-1], series.unit), series.unit, len(values), ", ".join(sid.how)))
     return rows
 
 
@@ -213,7 +220,7 @@ def judge(
 
     Exit codes: 0; 1 where something is red; 2 a mistake, or a merge base that cannot be read.
     """
-    judged = {
+    run_settings = {
         "nsys_trace": traces,
         "nsys_measurements": measurements,
         "nsys_against": against,
@@ -221,7 +228,7 @@ def judge(
         "nsys_history": history,
         "nsys_executor": executor,
     }
-    options = [*spell_whole_options(judged, Path.cwd())]
+    options = [*spell_whole_options(run_settings, Path.cwd())]
     verdict = start_judge(
         JudgeRequest(ref, Path.cwd(), paths, options, baseline_dir, ini_file, gates_alone=True)
     ).wait()
@@ -247,22 +254,23 @@ def prune(
 
     Needs no trace. Also lists baselines whose gate file is gone.
     """
-    found = stores(gate_files, baseline_dir)
+    gates_and_places = stores(gate_files, baseline_dir)
     lines: list[str] = []
+    # A file that cannot be read does not keep the others from being pruned.
     errors: list[BaselineError] = []
-    for gate, place in found:
-        pruned, broken = prune_shelf(gate, place.store(gate), dry_run=dry_run)
-        lines += [line for one in pruned for line in _dropped(one, dry_run)]
-        errors += broken
-    known = [place.store(gate) for gate, place in found]
-    folders = sorted({(place.folder, place.root) for _, place in found})
-    for orphan in (orphan for folder, root in folders for orphan in orphans(folder, root, known)):
+    for gate, place in gates_and_places:
+        results, store_errors = prune_shelf(gate, place.store(gate), dry_run=dry_run)
+        lines += [line for result in results for line in _dropped(result, dry_run)]
+        errors += store_errors
+    known_stores = [place.store(gate) for gate, place in gates_and_places]
+    folders = sorted({(place.folder, place.root) for _, place in gates_and_places})
+    for orphan in (orphan for folder, root in folders for orphan in orphans(folder, root, known_stores)):
         try:
             if drop_orphans and not dry_run:
                 remove(orphan)
-            does = "--orphans removes" if not drop_orphans else "would remove" if dry_run else "removed"
-            files = counted(len(orphan.files), "baseline")
-            lines.append(f"{shown(orphan.folder)}: its gate file {orphan.gate} is gone; {does} its {files}")
+            action = "--orphans removes" if not drop_orphans else "would remove" if dry_run else "removed"
+            count_text = counted(len(orphan.files), "baseline")
+            lines.append(f"{shown(orphan.folder)}: its gate file {orphan.gate} is gone; {action} its {count_text}")
         except BaselineError as error:
             errors.append(error)
     for line in lines if lines or errors else ["nothing to prune: every stored series is in use"]:
@@ -273,10 +281,11 @@ def prune(
 
 
 def _dropped(pruned: Pruned, dry_run: bool) -> Iterator[str]:
-    what, gone = ("would drop", "would be removed") if dry_run else ("dropped", "was removed")
+    """Describe what was pruned from one file, or would be, on one or two lines."""
+    drop_verb, removal = ("would drop", "would be removed") if dry_run else ("dropped", "was removed")
     if not pruned.series:
-        yield f"{shown(pruned.path)}: {gone}, its windows are of a different run"
+        yield f"{shown(pruned.path)}: {removal}, its windows are of a different run"
         return
-    yield f"{shown(pruned.path)}: {what} {', '.join(map(spelled, pruned.series))}: {counted(pruned.rows, 'row')}"
+    yield f"{shown(pruned.path)}: {drop_verb} {', '.join(map(spelled, pruned.series))}: {counted(pruned.rows, 'row')}"
     if pruned.removed:
-        yield f"{shown(pruned.path)}: {gone}, as nothing of it is read"
+        yield f"{shown(pruned.path)}: {removal}, as nothing of it is read"

@@ -1,4 +1,4 @@
-"""``capture`` runs a program under nsys, and finds and exports its report; ``export`` does the latter alone."""
+"""How does ``capture`` run a program under nsys and export its report, and ``export`` do the latter alone?"""
 
 from __future__ import annotations
 
@@ -67,9 +67,9 @@ def capture(
     if only_plan or world is not None:
         if world is None:
             raise UsageMistake("--plan needs --world-size")
-        found = plan(world, pp, ep, cp, gpus_per_node, job.nodes)
-        parts = f"{MICRO_BATCHES} micro-batches per stage × DP {found.dp} × EP {ep}"
-        say(f"nodes         {found.nodes}\nDP            {found.dp}\nglobal batch  {found.global_batch} ({parts})")
+        sizes = plan(world, pp, ep, cp, gpus_per_node, job.nodes)
+        product = f"{MICRO_BATCHES} micro-batches per stage × DP {sizes.dp} × EP {ep}"
+        say(f"nodes         {sizes.nodes}\nDP            {sizes.dp}\nglobal batch  {sizes.global_batch} ({product})")
         if only_plan:
             if program:
                 raise UsageMistake("--plan runs nothing: leave the program out, or --plan")
@@ -77,17 +77,18 @@ def capture(
     elif (pp, ep, cp) != (1, 1, 1):
         raise UsageMistake("--pp, --ep and --cp are checked against --world-size: give that too")
     _check(program, output, name, options)
-    wanted = NsysCommand(Path(output), program, name, _nodes(nodes, job), job.node, whole_run, options)
-    sys.stdout.flush()
-    captured = run_capture(wanted, job, force=force)
-    _tell(captured, export=not no_export)
-    if not captured.good:
-        complain(f"the program ended with {captured.code}; its report is kept")
+    command = NsysCommand(Path(output), program, name, _nodes(nodes, job), job.node, whole_run, options)
+    sys.stdout.flush()  # else what the program prints stands before it
+    program_run = run_capture(command, job, force=force)
+    _tell(program_run, export=not no_export)
+    if not program_run.good:
+        complain(f"the program ended with {program_run.code}; its report is kept")
         sys.exit(Exit.WORSE)
     say(f"judge it: pytest --nsys-trace={printable(output)}")
 
 
 def _placed(job: Slurm, node: int | None) -> Slurm:
+    """Return the job with the number of this node, where a person gives it."""
     if node is None:
         return job
     if node < 0:
@@ -96,7 +97,7 @@ def _placed(job: Slurm, node: int | None) -> Slurm:
 
 
 def _check(program: tuple[str, ...], output: str, name: str, options: tuple[str, ...]) -> None:
-    """Raises UsageMistake for what cannot be captured."""
+    """Raise UsageMistake for arguments with which nothing can be captured."""
     if not program:
         raise UsageMistake("no program: pytest-nsys capture -- torchrun … train.py")
     if not output:
@@ -111,7 +112,10 @@ def _check(program: tuple[str, ...], output: str, name: str, options: tuple[str,
 
 
 def _nodes(asked: int | None, job: Slurm) -> int:
-    """How many nodes a job step is to be started on; 1 where this node is captured."""
+    """Return the number of nodes on which a job step is started; 1 where this node is captured.
+
+    Raises UsageMistake for a number that the SLURM allocation does not have.
+    """
     if asked is None or (asked == 1 and not job.nodes):
         return 1
     if asked < 1:
@@ -163,20 +167,20 @@ def export(reports: tuple[str, ...], output: str | None, force: bool) -> None:
 
 
 def _reports(values: Sequence[str]) -> list[Path]:
-    found: list[Path] = []
-    for value in values:
-        if not value:
+    all_reports: list[Path] = []
+    for path_text in values:
+        if not path_text:
             raise UsageMistake("the path of a report is empty")
-        here = find_traces(value, Path())
-        reports = [path for path in here if path.suffix in REPORTS]
+        traces = find_traces(path_text, Path())
+        reports = [path for path in traces if path.suffix in REPORTS]
         if not reports:
-            raise UsageMistake(f"{printable(str(here[0]))}: is not a report (*{', *'.join(REPORTS)})")
-        found += [path for path in reports if path not in found]
-    return found
+            raise UsageMistake(f"{printable(str(traces[0]))}: is not a report (*{', *'.join(REPORTS)})")
+        all_reports += [path for path in reports if path not in all_reports]
+    return all_reports
 
 
 def _targets(reports: Sequence[Path], output: str | None) -> list[Path]:
-    """Where each export goes. Raises UsageMistake where two would go to one file."""
+    """Return the path of each report's export. Raises UsageMistake where two would go to one file."""
     if output is None:
         targets = [report.with_suffix(".sqlite") for report in reports]
     elif output == "":
@@ -197,11 +201,13 @@ def _targets(reports: Sequence[Path], output: str | None) -> list[Path]:
 
 
 def _export(report: Path, target: Path, *, force: bool) -> str:
-    """What was done, as one line. Raises TraceError, UsageMistake."""
-    own = own_export(report)
+    """Export one report, and describe what was done on one line. Raises TraceError, UsageMistake."""
+    existing_export = own_export(report)
     if target.exists() and not force:
-        newer = (own is not None and own.path == target) or target.stat().st_mtime_ns >= report.stat().st_mtime_ns
-        if newer and target.is_file():
+        is_newer = (
+            existing_export is not None and existing_export.path == target
+        ) or target.stat().st_mtime_ns >= report.stat().st_mtime_ns
+        if is_newer and target.is_file():
             return f"{target} is there, and not older than its report (--force exports again)"
         raise UsageMistake(f"{target}: is there, and older than {report.name}: --force replaces it")
     target.parent.mkdir(parents=True, exist_ok=True)
@@ -209,5 +215,6 @@ def _export(report: Path, target: Path, *, force: bool) -> str:
 
 
 def _exported(report: Path, target: Path) -> str:
+    """Export one report, and describe the file with its size and the version of nsys."""
     nsys = export_to(report, target)
     return f"{target} ({target.stat().st_size / 1e6:.1f} MB) with nsys {nsys.version}"

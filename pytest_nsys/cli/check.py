@@ -47,45 +47,47 @@ def check(
     is too low; 2 a mistake, or an unreadable file; 3 no data.
     """
     gates, traces = _told_apart(words)
-    of_traces = {"--convention": convention, "--anchor": anchor, "--executor": executor}
-    if not traces and (given := [name for name, value in of_traces.items() if value is not None]):
-        raise UsageMistake(f"{given[0]} is for traces: give one, or leave it out")
+    trace_options = {"--convention": convention, "--anchor": anchor, "--executor": executor}
+    if not traces and (given_options := [name for name, value in trace_options.items() if value is not None]):
+        raise UsageMistake(f"{given_options[0]} is for traces: give one, or leave it out")
     surroundings = look_around()
     if not words and not gates:
         surroundings.notes.append("there is no gate file below this folder: pytest-nsys init TRACE… writes one")
-    found = checked_gates(gates, collects=surroundings.plugin.active) if gates else GateFiles()
+    gate_results = checked_gates(gates, collects=surroundings.plugin.active) if gates else GateFiles()
     run, unreadable = None, list[str]()
-    code = Exit.MISTAKE if found.problems else Exit.GOOD
+    code = Exit.MISTAKE if gate_results.problems else Exit.GOOD
     if traces:
         from pytest_nsys.cli.trace_check import checked_run  # gate files alone need nothing that reads traces
 
-        run, unreadable, of_run = checked_run(traces, convention, anchor, executor)
-        code = code or of_run
-    problems = [*found.problems, *unreadable, *filter(None, [surroundings.plugin.why_not])]
+        run, unreadable, run_code = checked_run(traces, convention, anchor, executor)
+        code = code or run_code
+    problems = [*gate_results.problems, *unreadable, *filter(None, [surroundings.plugin.why_not])]
     problems += run.quality if run is not None else []
-    said = Checked(1, not problems, problems, surroundings, list(found.files), list(found.not_collected), run)
-    say(as_json_report(said) if format == "json" else as_text(said), nl=False)
+    result = Checked(
+        1, not problems, problems, surroundings, list(gate_results.files), list(gate_results.not_collected), run
+    )
+    say(as_json_report(result) if format == "json" else as_text(result), nl=False)
     context.exit(code or (Exit.WORSE if problems else Exit.GOOD))
 
 
 def _told_apart(words: tuple[str, ...]) -> tuple[list[str], list[str]]:
-    """Gate files and folders of them, and the rest, which are traces. Raises UsageMistake for other YAML."""
+    """Return the gate files and folders of them, and the rest, which are traces. Raises UsageMistake for other YAML."""
     if not words:
         return (["."] if holds_gates(Path()) else []), []
-    files = [own for word in words for own in _spelled_out(Address.of(word).file)]
+    files = [file for word in words for file in _spelled_out(Address.of(word).file)]
     gates = [file for file in files if file and holds_gates(Path(file))]
     traces = [file for file in files if file not in gates]
     for word in words:
         if Address.of(word).configuration and Path(Address.of(word).file).is_file():
             with contextlib.suppress(GateFileError):  # which is told of the file
                 load_one(Path(word))
-    if other := next((word for word in traces if word.endswith(YAML) and Path(word).is_file()), None):
-        raise UsageMistake(f"{other}: pytest finds gate files by name: end it in {GATE_SUFFIX}")
+    if yaml_file := next((word for word in traces if word.endswith(YAML) and Path(word).is_file()), None):
+        raise UsageMistake(f"{yaml_file}: pytest finds gate files by name: end it in {GATE_SUFFIX}")
     return gates, traces
 
 
 def _spelled_out(word: str) -> list[str]:
-    """The gate files that a quoted glob matches; any other word as it is, as traces have globs of their own."""
+    """Return the gate files that a quoted glob matches; any other path as it is, for traces have globs of their own."""
     if not named_as_gate(word) or Path(word).exists():
         return [word]
     return sorted(glob.glob(word, recursive=True)) or [word]

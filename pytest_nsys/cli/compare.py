@@ -30,6 +30,7 @@ from pytest_nsys.verdicts.references import OtherRun
 if TYPE_CHECKING:
     from pytest_nsys.reports.drawings.pictures import AssertionPictures
 
+# A comparison that decides nothing is no success to CI: it ends as one without data does.
 ENDS = {
     Result.NOT_WORSE: Exit.GOOD,
     Result.WORSE: Exit.WORSE,
@@ -40,7 +41,7 @@ ENDS = {
 
 FORMATS = ("table", "markdown", "json", "html")
 SUFFIXES = {".txt": "table", ".md": "markdown", ".json": "json", ".html": "html", ".htm": "html"}
-"""Which format a file's name asks for, where no --format does."""
+"""The format that a file's name requests, where no --format does."""
 
 
 @click.command()
@@ -86,41 +87,47 @@ def compare(
 
     Exit codes: 0 nothing is worse; 1 something is; 2 a mistake or an unreadable trace; 3 not comparable, or no data.
     """
-    beside = measurements_of(base_measurements, Path()), measurements_of(head_measurements, Path())
-    sides = ((), ()) if all(beside) and not (paths or base or head) else _sides(paths, base, head)
+    measurements_by_side = measurements_of(base_measurements, Path()), measurements_of(head_measurements, Path())
+    sides = ((), ()) if all(measurements_by_side) and not (paths or base or head) else _sides(paths, base, head)
     captures = [[find_traces(value, Path()) for value in side] for side in sides]
     traces = [path for side in captures for capture in side for path in capture]
-    read = [(path, "is one of the traces") for path in traces]
-    read += [(Path(Address.of(gate).file), "is one of the gate files") for gate in gates]
-    read += [(path, "is one of the measurements") for side in beside for own in side for path in own]
-    written = format_of(format, output, SUFFIXES, read, default="table")
+    input_files = [(path, "is one of the traces") for path in traces]
+    input_files += [(Path(Address.of(gate).file), "is one of the gate files") for gate in gates]
+    input_files += [
+        (path, "is one of the measurements")
+        for side in measurements_by_side
+        for capture_files in side
+        for path in capture_files
+    ]
+    output_format = format_of(format, output, SUFFIXES, input_files, default="table")
     gate_paths = _gate_paths(gates)
+    # Mistakes in what was typed are reported before any trace is read.
     check_captures(*captures)
     _refuse_both(asked, gate_paths)
-    files = [load_one(gate) for gate in gate_paths]
+    gate_files = [load_one(gate) for gate in gate_paths]
     if artifacts is not None:
         _check_artifacts(artifacts, traces)
-    with reading(asked.executor, written) as library:
-        runs = TwoRuns(library, *sides, beside, asked.anchor)
-        files = files or [runs.usual_gate(asked.named, asked.window, asked.span, asked.kernels)]
+    with reading(asked.executor, output_format) as library:
+        runs = TwoRuns(library, *sides, measurements_by_side, asked.anchor)
+        gate_files = gate_files or [runs.usual_gate(asked.named, asked.window, asked.span, asked.kernels)]
         if comparable_on:
-            files = [dataclasses.replace(gate, comparable_on=comparable_on) for gate in files]
-        pairs = {gate.address: runs.under(gate) for gate in files}
-        found = compare_runs([*pairs.values()], sides[0] or base_measurements, sides[1] or head_measurements)
-        judged = [(pairs[verdict.address], verdict) for verdict in found.verdicts]
+            gate_files = [dataclasses.replace(gate, comparable_on=comparable_on) for gate in gate_files]
+        pairs = {gate.address: runs.under(gate) for gate in gate_files}
+        comparison = compare_runs([*pairs.values()], sides[0] or base_measurements, sides[1] or head_measurements)
+        pairs_and_verdicts = [(pairs[verdict.address], verdict) for verdict in comparison.verdicts]
         if artifacts is not None:
-            _keep_windows(Path(artifacts), judged)
-        session = session_of_comparison(found)
-        if written == "html":
-            session = dataclasses.replace(session, pictures=_pictures(session, judged))
-    deliver(_report(session, written, verbose), output)
+            _keep_windows(Path(artifacts), pairs_and_verdicts)
+        session = session_of_comparison(comparison)
+        if output_format == "html":
+            session = dataclasses.replace(session, pictures=_pictures(session, pairs_and_verdicts))
+    deliver(_report(session, output_format, verbose), output)
     if output is not None:
         say(f"{session.headline}; written to {output}")
-    context.exit(ENDS[found.result])
+    context.exit(ENDS[comparison.result])
 
 
 def _report(session: Session, format: str, verbose: bool) -> str:
-    """The report of a session; each is imported where it is asked for."""
+    """Render the report of a comparison; each format is imported only when it is requested."""
     if format == "json":
         from pytest_nsys.reports.session.json_report import report_text
 
@@ -137,22 +144,24 @@ def _report(session: Session, format: str, verbose: bool) -> str:
 
 
 def _pictures(session: Session, judged: Sequence[tuple[OtherRun, Verdict]]) -> AssertionPictures:
-    """What the page draws: of what deserves a look, else of what is nearest to failing."""
+    """Draw the pictures of the page: of assertions that need a look, else of the one that is nearest to failing."""
     from pytest_nsys.reports.drawings.pictures import pictures_of
     from pytest_nsys.reports.session.story import led_by
 
-    records, sent = led_by(session.records), set[str]()
-    drawn = {record.known_by for record in [each for each in records if each.is_open] or records[:1]}
-    known = {(pair.gate.address, v.assertion.location.line, v.assertion.name): (pair, v) for pair, v in judged}
+    records, shown_pictures = led_by(session.records), set[str]()
+    drawn_names = {record.known_by for record in [r for r in records if r.is_open] or records[:1]}
+    verdict_by_name = {
+        (pair.gate.address, v.assertion.location.line, v.assertion.name): (pair, v) for pair, v in judged
+    }
     return {
-        name: pictures_of(verdict, pair.captures, pair.before, sent)
-        for name, (pair, verdict) in known.items()
-        if name in drawn
+        name: pictures_of(verdict, pair.captures, pair.before, shown_pictures)
+        for name, (pair, verdict) in verdict_by_name.items()
+        if name in drawn_names
     }
 
 
 def _check_artifacts(folder: str, traces: Sequence[Path]) -> None:
-    """Raises UsageMistake where no windows can be written into the folder."""
+    """Raise UsageMistake where no windows can be written into the folder."""
     from pytest_nsys.plugin.artifacts import check_folder
 
     if not folder.strip():
@@ -161,7 +170,7 @@ def _check_artifacts(folder: str, traces: Sequence[Path]) -> None:
 
 
 def _keep_windows(folder: Path, judged: Sequence[tuple[OtherRun, Verdict]]) -> None:
-    """Write the windows of what failed, and say where, beside the report."""
+    """Write the windows of what failed, and print where, beside the report."""
     from pytest_nsys.plugin.artifacts import has_failed, write_window
 
     for pair, verdict in judged:
@@ -171,12 +180,12 @@ def _keep_windows(folder: Path, judged: Sequence[tuple[OtherRun, Verdict]]) -> N
 
 
 def _sides(paths: Sequence[str], base: Sequence[str], head: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """The captures of base and of head."""
+    """Return the captures of base and of head. Raises UsageMistake where one is missing, or both forms are mixed."""
     if paths and (base or head):
         raise UsageMistake("give BASE and HEAD, or --base and --head, not both")
     if len(paths) > 2:
-        many = f"there are {len(paths)} paths, and BASE HEAD are two"
-        raise UsageMistake(f"{many}: quote a glob, and repeat --base and --head for several captures")
+        count_text = f"there are {len(paths)} paths, and BASE HEAD are two"
+        raise UsageMistake(f"{count_text}: quote a glob, and repeat --base and --head for several captures")
     if len(paths) == 2:
         base, head = (paths[0],), (paths[1],)
     if not base or not head:
@@ -187,18 +196,18 @@ def _sides(paths: Sequence[str], base: Sequence[str], head: Sequence[str]) -> tu
 
 
 def _gate_paths(values: Sequence[str]) -> list[Path]:
-    """The gate files that paths of files and folders mean. Raises UsageMistake for a folder without any."""
-    found: list[Path] = []
-    for value in values:
-        own = sorted(gate_files_below(Path(value))) if Path(value).is_dir() else [Path(value)]
-        if not own:
-            raise UsageMistake(f"{value}: holds no gate file (*{GATE_SUFFIX})")
-        found += own
-    return found
+    """Return the gate files that paths of files and folders mean. Raises UsageMistake for a folder without any."""
+    gate_files: list[Path] = []
+    for path_text in values:
+        files = sorted(gate_files_below(Path(path_text))) if Path(path_text).is_dir() else [Path(path_text)]
+        if not files:
+            raise UsageMistake(f"{path_text}: holds no gate file (*{GATE_SUFFIX})")
+        gate_files += files
+    return gate_files
 
 
 def _refuse_both(asked: MeasureOptions, gates: Sequence[Path]) -> None:
-    """Raises UsageMistake where options say what the gate files say, and for a gate file that is given twice."""
+    """Raise UsageMistake where options say what the gate files say, and for a gate file that is given twice."""
     if gates and asked.typed:
         option, _ = asked.typed[0]
         raise UsageMistake(f"{option} is what the gate file says: give --gate or {option}, not both")

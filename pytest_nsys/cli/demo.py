@@ -24,18 +24,18 @@ from pytest_nsys.verdicts.gate_windows import kept_windows
 INI = "[pytest]\nnsys_baseline_dir = baselines\n"
 PAGE = "red.html"
 SAMPLES = Path(__file__).parents[1] / "samples"
-"""Traces, compressed: those of torch.profiler as they are, each export of nsys as the SQL that makes it."""
+"""The folder of compressed traces: those of torch.profiler as they are, exports of nsys as the SQL that makes them."""
 
 
 @dataclass(frozen=True)
 class Demo:
-    """A step that was simulated twice, by tests/support/samples. ``look`` are options of its view ``overlap``."""
+    """Describes a training step that was simulated twice, good and regressed."""
 
     step: str
-    gate: str
-    traces: str
-    regressed: str
-    look: tuple[str, ...]
+    gate: str  # file name
+    traces: str  # folder of the samples
+    regressed: str  # file or folder among the traces
+    look: tuple[str, ...]  # options of its view ``overlap``
 
 
 FSDP = Demo("FSDP", "fsdp.nsys.yaml", "fsdp", "regressed", ())
@@ -51,45 +51,45 @@ def demo(folder: str, dualpipe: bool) -> None:
     They go to FOLDER, with the baseline of the gate. The traces are simulated: an FSDP step of two ranks, as
     torch.profiler records it, and the same step with a regression.
     """
-    root, shown = Path(folder), DUALPIPE if dualpipe else FSDP
-    write_demo(root, shown)
-    regressed = root / "traces" / shown.regressed
-    red = ["pytest", str(root), f"--nsys-trace={regressed}"]
-    accept = ["pytest-nsys", "baseline", "refresh", str(root), f"--trace={regressed}"]
+    root, sample = Path(folder), DUALPIPE if dualpipe else FSDP
+    write_demo(root, sample)
+    regressed = root / "traces" / sample.regressed
+    red_command = ["pytest", str(root), f"--nsys-trace={regressed}"]
+    accept_command = ["pytest-nsys", "baseline", "refresh", str(root), f"--trace={regressed}"]
     steps = [
         ("a green gate: values, limits, headroom and windows", ["pytest", str(root)]),
-        ("the same step with a regression: red, with the rows and the cause", red),
-        ("the same as a page for a browser", [*red, f"--nsys-html={root / PAGE}"]),
-        ("overlap and exposed time of each stage", ["pytest-nsys", str(regressed), "--view", "overlap", *shown.look]),
-        ("accept it: new baselines, and the constants to paste", [*accept, "--reason", "only a demo"]),
+        ("the same step with a regression: red, with the rows and the cause", red_command),
+        ("the same as a page for a browser", [*red_command, f"--nsys-html={root / PAGE}"]),
+        ("overlap and exposed time of each stage", ["pytest-nsys", str(regressed), "--view", "overlap", *sample.look]),
+        ("accept it: new baselines, and the constants to paste", [*accept_command, "--reason", "only a demo"]),
     ]
-    gate = root / shown.gate
-    say(f"wrote {gate}, two traces of a simulated {shown.step} step, and the baseline of the good one. Now type:\n")
-    for what, words in steps:
-        say(f"  {shlex.join(words)}\n      {what}")
+    gate = root / sample.gate
+    say(f"wrote {gate}, two traces of a simulated {sample.step} step, and the baseline of the good one. Now type:\n")
+    for purpose, command in steps:
+        say(f"  {shlex.join(command)}\n      {purpose}")
 
 
 def write_demo(root: Path, shown: Demo = FSDP) -> None:
-    """The files of the demo, or none of them. Raises UsageMistake for a folder that holds something already."""
+    """Write the files of the demo, or none of them. Raises UsageMistake for a folder that holds something already."""
     if root.exists() and (not root.is_dir() or any(root.iterdir())):
         raise UsageMistake(f"{root}: exists and is not empty: give a new folder")
-    was_there = root.exists()
+    existed = root.exists()
     try:
         _write(root, shown)
     except (OSError, sqlite3.Error, NsysError) as error:
         shutil.rmtree(root, ignore_errors=True)
-        if was_there:
+        if existed:
             root.mkdir(exist_ok=True)
-        why = error.strerror if isinstance(error, OSError) and error.strerror else error
-        raise UsageMistake(f"{root}: the demo cannot be written: {why}; nothing was left") from error
+        problem = error.strerror if isinstance(error, OSError) and error.strerror else error
+        raise UsageMistake(f"{root}: the demo cannot be written: {problem}; nothing was left") from error
 
 
 def _write(root: Path, shown: Demo) -> None:
     root.mkdir(parents=True, exist_ok=True)
     (root / "pytest.ini").write_text(INI, encoding="utf-8")
     shutil.copyfile(SAMPLES / shown.gate, root / shown.gate)
-    for packed in (SAMPLES / shown.traces).rglob("*.gz"):
-        _unpack(packed, root / "traces" / packed.relative_to(SAMPLES / shown.traces))
+    for compressed in (SAMPLES / shown.traces).rglob("*.gz"):
+        _unpack(compressed, root / "traces" / compressed.relative_to(SAMPLES / shown.traces))
     gate = load_gate_file((root / shown.gate).resolve())
     with contextlib.closing(CaptureCache()) as library:
         captures = library.captures(gate.traces, gate.path.parent, gate.resolved_convention, gate.workload)

@@ -1,4 +1,4 @@
-"""What is installed, and what does pytest do in this folder? A part of ``pytest-nsys check``."""
+"""What is installed, and what does pytest do in this folder, as ``pytest-nsys check`` reports it?"""
 
 from __future__ import annotations
 
@@ -24,64 +24,68 @@ if TYPE_CHECKING:
     import pytest
 
 EXTRAS = {"parquet": "pyarrow", "dask": "distributed", "xdist": "xdist"}
-"""By name of an extra, or of a plugin that is often meant, a module of it."""
+"""A module of each extra, or of a plugin that is often meant, by name."""
 
 PLUGIN, MODULE = "nsys", "pytest_nsys.plugin"
 AUTOLOAD = "PYTEST_DISABLE_PLUGIN_AUTOLOAD"
 
 
 class Looking:
-    """A plugin of a session that ends before anything is collected: it sees how pytest was configured."""
+    """Ends a pytest session before anything is collected, and remembers how pytest was configured."""
 
     config: pytest.Config | None = None
 
     def pytest_cmdline_main(self, config: pytest.Config) -> int:
-        """All that pytest does: a hook that answers is the last."""
+        """Remember the configuration, and end the session: the first hook that returns a value is the last called."""
         self.config = config
         return 0
 
 
 def look_around() -> Surroundings:
-    """What is installed, and what pytest does in this folder."""
+    """Report what is installed, and what pytest does in this folder."""
     import pytest
 
-    nsys: str | None = None
+    nsys_text: str | None = None
     try:
-        found = find_nsys()
-        nsys = None if found is None else f"{found.version} ({found.path})"
+        nsys_tool = find_nsys()
+        nsys_text = None if nsys_tool is None else f"{nsys_tool.version} ({nsys_tool.path})"
     except NsysError as error:
-        nsys = str(error)
+        nsys_text = str(error)
     return Surroundings(
         pytest_nsys=VERSION,
         python=platform.python_version(),
         executable=sys.executable,
         pytest=pytest.__version__,
         plugin=_plugin(),
-        nsys=nsys,
+        nsys=nsys_text,
         extras={name: find_spec(module) is not None for name, module in EXTRAS.items()},
         notes=[*_about_path()],
     )
 
 
 def _plugin() -> Plugin:
-    """Whether pytest loads the plugin here; pytest is asked, as options and ini files of many kinds decide it."""
+    """Report whether pytest loads the plugin here.
+
+    pytest itself is run for it, because options and ini files of many kinds decide it.
+    """
     import pytest
 
-    probe, said = Looking(), io.StringIO()
-    with redirect_stdout(said), redirect_stderr(said):
+    probe, output = Looking(), io.StringIO()
+    with redirect_stdout(output), redirect_stderr(output):
         code = pytest.main([], plugins=[probe])
     config = probe.config
     if config is None:
-        lines = [line for line in said.getvalue().splitlines() if line.strip()]
-        telling = [line for line in lines if "error: " in line.lower() and "usage:" not in line] or lines
-        why = printable(telling[0] if telling else f"it ended with {code}", 300)
-        return Plugin(active=False, why_not=f"pytest does not start here: {why}", rootdir=None, inifile=None)
-    inifile, why = str(config.inipath) if config.inipath is not None else None, _why_inactive(config)
-    return Plugin(active=not why, why_not=why, rootdir=str(config.rootpath), inifile=inifile)
+        lines = [line for line in output.getvalue().splitlines() if line.strip()]
+        # The line that says what is wrong, without the usage that pytest prints beside it.
+        error_lines = [line for line in lines if "error: " in line.lower() and "usage:" not in line] or lines
+        problem = printable(error_lines[0] if error_lines else f"it ended with {code}", 300)
+        return Plugin(active=False, why_not=f"pytest does not start here: {problem}", rootdir=None, inifile=None)
+    inifile, problem = str(config.inipath) if config.inipath is not None else None, _why_inactive(config)
+    return Plugin(active=not problem, why_not=problem, rootdir=str(config.rootpath), inifile=inifile)
 
 
 def _why_inactive(config: pytest.Config) -> str:
-    """Why pytest has not loaded the plugin; empty where it has."""
+    """Explain why pytest has not loaded the plugin; empty where it has."""
     manager = config.pluginmanager
     if any(getattr(plugin, "__name__", "") == MODULE for _, plugin in manager.list_name_plugin()):
         return ""
@@ -91,15 +95,15 @@ def _why_inactive(config: pytest.Config) -> str:
         return f"{sys.executable} has no entry point of it: pip install pytest-nsys there"
     if os.environ.get(AUTOLOAD):
         return f"{AUTOLOAD} is set: unset it, or write -p {MODULE} into addopts"
-    who = _who_says(config, "--disable-plugin-autoload")
-    return f"--disable-plugin-autoload is in {who}: take it out, or write -p {MODULE} beside it"
+    source = _who_says(config, "--disable-plugin-autoload")
+    return f"--disable-plugin-autoload is in {source}: take it out, or write -p {MODULE} beside it"
 
 
 def _about_path() -> Iterator[str]:
-    """That the pytest that a person types is another one."""
-    typed = shutil.which("pytest")
-    if typed is not None and Path(typed).parent.resolve() != Path(sys.executable).parent.resolve():
-        yield f"the pytest on PATH ({typed}) is not of this Python: `python -m pytest` is"
+    """Yield a note where the pytest that a person types belongs to another Python."""
+    pytest_on_path = shutil.which("pytest")
+    if pytest_on_path is not None and Path(pytest_on_path).parent.resolve() != Path(sys.executable).parent.resolve():
+        yield f"the pytest on PATH ({pytest_on_path}) is not of this Python: `python -m pytest` is"
 
 
 def _who_says(config: pytest.Config, word: str) -> str:

@@ -1,4 +1,4 @@
-"""Which files did the merge base have that a gate is judged by, and how are they laid out beside the work tree?
+"""Which files of the merge base does a gate depend on, and how are they laid out beside the work tree?
 
 They are read as objects of git and written as plain files: no attribute, filter or link of a tree acts on them. Written
 are gate files and what they name, stored baselines and ini files; no program of the repository is.
@@ -36,58 +36,58 @@ from pytest_nsys.tools.git import (
 )
 
 INI_FILES = ("pytest.toml", ".pytest.toml", "pytest.ini", ".pytest.ini", "pyproject.toml", "tox.ini", "setup.cfg")
-"""Where pytest looks for what is set."""
+"""The files in which pytest looks for settings."""
 
 BASELINE_FILE = re.compile(r"[0-9a-f]{12}(?:\.window\.gz|\.json)")
-"""How :mod:`pytest_nsys.stored.baselines.store` names what it writes, in whichever folder."""
+"""Matches the file names that :mod:`pytest_nsys.stored.baselines.store` writes, in whichever folder."""
 
 OF_THE_RUN = ("trace", "measurements")
-"""Keys of a gate file whose files are what is judged: those lie in the work tree."""
+"""The keys of a gate file whose files are what is judged: these lie in the work tree."""
 
-LONGEST_PATH = 1000
+LONGEST_PATH = 1000  # a longer text of a gate file names no file
 
+# Linux counts a chain of more links as a loop (ELOOP).
 MOST_LINKS = 40
-"""A chain of more links is a loop, as Linux has it."""
 
 _LFS = re.compile(rb"version https://git-lfs\.github\.com/spec/v1\n(?:.*\n)*?oid sha256:(?P<name>[0-9a-f]{64})\n")
 
 
 @dataclass
 class CommitFiles:
-    """The files of one commit of the repository at ``top``, with those of its submodules.
-
-    ``unknown`` are the submodules of which the repository here has no files, each with why. ``needs_lfs``: a file that
-    git LFS keeps elsewhere is an error.
-    """
+    """Holds the files of one commit of the repository at ``top``, with those of its submodules."""
 
     top: Path
     commit: str
-    needs_lfs: bool = True
-    unknown: dict[str, str] = field(default_factory=dict)
+    needs_lfs: bool = True  # whether a file that git LFS stores elsewhere is an error
+    unknown: dict[str, str] = field(default_factory=dict)  # submodules without files here, each with why
 
     @cached_property
     def own(self) -> dict[str, TreeEntry]:
-        """What the commit itself lists, by path. Raises BaselineError."""
+        """The entries that the commit itself lists, by path. Raises BaselineError."""
         return list_tree(self.top, self.commit)
 
     @cached_property
     def entries(self) -> dict[str, TreeEntry]:
-        """The same with the files of submodules. Raises BaselineError."""
-        found = dict(self.own)
+        """The entries of the commit and of its submodules, by path. Raises BaselineError."""
+        entries = dict(self.own)
         for place, entry in self.own.items():
             if entry.mode == SUBMODULE and (store := self._store_of(place)) is not None:
                 if has_commit(store, entry.name):
-                    listed = list_tree(store, entry.name)
-                    found |= {f"{place}/{path}": own for path, own in listed.items()}
+                    submodule_entries = list_tree(store, entry.name)
+                    entries |= {
+                        f"{place}/{path}": submodule_entry for path, submodule_entry in submodule_entries.items()
+                    }
                 else:
-                    fetch = f"git -C {printable(place)} fetch origin {entry.name}"
-                    self.unknown[place] = f"has no commit {entry.name[:SHORT]}, which is recorded there: {fetch}"
+                    command = f"git -C {printable(place)} fetch origin {entry.name}"
+                    self.unknown[place] = f"has no commit {entry.name[:SHORT]}, which is recorded there: {command}"
             elif entry.mode == SUBMODULE:
                 self.unknown[place] = "is not checked out: git submodule update --init"
-        return found
+        return entries
 
     def _store_of(self, place: str) -> Path | None:
-        """The repository of a submodule: in its place, or where git keeps it while nothing is checked out there."""
+        """Return the repository of a submodule: in its place, or where git stores it while nothing is checked out
+        there.
+        """
         folder = self.top / place
         if (folder / ".git").exists():
             return folder
@@ -97,8 +97,8 @@ class CommitFiles:
         for section in re.split(r"(?m)^\s*\[submodule ", content.decode("utf-8", "replace")):
             name = re.match(r'"([^"\n]+)"\]', section)
             if name is not None and re.search(rf"(?m)^\s*path\s*=\s*{re.escape(place)}\s*$", section):
-                kept = shared_git_folder(self.top) / "modules" / name[1]
-                return kept if kept.is_dir() else None
+                stored_repository = shared_git_folder(self.top) / "modules" / name[1]
+                return stored_repository if stored_repository.is_dir() else None
         return None
 
     @cached_property
@@ -107,11 +107,11 @@ class CommitFiles:
         return sorted(place for place in self.entries if place.endswith(GATE_SUFFIX))
 
     def resolve(self, place: str) -> str | None:
-        """The path that links of the commit lead to; None where it is out of the repository, or a loop."""
+        """Return the path to which links of the commit lead; None where it is out of the repository, or a loop."""
         for _ in range(MOST_LINKS):
             parts = place.split("/")
-            above = ("/".join(parts[: n + 1]) for n in range(len(parts)))
-            link = next((each for each in above if each in self.links), None)
+            parents = ("/".join(parts[: n + 1]) for n in range(len(parts)))
+            link = next((parent for parent in parents if parent in self.links), None)
             if link is None:
                 return place
             target = self.links[link]
@@ -122,46 +122,46 @@ class CommitFiles:
 
     @cached_property
     def links(self) -> dict[str, str]:
-        """Where each link of the commit leads, as it is written."""
+        """The target of each link of the commit, as it is written."""
         links = [place for place, entry in self.entries.items() if entry.mode == LINK]
         return {place: content.decode("utf-8", "surrogateescape") for place, content in self._blobs(links).items()}
 
     def is_folder(self, place: str) -> bool:
-        """Whether the commit has files below a path; it has below its top, the empty one."""
-        return not place or any(each.startswith(f"{place}/") for each in self.entries)
+        """Return whether the commit has files below a path; the empty path is its top."""
+        return not place or any(path.startswith(f"{place}/") for path in self.entries)
 
     def read(self, places: Iterable[str]) -> Mapping[str, bytes]:
-        """What plain files held, by path; those that the commit lacks are left out.
+        """Read what plain files held, by path; those that the commit lacks are left out.
 
-        Raises BaselineError for a file that git LFS keeps elsewhere.
+        Raises BaselineError for a file that git LFS stores elsewhere.
         """
-        known = ((place, self.entries[place]) for place in dict.fromkeys(places) if place in self.entries)
-        return self._blobs([place for place, entry in known if entry.mode not in (LINK, SUBMODULE)])
+        known_entries = ((place, self.entries[place]) for place in dict.fromkeys(places) if place in self.entries)
+        return self._blobs([place for place, entry in known_entries if entry.mode not in (LINK, SUBMODULE)])
 
     def _blobs(self, places: Sequence[str]) -> dict[str, bytes]:
-        found = {}
-        for store, own in grouped((self.entries[place].store, place) for place in places).items():
-            names = [self.entries[place].name for place in own]
-            for place, content in zip(own, read_blobs(store, names), strict=True):
-                found[place] = self._from_lfs(place, content)
-        return found
+        contents = {}
+        for store, store_places in grouped((self.entries[place].store, place) for place in places).items():
+            names = [self.entries[place].name for place in store_places]
+            for place, content in zip(store_places, read_blobs(store, names), strict=True):
+                contents[place] = self._from_lfs(place, content)
+        return contents
 
     def _from_lfs(self, place: str, content: bytes) -> bytes:
-        """The file that a pointer of git LFS stands for."""
+        """Return the file that a pointer of git LFS stands for, any other content as it is."""
         pointer = _LFS.match(content)
         if pointer is None or not self.needs_lfs:
             return content
         name = pointer["name"].decode()
-        kept = shared_git_folder(self.top) / "lfs" / "objects" / name[:2] / name[2:4] / name
-        if not kept.is_file():
-            what = f"{printable(place)} at {self.commit[:SHORT]}"
-            raise BaselineError(f"{what} is a pointer of git LFS, whose file is not here: git lfs fetch --all")
-        return kept.read_bytes()
+        lfs_object = shared_git_folder(self.top) / "lfs" / "objects" / name[:2] / name[2:4] / name
+        if not lfs_object.is_file():
+            subject = f"{printable(place)} at {self.commit[:SHORT]}"
+            raise BaselineError(f"{subject} is a pointer of git LFS, whose file is not here: git lfs fetch --all")
+        return lfs_object.read_bytes()
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """The merge base of ``ref`` and HEAD, and HEAD itself."""
+    """Holds the merge base of ``ref`` and HEAD, and HEAD itself."""
 
     ref: str
     base: CommitFiles
@@ -169,8 +169,10 @@ class Comparison:
 
     @classmethod
     def of(cls, folder: Path, ref: str) -> Comparison:
-        """That of the repository around a folder; of a submodule that of the repository around it, whose pull request
-        it is. Raises BaselineError where there is no git, no such ref, or no merge base.
+        """Find the merge base in the repository around a folder.
+
+        In a submodule it is that of the repository around it, whose pull request it is. Raises BaselineError where
+        there is no git, no such ref, or no merge base.
         """
         top = outermost_repository(folder)
         commits = find_merge_base(top, ref), commit_named(top, "HEAD")
@@ -183,47 +185,53 @@ class Comparison:
 
     @cached_property
     def changed(self) -> list[str]:
-        """The paths of all files that are other ones at HEAD: new, deleted, or a link in place of a file."""
-        before, now = self.base.entries, self.head.entries
-        return [place for place in sorted({*before, *now}) if before.get(place) != now.get(place)]
+        """The paths of all files that differ at HEAD: new, deleted, or a link in place of a file."""
+        base_entries, head_entries = self.base.entries, self.head.entries
+        return [
+            place
+            for place in sorted({*base_entries, *head_entries})
+            if base_entries.get(place) != head_entries.get(place)
+        ]
 
     @cached_property
     def gone(self) -> list[str]:
-        """The gate files of the merge base that HEAD lacks, or has as something else than it was: a link, a folder."""
-        before, now = self.base.entries, self.head.entries
-        return [place for place in self.base.gate_files if _kind(now.get(place)) != _kind(before[place])]
+        """The gate files of the merge base that HEAD lacks, or has as something else: a link, a folder."""
+        base_entries, head_entries = self.base.entries, self.head.entries
+        return [place for place in self.base.gate_files if _kind(head_entries.get(place)) != _kind(base_entries[place])]
 
 
 def _kind(entry: TreeEntry | None) -> tuple[bool, str]:
-    """A plain file, or the link that it is; of a link its target counts."""
+    """Return what identifies the kind of an entry: a plain file, or a link, of which its target counts."""
     return (False, "gone") if entry is None else (True, entry.name if entry.mode == LINK else "")
 
 
 def write_base(files: CommitFiles, folder: Path, also: Iterable[str] = ()) -> list[str]:
-    """Write what gates are judged by into a folder, and the files of ``also``. Returns the paths that gate files name
-    and the commit lacks, while the work tree has them.
+    """Write the files that gates are judged by into a folder, and those of ``extra_paths``.
 
-    Raises BaselineError for a gate file that is a link out of the repository, and for one that git LFS keeps elsewhere.
+    Returns the paths that gate files name and the commit lacks, while the work tree has them. Raises BaselineError for
+    a gate file that is a link out of the repository, and for one that git LFS stores elsewhere.
     """
-    linked = {place: files.resolve(place) for place in files.gate_files}
-    for place, target in linked.items():
+    target_by_gate = {place: files.resolve(place) for place in files.gate_files}
+    for place, target in target_by_gate.items():
         if target is None or target not in files.entries:
-            what = "a link to what the repository does not hold: make it a plain file"
-            raise BaselineError(f"{printable(place)} at {files.commit[:SHORT]} is {what}")
-    kept = _places_of(files, lambda name: is_ini(name) or BASELINE_FILE.fullmatch(name) is not None)
-    gates = {place: files.read([target])[target] for place, target in linked.items() if target is not None}
-    named, absent = [*also], []
-    for place, content in gates.items():
-        for word in _named_files(place, content):
-            file = posixpath.normpath(posixpath.join(posixpath.dirname(place), word))
-            named.append(file)
+            problem = "a link to what the repository does not hold: make it a plain file"
+            raise BaselineError(f"{printable(place)} at {files.commit[:SHORT]} is {problem}")
+    source_by_path = _places_of(files, lambda name: is_ini(name) or BASELINE_FILE.fullmatch(name) is not None)
+    content_by_gate = {
+        place: files.read([target])[target] for place, target in target_by_gate.items() if target is not None
+    }
+    named_paths, missing_paths = [*also], []
+    for place, content in content_by_gate.items():
+        for named_path in _named_files(place, content):
+            file = posixpath.normpath(posixpath.join(posixpath.dirname(place), named_path))
+            named_paths.append(file)
             if files.resolve(file) not in files.entries and (files.top / file).is_file():
-                absent.append(file)
-    kept |= {place: target for place in named if (target := files.resolve(place)) is not None}
-    _write_places(files, folder, kept)
-    for place, content in gates.items():
+                missing_paths.append(file)
+    source_by_path |= {place: target for place in named_paths if (target := files.resolve(place)) is not None}
+    _write_places(files, folder, source_by_path)
+    for place, content in content_by_gate.items():
         _write_inside(folder, place, content)
-    return absent
+    return missing_paths
 
 
 def write_baselines(files: CommitFiles, folder: Path) -> None:
@@ -232,17 +240,18 @@ def write_baselines(files: CommitFiles, folder: Path) -> None:
 
 
 def _places_of(files: CommitFiles, is_meant: Callable[[str], bool]) -> dict[str, str]:
-    """The files whose names are meant, each with the path of the plain file that it is; also below linked folders,
-    where a stored baseline may be.
+    """List the files whose names are selected, each with the path of the plain file that it is.
+
+    A stored baseline may also lie below a linked folder.
     """
-    meant = [place for place in files.entries if is_meant(posixpath.basename(place))]
-    found = {place: target for place in meant if (target := files.resolve(place)) is not None}
+    selected = [place for place in files.entries if is_meant(posixpath.basename(place))]
+    source_by_path = {place: target for place in selected if (target := files.resolve(place)) is not None}
     for link in files.links:
         if (target := files.resolve(link)) is not None and target not in files.entries:
-            below = f"{target}/" if target else ""
-            stored = (place for place in meant if place.startswith(below) and not is_ini(place))
-            found |= {f"{link}/{place.removeprefix(below)}": place for place in stored}
-    return found
+            folder_prefix = f"{target}/" if target else ""
+            baseline_places = (place for place in selected if place.startswith(folder_prefix) and not is_ini(place))
+            source_by_path |= {f"{link}/{place.removeprefix(folder_prefix)}": place for place in baseline_places}
+    return source_by_path
 
 
 def _write_places(files: CommitFiles, folder: Path, places: Mapping[str, str]) -> None:
@@ -261,24 +270,24 @@ def _write_inside(folder: Path, place: str, content: bytes) -> None:
 
 
 def is_ini(place: str) -> bool:
-    """Whether pytest looks into a file for what is set, by its name."""
+    """Return whether pytest looks into a file for settings, by its name."""
     return posixpath.basename(place) in INI_FILES
 
 
 def is_baseline(place: str) -> bool:
-    """Whether a file is a stored baseline by its name."""
+    """Return whether a file is a stored baseline, by its name."""
     return place.endswith(".json") and BASELINE_FILE.fullmatch(posixpath.basename(place)) is not None
 
 
 def _named_files(place: str, content: bytes) -> Iterator[str]:
-    """Every text of a gate file that may be the path of a file, but for those of the run."""
-    todo: list[Node] = []
+    """Yield every text of a gate file that may be the path of a file, except those of the run."""
+    nodes: list[Node] = []
     with contextlib.suppress(GateFileError):  # said where it is judged
-        todo.append(compose(content, NodeReader(Path(place))))
-    for node in todo:
+        nodes.append(compose(content, NodeReader(Path(place))))
+    for node in nodes:
         if isinstance(node, ScalarNode) and 0 < len(node.value) < LONGEST_PATH and "\n" not in node.value:
             yield node.value
         elif isinstance(node, MappingNode):
-            todo += [value for key, value in node.value if key.value not in OF_THE_RUN]
+            nodes += [value for key, value in node.value if key.value not in OF_THE_RUN]
         elif isinstance(node, SequenceNode):
-            todo += node.value
+            nodes += node.value

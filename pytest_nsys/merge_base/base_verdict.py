@@ -14,14 +14,15 @@ from pytest_nsys.merge_base.differences import FileDifference, FileKind, count_d
 TITLE = "gate of the merge base"
 SHOWN_REDS = 20
 LAST_WORDS = 20
-"""Lines of a pytest that left no report."""
+"""The lines of the log that are shown of a pytest that left no report."""
 
 ACCEPTED = "accepted"
+# Fields of FileDifference by name, which are the keys of a report.
 TOLD_OF_A_FILE = ("file", "kind", "state", "added", "removed")
 
 
 class JudgedGate(NamedTuple):
-    """A gate file of the merge base, with its configuration, the traces it was judged on, and how it went."""
+    """Describes a gate file of the merge base, with its configuration, the traces it was judged on, and how it went."""
 
     name: str
     traces: Sequence[str]
@@ -30,27 +31,27 @@ class JudgedGate(NamedTuple):
 
     @property
     def words(self) -> str:
-        """``perf/gate.nsys.yaml: 2 of 3 passed on run.sqlite``."""
+        """The result on one line: ``perf/gate.nsys.yaml: 2 of 3 passed on run.sqlite``."""
         traces = f" on {', '.join(self.traces)}" if self.traces else ""
         return printable(f"{self.name}: {self.passed} of {counted(self.assertions, 'assertion')} passed{traces}", 2000)
 
 
 @dataclass(frozen=True)
 class BaseVerdict:
-    """What came of the judge."""
+    """Holds what the gate of the merge base decided."""
 
     red: bool
     headline: str
-    """The verdict in one line."""
+    """The verdict on one line."""
 
     reds: Sequence[str] = ()
-    """What does not hold, with its rows and reasons: a text of one or several lines each."""
+    """What does not hold, with its rows and reasons, as a text of one or several lines each."""
 
     accepted: Sequence[str] = ()
-    """Of what is worse and the merge base lets pass: row, change and reason."""
+    """What is worse and accepted at the merge base: row, change and reason."""
 
     commit: str = ""
-    """The merge base; empty where there is none."""
+    """The commit of the merge base; empty where there is none."""
 
     judged: Sequence[JudgedGate] = ()
     new: Sequence[str] = ()
@@ -62,27 +63,30 @@ class BaseVerdict:
     """Whether nothing could be judged: there is no merge base, or its files are missing."""
 
     def lines(self, told: Collection[str] = ()) -> Iterator[str]:
-        """All of it but the diffs, for a terminal. ``told`` are texts of reds that stand beside it."""
+        """Yield all of it but the diffs, line by line, for a terminal.
+
+        ``shown_texts`` are reds that stand beside it, of which one line is enough.
+        """
         yield printable(f"{TITLE}: {self.headline}", 2000)
         for red in self.reds[:SHOWN_REDS]:
-            lines = red.splitlines()
-            yield from (f"  {line}" for line in (lines[:1] if red in told else lines))
+            red_lines = red.splitlines()
+            yield from (f"  {line}" for line in (red_lines[:1] if red in told else red_lines))
         yield from (f"  {line}" for line in self.beside_reds())
 
     def beside_reds(self) -> Iterator[str]:
-        """What it says but its verdict and the reds, a line each."""
-        if left := len(self.reds[SHOWN_REDS:]):
-            yield f"… and {counted(left, 'more red')}"
+        """Yield what it says besides its verdict and the reds, a line each."""
+        if hidden_count := len(self.reds[SHOWN_REDS:]):
+            yield f"… and {counted(hidden_count, 'more red')}"
         yield from self.accepted
         yield from (gate.words for gate in self.judged)
         yield from (f"new, judged by this branch alone: {printable(path)}" for path in self.new)
         yield from (printable(note, 2000) for note in self.notes)
         if self.differences:
             yield f"differs from the merge base: {count_differences(self.differences)}"
-            yield from (f"  {each.words}" for each in self.differences)
+            yield from (f"  {difference.words}" for difference in self.differences)
 
     def as_json(self) -> dict[str, Any]:
-        """For a report."""
+        """Return the verdict as a report stores it."""
         return {
             "commit": self.commit,
             "good": not self.red,
@@ -93,58 +97,77 @@ class BaseVerdict:
             "new": [*self.new],
             "notes": [printable(note, 2000) for note in self.notes],
             "differences": [
-                {name: str(getattr(each, name)) if name == "kind" else getattr(each, name) for name in TOLD_OF_A_FILE}
-                for each in self.differences
+                {
+                    name: str(getattr(difference, name)) if name == "kind" else getattr(difference, name)
+                    for name in TOLD_OF_A_FILE
+                }
+                for difference in self.differences
             ],
         }
 
 
 def broken_verdict(why: str) -> BaseVerdict:
-    """That of a merge base that cannot be asked."""
+    """Build the verdict for a merge base that cannot judge."""
     return BaseVerdict(red=True, headline=f"the merge base cannot judge: {why}", broken=True)
 
 
 def verdict_without_gates(since: str) -> BaseVerdict:
-    """That of a merge base that has no gate file where anybody looks."""
+    """Build the verdict for a merge base that has no gate file where one is looked for."""
     return BaseVerdict(red=False, headline=f"no gate file to judge by at {since}")
 
 
 def read_verdict(folder: Path, status: int, since: str, differences: Sequence[FileDifference]) -> BaseVerdict:
-    """What the process of the judge left in a folder: its report, and what is set at the merge base. ``status`` is its
-    exit status, ``since`` names the merge base.
+    """Read what the process of the judge left in a folder: its report, and the settings of the merge base.
+
+    ``status`` is its exit status, ``base_text`` names the merge base.
     """
     try:
         session: Mapping[str, Any] = json.loads((folder / "report.json").read_bytes())
         refuses_changes = json.loads((folder / "settings.json").read_bytes())["gate_changes"] == "fail"
+    # A pytest that crashed, or did not start, leaves its log alone.
     except (OSError, ValueError, KeyError):
         log = (folder / "log").read_text("utf-8", "replace").strip().splitlines()[-LAST_WORDS:]
-        said = f"the merge base did not judge: pytest ended with exit status {status} at {since}"
-        return BaseVerdict(red=True, headline=said, reds=["\n".join(printable(line, 500) for line in log)], broken=True)
+        headline = f"the merge base did not judge: pytest ended with exit status {status} at {since}"
+        return BaseVerdict(
+            red=True, headline=headline, reds=["\n".join(printable(line, 500) for line in log)], broken=True
+        )
     files = session["gate_files"]
-    assertions = [(file, each) for file in files for each in file["assertions"]]
-    bad = [(file, each) for file, each in assertions if not each["good"]]
-    reds = [f"{_place(each)}: {each['text']}" for each in session["mistakes"]]
-    reds += [_describe_red(file, each) for file, each in bad]
-    changed = [each for each in differences if each.kind is not FileKind.BASELINE] if refuses_changes else []
-    if changed:
-        what = f"nsys_gate_changes = fail at the merge base, and this branch changes {count_differences(changed)}"
-        reds.insert(0, what)
-    good = len(assertions) - len(bad)
-    passed = f"{counted(good, 'assertion')} passed of {counted(len(files), 'gate file')} at {since}"
+    assertions = [(file, assertion) for file in files for assertion in file["assertions"]]
+    bad_assertions = [(file, assertion) for file, assertion in assertions if not assertion["good"]]
+    reds = [f"{_place(mistake)}: {mistake['text']}" for mistake in session["mistakes"]]
+    reds += [_describe_red(file, assertion) for file, assertion in bad_assertions]
+    changed_files = (
+        [difference for difference in differences if difference.kind is not FileKind.BASELINE]
+        if refuses_changes
+        else []
+    )
+    if changed_files:
+        change_text = (
+            f"nsys_gate_changes = fail at the merge base, and this branch changes {count_differences(changed_files)}"
+        )
+        reds.insert(0, change_text)
+    good_count = len(assertions) - len(bad_assertions)
+    passed_text = f"{counted(good_count, 'assertion')} passed of {counted(len(files), 'gate file')} at {since}"
     if not assertions and not reds:
-        said = f"nothing was judged, and {since} has gate files: name them, or their folder"
-    elif bad:
-        said = f"{len(bad)} failed, {passed}"
+        headline = f"nothing was judged, and {since} has gate files: name them, or their folder"
+    elif bad_assertions:
+        headline = f"{len(bad_assertions)} failed, {passed_text}"
     elif reds:
-        said = f"{printable(reds[0], 300)}; {passed}"
+        headline = f"{printable(reds[0], 300)}; {passed_text}"
     else:
-        said = passed if status == 0 else f"{passed}, and the judge ended with exit status {status}"
-    accepted = [each for _, each in assertions if each["outcome"] == ACCEPTED and each["good"]]
+        headline = passed_text if status == 0 else f"{passed_text}, and the judge ended with exit status {status}"
+    accepted_assertions = [
+        assertion for _, assertion in assertions if assertion["outcome"] == ACCEPTED and assertion["good"]
+    ]
     return BaseVerdict(
         red=bool(reds) or not assertions or status != 0,
-        headline=said,
+        headline=headline,
         reds=reds,
-        accepted=[f"{each['sentence']}: {warning}" for each in accepted for warning in each["warnings"]],
+        accepted=[
+            f"{assertion['sentence']}: {warning}"
+            for assertion in accepted_assertions
+            for warning in assertion["warnings"]
+        ],
         judged=[_judged_gate(file) for file in files],
     )
 
@@ -163,5 +186,5 @@ def _describe_red(file: Mapping[str, Any], assertion: Mapping[str, Any]) -> str:
 
 
 def _judged_gate(file: Mapping[str, Any]) -> JudgedGate:
-    good = sum(each["good"] for each in file["assertions"])
-    return JudgedGate(_gate_name(file), file["traces"], good, len(file["assertions"]))
+    good_count = sum(assertion["good"] for assertion in file["assertions"])
+    return JudgedGate(_gate_name(file), file["traces"], good_count, len(file["assertions"]))

@@ -1,4 +1,7 @@
-"""What that a gate is judged by does a branch change, file by file? What a change means is for whoever reviews it."""
+"""Which files that a gate depends on does a branch change?
+
+What a change means is for whoever reviews it.
+"""
 
 from __future__ import annotations
 
@@ -16,11 +19,11 @@ from pytest_nsys.core.words import counted, printable
 from pytest_nsys.merge_base.base_files import INI_FILES, CommitFiles, Comparison, is_baseline
 
 SHOWN_LINES = 200
-"""Of the diff of a gate file."""
+"""The most lines that are shown of a gate file's diff."""
 
 
 class FileKind(enum.StrEnum):
-    """What a file is to a gate."""
+    """Says what a file is to a gate."""
 
     GATE_FILE = "gate file"
     BASELINE = "baseline"
@@ -30,7 +33,7 @@ class FileKind(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class FileDifference:
-    """A file that is another one at HEAD than at the merge base: new and deleted ones too."""
+    """Describes a file that differs between the merge base and HEAD, new and deleted ones too."""
 
     file: str
     kind: FileKind
@@ -41,46 +44,56 @@ class FileDifference:
     """Lines that the merge base has and HEAD has not."""
 
     state: str
-    """``new``, ``deleted``, ``changed``, or ``moved from``, with the path of before."""
+    """``new``, ``deleted``, ``changed``, or ``moved from`` with the former path."""
 
     diff: Sequence[str] = ()
-    """Of a gate file the lines of a unified diff."""
+    """The lines of a unified diff, of a gate file only."""
 
     @property
     def words(self) -> str:
-        """``perf/gate.nsys.yaml: changed, +1 -2``."""
+        """The change on one line: ``perf/gate.nsys.yaml: changed, +1 -2``."""
         return printable(f"{self.file}: {self.state}, +{self.added} -{self.removed}", 1000)
 
 
 def list_differences(comparison: Comparison) -> list[FileDifference]:
-    """Gate files, baselines, ini sections and conftest files that differ, in this order. Raises BaselineError."""
+    """List the gate files, baselines, ini sections and conftest files that differ, so sorted. Raises BaselineError."""
     base, head = comparison.base, comparison.head
     places = [
         place
         for place in sorted({*base.entries, *head.entries})
         if _kind_of(place) is not None and _name(base, place) != _name(head, place)
     ]
-    before, now = base.read(places), head.read(places)
-    moved = {_name(base, place): place for place in places if place in before and place not in now}
-    found = []
+    base_contents, head_contents = base.read(places), head.read(places)
+    place_by_entry = {
+        _name(base, place): place for place in places if place in base_contents and place not in head_contents
+    }
+    differences = []
     for place in places:
-        kind, old, new = _kind_of(place), before.get(place, b""), now.get(place, b"")
-        if kind is None or (kind is FileKind.INI_FILE and _pytest_section(place, old) == _pytest_section(place, new)):
+        kind, old_content, new_content = _kind_of(place), base_contents.get(place, b""), head_contents.get(place, b"")
+        if kind is None or (
+            kind is FileKind.INI_FILE and _pytest_section(place, old_content) == _pytest_section(place, new_content)
+        ):
             continue
-        state = "changed" if place in before and place in now else "deleted" if place in before else "new"
-        if state == "new" and (source := moved.get(_name(head, place))) is not None:
+        state = (
+            "changed"
+            if place in base_contents and place in head_contents
+            else "deleted"
+            if place in base_contents
+            else "new"
+        )
+        if state == "new" and (source := place_by_entry.get(_name(head, place))) is not None:
             state = f"moved from {source}"
-        lines = [*_diff(place, old, new)]
+        lines = [*_diff(place, old_content, new_content)]
         added, removed = (sum(line.startswith(sign) for line in lines[2:]) for sign in "+-")
-        shown = lines[:SHOWN_LINES] if kind is FileKind.GATE_FILE else ()
-        found.append(FileDifference(place, kind, added, removed, state, shown))
-    return sorted(found, key=lambda each: ([*FileKind].index(each.kind), each.file))
+        shown_lines = lines[:SHOWN_LINES] if kind is FileKind.GATE_FILE else ()
+        differences.append(FileDifference(place, kind, added, removed, state, shown_lines))
+    return sorted(differences, key=lambda difference: ([*FileKind].index(difference.kind), difference.file))
 
 
 def count_differences(differences: Sequence[FileDifference]) -> str:
-    """``2 gate files, 1 baseline``; empty where nothing differs."""
-    numbers = ((kind, sum(each.kind is kind for each in differences)) for kind in FileKind)
-    return ", ".join(counted(count, kind) for kind, count in numbers if count)
+    """Count the differing files by kind, as text: ``2 gate files, 1 baseline``; empty where nothing differs."""
+    count_by_kind = ((kind, sum(difference.kind is kind for difference in differences)) for kind in FileKind)
+    return ", ".join(counted(count, kind) for kind, count in count_by_kind if count)
 
 
 def _kind_of(place: str) -> FileKind | None:
@@ -100,13 +113,13 @@ def _name(files: CommitFiles, place: str) -> tuple[str, str] | None:
 
 
 def _diff(place: str, old: bytes, new: bytes) -> Iterator[str]:
-    before, after = (content.decode("utf-8", "replace").splitlines() for content in (old, new))
-    for line in difflib.unified_diff(before, after, f"a/{place}", f"b/{place}", lineterm=""):
+    old_lines, new_lines = (content.decode("utf-8", "replace").splitlines() for content in (old, new))
+    for line in difflib.unified_diff(old_lines, new_lines, f"a/{place}", f"b/{place}", lineterm=""):
         yield printable(line, 500)
 
 
 def _pytest_section(place: str, content: bytes) -> Any:
-    """What an ini file says to pytest; all of it where that cannot be told."""
+    """Return what an ini file says to pytest; its whole content where that cannot be told."""
     name = posixpath.basename(place)
     try:
         text = content.decode()
@@ -115,7 +128,9 @@ def _pytest_section(place: str, content: bytes) -> Any:
         if name in ("tox.ini", "setup.cfg"):
             parser = RawConfigParser(strict=False, allow_no_value=True)
             parser.read_string(text)
-            return [dict(parser[one]) for one in ("pytest", "tool:pytest") if parser.has_section(one)] or None
+            return [
+                dict(parser[section]) for section in ("pytest", "tool:pytest") if parser.has_section(section)
+            ] or None
     except (ValueError, AttributeError, Error):
         pass  # a file that nobody can read differs where its bytes do, which tells too much and hides nothing
     return content or None

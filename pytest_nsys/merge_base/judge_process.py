@@ -1,8 +1,8 @@
-"""How is pytest run on the gate files of the merge base, so that nothing of the branch can change what it says?
+"""How is pytest run on the gate files of the merge base, so that no code of the branch can change what it says?
 
-In a process of its own, isolated from the environment and from the working directory, with this plugin alone and no
-conftest.py, in a folder that holds the files of the merge base. What is judged lies in the work tree: the traces, the
-measurements, and the history, which is only read.
+It runs in a process of its own, isolated from the environment and from the working directory, with this plugin alone
+and no conftest.py, in a folder that holds the files of the merge base. What is judged lies in the work tree: the
+traces, the measurements, and the history, which is only read.
 """
 
 from __future__ import annotations
@@ -33,38 +33,39 @@ ENVIRONMENT = (
     *("CI_MERGE_REQUEST_TARGET_BRANCH_NAME", "BRANCH_NAME", "CHANGE_ID", "CHANGE_TARGET"),
     *("GIT_CONFIG_GLOBAL", "GIT_CONFIG_NOSYSTEM"),
 )
-"""What the judge sees of its environment: where programs and settings lie, and what CI says of the commit."""
+"""The variables that the judge gets of its environment: where programs and settings lie, and what CI says of the
+commit.
+"""
 
 TURNED_OFF = (
     *("addopts", "pythonpath", "python_files", "filterwarnings", "required_plugins", "nsys_artifacts"),
     *("strict_config=false", "strict_markers=false", "strict=false"),
 )
-"""Keys of the merge base's ini file that are for a pytest with its plugins and its own tests."""
+"""The keys of the merge base's ini file that are meant for a pytest with its plugins and its own tests."""
 
-PATIENCE_S = 3600
+PATIENCE_S = 3600  # then the judge is killed
 
 
 @dataclass(frozen=True)
 class JudgeRequest:
-    """What a person typed. ``here`` is where: paths are relative to it.
-
-    ``paths`` are the gate files and folders that are to be judged, none: those of pytest by itself. ``options`` are
-    those of pytest that say what is judged, with whole paths. ``gates_alone``: a path that is neither a gate file nor a
-    folder is a mistake; of pytest's own paths others may be tests.
-    """
+    """Describes what a person typed to have a branch judged."""
 
     ref: str
-    here: Path
-    paths: Sequence[str] = ()
-    options: Sequence[str] = ()
+    here: Path  # the folder in which it was typed: paths are relative to it
+    paths: Sequence[str] = ()  # gate files and folders to judge; none: those that pytest takes by itself
+    options: Sequence[str] = ()  # options of pytest that say what is judged, with whole paths
     baseline_dir: str | None = None
     ini_file: str | None = None
+    # Whether a path that is neither a gate file nor a folder is a mistake; among pytest's own paths it may be a test.
     gates_alone: bool = False
 
 
 @dataclass
 class Judge:
-    """A judge at work, or one that has nothing to judge. :meth:`wait` says what came of it, :meth:`stop` ends it."""
+    """Represents a judge at work, or one that has nothing to judge.
+
+    :meth:`wait` returns what came of it, :meth:`stop` ends it.
+    """
 
     comparison: Comparison
     folder: Path
@@ -75,7 +76,7 @@ class Judge:
     _verdict: BaseVerdict | None = field(default=None, init=False)
 
     def wait(self) -> BaseVerdict:
-        """What the merge base says. Asked again, the same."""
+        """Return what the merge base says; a second call returns the same."""
         if self._verdict is None:
             try:
                 self._verdict = self._finish()
@@ -84,20 +85,20 @@ class Judge:
         return self._verdict
 
     def _finish(self) -> BaseVerdict:
-        since = self.comparison.words
+        base_text = self.comparison.words
         if self.process is None:
-            verdict = verdict_without_gates(since)
+            verdict = verdict_without_gates(base_text)
         else:
             try:
                 status = self.process.wait(PATIENCE_S)
             except subprocess.TimeoutExpired:
-                raise BaselineError(f"the gate of {since} did not end within {PATIENCE_S} s") from None
-            verdict = read_verdict(self.folder, status, since, self.differences)
+                raise BaselineError(f"the gate of {base_text} did not end within {PATIENCE_S} s") from None
+            verdict = read_verdict(self.folder, status, base_text, self.differences)
         commit = self.comparison.base.commit
         return replace(verdict, commit=commit, differences=self.differences, new=self.new, notes=self.notes)
 
     def stop(self) -> None:
-        """End the process if it runs, and remove its files."""
+        """Kill the process if it runs, and remove its files."""
         if self.process is not None and self.process.poll() is None:
             self.process.kill()
             self.process.wait()
@@ -118,78 +119,91 @@ def start_judge(request: JudgeRequest) -> Judge:
 
 
 def _find_repository(request: JudgeRequest) -> Path:
-    """A folder of the repository that is judged: that of the first path, which may lie elsewhere. Raises BaselineError
-    for a path of one repository that a link, or a repository made inside of it, leads to another: a branch can do that.
+    """Return a folder of the repository that is judged: that of the first path, which may lie elsewhere.
+
+    Raises BaselineError for a path of one repository that a link, or a repository made inside of it, leads to another:
+    a branch can do that.
     """
     path = Path(os.path.abspath(request.here / request.paths[0])) if request.paths else request.here
-    tops = list[Path]()
-    for folder in (path, *(each.parent for each in (path, *path.parents) if each.is_symlink())):
+    repositories = list[Path]()
+    for folder in (path, *(parent.parent for parent in (path, *path.parents) if parent.is_symlink())):
         with contextlib.suppress(BaselineError):
-            tops.append(outermost_repository(folder))
+            repositories.append(outermost_repository(folder))
     with contextlib.suppress(BaselineError):
-        top = outermost_repository(request.here)
-        if tops[:1] != [top]:
-            ask_checked(top, ["cat-file", "-e", f"{commit_named(top, request.ref)}:{place_in(top, path)}"])
-            tops.append(top)
-    if other := next((top for top in tops if top != tops[0]), None):
-        what = f"of {other}, and leads to another repository, {tops[0]}: take the link or its .git away"
-        raise BaselineError(f"{path} is a path {what}, or type where the gate files lie")
-    return tops[0] if tops else request.here
+        repository = outermost_repository(request.here)
+        if repositories[:1] != [repository]:
+            ask_checked(
+                repository, ["cat-file", "-e", f"{commit_named(repository, request.ref)}:{place_in(repository, path)}"]
+            )
+            repositories.append(repository)
+    if other_repository := next((repository for repository in repositories if repository != repositories[0]), None):
+        problem = (
+            f"of {other_repository}, and leads to another repository, {repositories[0]}: take the link or its .git away"
+        )
+        raise BaselineError(f"{path} is a path {problem}, or type where the gate files lie")
+    return repositories[0] if repositories else request.here
 
 
 def _start(request: JudgeRequest, judge: Judge) -> None:
     base, head, folder = judge.comparison.base, judge.comparison.head, judge.folder
-    tree, branch, gone = folder / "tree", folder / "branch", judge.comparison.gone
-    tree.mkdir()
-    here = place_in(base.top, request.here) if _is_inside(request.here, base.top) else ""
-    asked, judge.new = _find_asked(request, judge.comparison)
-    inside = asked if request.paths else [here]
-    missing = _unknown_submodules(judge.comparison, inside)
-    judged = [p for p in base.gate_files if p in gone or any(_is_below(p, each) for each in inside)]
+    base_tree, branch_folder, missing_gates = folder / "tree", folder / "branch", judge.comparison.gone
+    base_tree.mkdir()
+    start_place = place_in(base.top, request.here) if _is_inside(request.here, base.top) else ""
+    typed_places, judge.new = _find_asked(request, judge.comparison)
+    judged_places = typed_places if request.paths else [start_place]
+    submodule_notes = _unknown_submodules(judge.comparison, judged_places)
+    judged_gates = [
+        p
+        for p in base.gate_files
+        if p in missing_gates or any(_is_below(p, judged_place) for judged_place in judged_places)
+    ]
     judge.differences = list_differences(judge.comparison)
-    if not judged:
-        judge.notes = missing
+    if not judged_gates:
+        judge.notes = submodule_notes
         return
-    ini = [place_in(base.top, request.here / request.ini_file)] if request.ini_file is not None else []
-    absent = write_base(base, tree, ini)
-    judge.notes = [*missing, *(f"{place} is not in git at the merge base, whose gate names it" for place in absent)]
-    write_baselines(head, branch)
+    ini_places = [place_in(base.top, request.here / request.ini_file)] if request.ini_file is not None else []
+    untracked_paths = write_base(base, base_tree, ini_places)
+    judge.notes = [
+        *submodule_notes,
+        *(f"{place} is not in git at the merge base, whose gate names it" for place in untracked_paths),
+    ]
+    write_baselines(head, branch_folder)
     # Git answers there as in the work tree, and no file above the top is taken for one of the repository.
-    (tree / ".git").write_text(f"gitdir: {git_folder(base.top)}\n")
+    (base_tree / ".git").write_text(f"gitdir: {git_folder(base.top)}\n")
     (folder / "pytest.ini").write_text("")  # where the merge base has no ini file, none above it is one
-    (tree / here).mkdir(parents=True, exist_ok=True)
+    (base_tree / start_place).mkdir(parents=True, exist_ok=True)
     settings = {
-        "tree": str(tree),
+        "tree": str(base_tree),
         "top": str(base.top),
         "here": str(request.here),
-        "branch": str(branch),
-        "gone": [str(tree / place) for place in gone],
+        "branch": str(branch_folder),
+        "gone": [str(base_tree / place) for place in missing_gates],
         "changed": judge.comparison.changed,
         "result": str(folder / "settings.json"),
         "ref": request.ref,
     }
     (folder / "request.json").write_text(json.dumps(settings))
 
-    def in_base(path: str) -> Path:
-        """Where the merge base has what a person typed; what lies outside of the repository stays."""
-        full = Path(os.path.abspath(request.here / path))
-        return tree / place_in(base.top, full) if _is_inside(full, base.top) else full
+    def map_into_base(path: str) -> Path:
+        """Return where the merge base has what a person typed; what lies outside of the repository stays."""
+        full_path = Path(os.path.abspath(request.here / path))
+        return base_tree / place_in(base.top, full_path) if _is_inside(full_path, base.top) else full_path
 
-    in_the_base = {"nsys-baseline-dir": request.baseline_dir, "config-file": request.ini_file}
-    words = [
+    path_options = {"nsys-baseline-dir": request.baseline_dir, "config-file": request.ini_file}
+    command = [
         *(sys.executable, "-I", "-m", "pytest", "-p", "pytest_nsys.plugin", "-p", "pytest_nsys.plugin.judging"),
         *("--noconftest", f"--nsys-judge={folder / 'request.json'}", "--nsys-strict"),
-        *(word for key in TURNED_OFF for word in ("-o", key if "=" in key else f"{key}=")),
+        *(argument for key in TURNED_OFF for argument in ("-o", key if "=" in key else f"{key}=")),
         *("-o", f"cache_dir={folder / 'cache'}", f"--nsys-json={folder / 'report.json'}", "--color=no", "-q"),
         *request.options,
-        *(f"--{option}={in_base(path)}" for option, path in in_the_base.items() if path is not None),
-        *("--", *(str(tree / place) for place in (asked or gone if request.paths else []))),
+        *(f"--{option}={map_into_base(path)}" for option, path in path_options.items() if path is not None),
+        *("--", *(str(base_tree / place) for place in (typed_places or missing_gates if request.paths else []))),
     ]
     environment = {name: os.environ[name] for name in ENVIRONMENT if name in os.environ}
     with (folder / "log").open("wb") as log:
         judge.process = subprocess.Popen(
-            words,
-            cwd=tree / here,
+            command,
+            cwd=base_tree / start_place,
             env={**environment, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"},
             stdin=subprocess.DEVNULL,
             stdout=log,
@@ -210,34 +224,36 @@ def _is_below(place: str, above: str) -> bool:
 
 
 def _find_asked(request: JudgeRequest, comparison: Comparison) -> tuple[list[str], list[str]]:
-    """What of the typed paths the merge base has, as paths in the repository, and which gate files and folders it
-    lacks: those are the branch's own. Raises BaselineError for one that is nowhere, or nothing to judge by.
+    """Return which typed paths the merge base has, as paths in the repository, and which gate files and folders it
+    lacks.
+
+    The latter are the branch's own. Raises BaselineError for a path that is nowhere, or nothing to judge by.
     """
-    base, asked, new = comparison.base, list[str](), list[str]()
-    for word in request.paths:
-        path = Path(os.path.abspath(request.here / word))
+    base, places, new_paths = comparison.base, list[str](), list[str]()
+    for typed_path in request.paths:
+        path = Path(os.path.abspath(request.here / typed_path))
         place = base.resolve(place_in(base.top, path)) if _is_inside(path, base.top) else None
         if place is not None and (place in base.gate_files or base.is_folder(place)):
-            asked.append(place)
+            places.append(place)
         elif not path.exists() and place not in base.entries:
-            what = f"no such file or folder, neither here nor at {comparison.words}"
-            raise BaselineError(f"{printable(word)}: {what}")
+            problem = f"no such file or folder, neither here nor at {comparison.words}"
+            raise BaselineError(f"{printable(typed_path)}: {problem}")
         elif place not in base.entries and (path.is_dir() or path.name.endswith(".nsys.yaml")):
-            new.append(printable(word))
+            new_paths.append(printable(typed_path))
         elif request.gates_alone:
-            raise BaselineError(f"{printable(word)}: is no gate file (*.nsys.yaml) and no folder")
-    return asked, new
+            raise BaselineError(f"{printable(typed_path)}: is no gate file (*.nsys.yaml) and no folder")
+    return places, new_paths
 
 
 def _unknown_submodules(comparison: Comparison, asked: Sequence[str]) -> list[str]:
-    """What is told of submodules around or below what is asked whose files are not here: CI checks none of them out.
+    """Describe the submodules around or below the judged paths whose files are not here: CI checks none of them out.
 
-    Raises BaselineError for one that the branch takes away or moves, as then nobody can tell what its gate files asked.
+    Raises BaselineError for one that the branch removes or moves, as then nobody knows what its gate files demanded.
     """
-    base, now, told = comparison.base, comparison.head.own, []
-    for place, why in base.unknown.items():
-        if any(_is_below(place, each) or _is_below(each, place) for each in asked):
-            if place not in now or now[place].mode != base.own[place].mode or "commit" in why:
-                raise BaselineError(f"the submodule {printable(place)} of {comparison.words} {why}")
-            told.append(f"{place}: the submodule {why}: its gate files are not judged")
-    return told
+    base, head_entries, notes = comparison.base, comparison.head.own, []
+    for place, reason in base.unknown.items():
+        if any(_is_below(place, judged_place) or _is_below(judged_place, place) for judged_place in asked):
+            if place not in head_entries or head_entries[place].mode != base.own[place].mode or "commit" in reason:
+                raise BaselineError(f"the submodule {printable(place)} of {comparison.words} {reason}")
+            notes.append(f"{place}: the submodule {reason}: its gate files are not judged")
+    return notes

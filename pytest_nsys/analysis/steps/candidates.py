@@ -1,9 +1,9 @@
-"""Which ranges of a trace could anchor its windows, and which kernels would then be in one? Read off names and times.
+"""Which ranges of a trace could be the anchors of its windows, and which kernels would then be in a window?
 
-Asked where the kernels are too few, or too unlike, for steps to be found in them. A good anchor repeats regularly, at
-least five times, on one thread and never inside itself; it covers most of the kernels' time; and it is no operator's
-name, nor that of a part of the model. Of several that are alike good the longest unit of work is taken. One that is
-called a step anchors a trace of one step, too.
+The answer is read from names and times, where kernels are too few, or too different, for steps to be found in them. A
+good anchor repeats regularly, at least five times, on one thread and never inside itself; it covers most of the
+kernels' time; and it has no operator's name, nor that of a part of the model. Of several that are as good, the longest
+unit of work is taken. A range that is called a step anchors a trace of a single step, too.
 """
 
 from __future__ import annotations
@@ -46,15 +46,15 @@ from pytest_nsys.core.tables import Ranges
 Flags = NDArray[numpy.bool_]
 
 FEWEST = 3
-"""Anchors without which nothing repeats: the period of the middle one needs a successor."""
+"""The fewest anchors that can repeat: the period of the middle one needs a successor."""
 
 MOST_EMPTY = Fraction(1, 5)
-"""Of the repetitions of a range: where more are without a kernel, it is no step that now and then has no work."""
+"""The largest share of a range's repetitions that may have no kernel, as a step that now and then has no work."""
 
 HALF = Fraction(1, 2)
 
 ENCLOSES = Fraction(3, 10)
-"""What it is worth that the ranges enclose their work, beside a share of the kernels' time."""
+"""The bonus that ranges which enclose their work get, in shares of the kernels' time."""
 
 _NUMBER = re.compile(r"\d+")
 _OPERATOR = re.compile(
@@ -62,44 +62,46 @@ _OPERATOR = re.compile(
     r"|.*\bseq = |.*Backward\d*(?:$|,)|<(?:forward|backward) op>|(?:detach_?|record_param_comms)\b|_[a-z]"
     r"|PjitFunction\("  # JAX's dispatch of a compiled function: it stands inside itself, and PJRT's range is of the run
 )
-"""Names that libraries give to their own operators: they come with every model and say nothing of the step."""
+"""Matches names that libraries give to their own operators: they come with every model and say nothing about the step.
+"""
 
 _PART = re.compile(r"::|(?i:layer|block|module|attention|attn|mlp|expert|moe|norm|micro.?batch)")
-"""Names of what a step has several of: of functions, and of parts of a model."""
+"""Matches names of what a step has several of: of functions, and of parts of a model."""
 
 _STEP = re.compile(r"(?i)(?:.*[\W_\d])?(?:step|iter|iteration)[\W_\d]*")
-"""Names by which people mark a step, as ``train_step`` and ``Iteration 7``."""
+"""Matches names by which people mark a step, as ``train_step`` and ``Iteration 7``."""
 
 
 SHOWN = 5
-"""Of the candidates, so many are told."""
+"""The most candidates that are listed."""
 
 
 class ClosedRanges:
-    """The closed ranges of a run by (trace, process), ordered by start."""
+    """Holds the closed ranges of a run by (trace, process), sorted by start."""
 
     def __init__(self, by_process: Mapping[tuple[int, int], Ranges]) -> None:
         self.by_process = by_process
-        every = by_process.values()
-        self.names = frozenset(own.names[number] for own in every for number in values(own.name))
+        all_ranges = by_process.values()
+        self.names = frozenset(ranges.names[number] for ranges in all_ranges for number in values(ranges.name))
 
     @cached_property
     def patterns(self) -> Mapping[str, str]:
-        """The pattern of each name that is no operator's: numbers that differ between names of one shape become the
-        wildcard.
+        """The pattern of each name that is no operator's.
+
+        Numbers that differ between names of one shape become the wildcard.
         """
-        found: dict[str, str] = {}
-        each = ((_NUMBER.sub("%", name), name) for name in sorted(self.names) if not _OPERATOR.match(name))
-        for own in grouped(each).values():
-            numbers = [_NUMBER.findall(name) for name in own]
-            parts = _NUMBER.split(own[0])
-            fixed = [each[0] if len(set(each)) == 1 else "%" for each in zip(*numbers, strict=True)]
-            if len(own) == 1 and fixed and _STEP.fullmatch(own[0]):
-                fixed[-1] = "%"  # the next capture is of another step
-            pattern = "".join(part + number for part, number in zip(parts, [*fixed, ""], strict=True))
+        pattern_by_name: dict[str, str] = {}
+        shaped_names = ((_NUMBER.sub("%", name), name) for name in sorted(self.names) if not _OPERATOR.match(name))
+        for names in grouped(shaped_names).values():
+            numbers = [_NUMBER.findall(name) for name in names]
+            text_parts = _NUMBER.split(names[0])
+            kept_numbers = [values[0] if len(set(values)) == 1 else "%" for values in zip(*numbers, strict=True)]
+            if len(names) == 1 and kept_numbers and _STEP.fullmatch(names[0]):
+                kept_numbers[-1] = "%"  # the next capture is of another step
+            pattern = "".join(text + number for text, number in zip(text_parts, [*kept_numbers, ""], strict=True))
             if re.search(r"[^\W\d_]", pattern):
-                found |= dict.fromkeys(own, _writable(pattern))
-        return found
+                pattern_by_name |= dict.fromkeys(names, _writable(pattern))
+        return pattern_by_name
 
     @kept
     def is_of_one_shape(self, pattern: str) -> bool:
@@ -108,8 +110,10 @@ class ClosedRanges:
 
 
 class RankRanges:
-    """The closed ranges of a rank's process, the calls of modules among them and as ``recorded``, and the time of the
-    rank's kernels by when they were launched; by when they started, where no launch is known.
+    """Holds the closed ranges of a rank's process, its module calls, and the time of the rank's kernels by launch.
+
+    Where no launch is known, a kernel's start stands for it. ``read_module_calls`` gives the calls that the profiler
+    recorded by itself.
     """
 
     def __init__(
@@ -121,121 +125,128 @@ class RankRanges:
     ) -> None:
         self.closed, self.ranges, self.track = closed, ranges, track
         self._recorded = recorded
-        kernels, moments = track.kernels, or_start(track.launch_ns, track.kernels.start_ns)
-        by_launch = order(moments)
-        self.launched_ns = as_vector(take(moments, by_launch))
+        kernels, launch_times_ns = track.kernels, or_start(track.launch_ns, track.kernels.start_ns)
+        by_launch = order(launch_times_ns)
+        self.launched_ns = as_vector(take(launch_times_ns, by_launch))
         lengths = as_vector(take(minus(kernels.end_ns, kernels.start_ns), by_launch))
         self._time_before = numpy.concatenate([[0], numpy.cumsum(lengths)])
 
     @cached_property
     def modules(self) -> ModuleCalls:
+        """The calls of modules, recorded ones and those among the ranges."""
         return ModuleCalls(self._recorded(), self.ranges)
 
     @cached_property
     def by_pattern(self) -> Mapping[str, Ranges]:
         """The ranges of each pattern."""
         patterns = self.closed.patterns
-        each = [patterns.get(name, "") for name in self.ranges.names]
-        rows = members_by(each.__getitem__, self.ranges.name)
-        return {pattern: self.ranges.take(own) for pattern, own in rows.items() if pattern}
+        pattern_by_code = [patterns.get(name, "") for name in self.ranges.names]
+        indices_by_pattern = members_by(pattern_by_code.__getitem__, self.ranges.name)
+        return {pattern: self.ranges.take(indices) for pattern, indices in indices_by_pattern.items() if pattern}
 
     def named(self, fits: Callable[[str], object]) -> Ranges:
-        """Return the ranges whose name fits."""
+        """Return the ranges whose name matches."""
         flags = bytearray(bool(fits(name)) for name in self.ranges.names)
         return self.ranges.take(where(take(flags, self.ranges.name)))
 
     def between(self, starts_ns: Vector, ends_ns: Vector) -> Vector:
-        """Return the time of the kernels that were launched in each span, its ends included."""
-        after = self.launched_ns.searchsorted(ends_ns, "right")
-        times: Vector = self._time_before[after] - self._time_before[self.launched_ns.searchsorted(starts_ns)]
-        return times
+        """Sum the time in ns of the kernels that were launched in each span, its ends included."""
+        stops = self.launched_ns.searchsorted(ends_ns, "right")
+        times_ns: Vector = self._time_before[stops] - self._time_before[self.launched_ns.searchsorted(starts_ns)]
+        return times_ns
 
     def candidate(self, pattern: str, own: Ranges, fewest: int = FEWEST) -> Candidate | None:
-        """Return what ranges would be as anchors; None where they are too few, on several threads, or overlap. One
-        that lies inside another is none of its own.
+        """Build the candidate that ranges of one pattern make; None where they are too few, on several threads, or
+        overlap.
+
+        A range inside another one of them does not count.
         """
         starts, ends = _on_one_thread(own)
         count = len(starts)
-        one_step = count == 1 and _STEP.fullmatch(own[0].name) is not None
-        if (count < fewest and not one_step) or (starts[1:] < ends[:-1]).any():
+        is_single_step = count == 1 and _STEP.fullmatch(own[0].name) is not None
+        if (count < fewest and not is_single_step) or (starts[1:] < ends[:-1]).any():
             return None
-        apart: list[int] = (numpy.diff(starts) if count > 1 else ends - starts).tolist()
-        period = median(apart)
-        last_ns = max(int(ends[-1]), int(starts[-1]) + int(period))
-        working = self._working(starts, last_ns)
+        distances_ns: list[int] = (numpy.diff(starts) if count > 1 else ends - starts).tolist()
+        period_ns = median(distances_ns)
+        last_ns = max(int(ends[-1]), int(starts[-1]) + int(period_ns))
+        has_work = self._working(starts, last_ns)
         total_ns = int(self._time_before[-1]) or 1
         return Candidate(
             pattern=pattern,
             count=count,
-            working=int(working.sum()) if is_most(working) else count,
-            length_ns=median((ends - starts)[working if working.any() else slice(None)].tolist()),
-            period_ns=period,
-            spread=Fraction(median([distance(each, period) for each in apart])) / Fraction(period or 1),
+            working=int(has_work.sum()) if is_most(has_work) else count,
+            length_ns=median((ends - starts)[has_work if has_work.any() else slice(None)].tolist()),
+            period_ns=period_ns,
+            spread=Fraction(median([distance(distance_ns, period_ns) for distance_ns in distances_ns]))
+            / Fraction(period_ns or 1),
             inside=Fraction(int(self.between(starts, ends).sum()), total_ns),
             covered=Fraction(int(self.between(starts[:1], numpy.array([last_ns])).sum()), total_ns),
         )
 
     def _working(self, starts: Vector, last_ns: int) -> Flags:
-        """Whether a kernel is launched after each start until the next one, after the last until a moment."""
+        """Return whether a kernel is launched after each start until the next one, after the last until ``last_ns``."""
         return self.between(starts, numpy.append(starts[1:] - 1, last_ns)) > 0
 
     def once_in_each(self, starts: Vector, ends: Vector) -> str | None:
-        """Return the pattern of ranges on one thread of which exactly one starts in each span, of several that with
-        most time. Those inside another of them do not count, nor a few without a kernel: these are steps of no work.
+        """Return the pattern of ranges on one thread of which exactly one starts in each span; None without any.
 
-        A range that holds the whole step starts before its first kernel: so the last span may have none.
+        Of several it is the one with most time. Ranges inside another of them do not count, nor a few without a kernel:
+        these are steps of no work. A range that holds a whole step starts before its first kernel, so the last span may
+        have none.
         """
         times: dict[str, int] = {}
-        for pattern, own in self.by_pattern.items():
-            every = as_vector(own.start_ns)
-            if (every.searchsorted(ends) == every.searchsorted(starts))[:-1].any():
+        for pattern, ranges in self.by_pattern.items():
+            all_starts_ns = as_vector(ranges.start_ns)
+            if (all_starts_ns.searchsorted(ends) == all_starts_ns.searchsorted(starts))[:-1].any():
                 continue
-            begins, until = _on_one_thread(own)
-            if not len(begins):
+            range_starts_ns, range_ends_ns = _on_one_thread(ranges)
+            if not len(range_starts_ns):
                 continue
-            working = self._working(begins, int(self.launched_ns[-1]))
-            steps = begins[working] if is_most(working) else begins
-            counts = steps.searchsorted(ends) - steps.searchsorted(starts)
+            has_work = self._working(range_starts_ns, int(self.launched_ns[-1]))
+            step_starts_ns = range_starts_ns[has_work] if is_most(has_work) else range_starts_ns
+            counts = step_starts_ns.searchsorted(ends) - step_starts_ns.searchsorted(starts)
             if (counts[:-1] == 1).all() and counts[-1] <= 1:
-                times[pattern] = int((until - begins).sum())
-        longest = sorted(times, key=lambda pattern: (times[pattern], pattern), reverse=True)
-        return next(filter(self.closed.is_of_one_shape, longest), None)
+                times[pattern] = int((range_ends_ns - range_starts_ns).sum())
+        longest_first = sorted(times, key=lambda pattern: (times[pattern], pattern), reverse=True)
+        return next(filter(self.closed.is_of_one_shape, longest_first), None)
 
 
 def is_most(working: Flags) -> bool:
-    """Return whether so few of the repetitions of a range have no kernel that they are steps of no work."""
+    """Return whether so few repetitions of a range lack a kernel that these are steps of no work."""
     return len(working) - int(working.sum()) <= MOST_EMPTY * len(working)
 
 
 def _on_one_thread(ranges: Ranges) -> Vector:
-    """(starts, ends) of some ranges without those inside another of them; none where they are on several threads."""
-    every = without_nested(ranges) if len(values(ranges.thread)) == 1 else []
-    found: Vector = numpy.array([each[:2] for each in every], numpy.int64).reshape(-1, 2).T
-    return found
+    """Return the (starts, ends) of some ranges without those inside another of them; empty where they are on several
+    threads.
+    """
+    outermost = without_nested(ranges) if len(values(ranges.thread)) == 1 else []
+    starts_and_ends: Vector = numpy.array([span[:2] for span in outermost], numpy.int64).reshape(-1, 2).T
+    return starts_and_ends
 
 
 @kept
 def ranges_of(run: Run) -> ClosedRanges:
-    """The closed ranges of a run, from one pass over each trace."""
+    """Read the closed ranges of a run, in one pass over each trace."""
     return ClosedRanges(
         {
-            (number, pid): own.take(where_not(equal(own.end_ns, OPEN_END_NS)))
-            for number, each in enumerate(run.ranges_named(("%",)))
-            for pid, own in sorted(each.items())
+            (trace_index, pid): ranges.take(where_not(equal(ranges.end_ns, OPEN_END_NS)))
+            for trace_index, ranges_by_process in enumerate(run.ranges_named(("%",)))
+            for pid, ranges in sorted(ranges_by_process.items())
         }
     )
 
 
 @kept
 def ranges_by_rank(run: Run) -> Mapping[int, RankRanges]:
-    """The same by rank, of those with kernels; all kernels of these are read."""
-    closed, found = ranges_of(run), {}
+    """Read the closed ranges of each rank that has kernels, all of which are read too."""
+    closed_ranges, rank_ranges = ranges_of(run), {}
     for number, track in run.whole().tracks.items():
         if len(track.kernels):
             process = track.rank.process
-            own = closed.by_process.get((process.trace, process.global_pid)) or Ranges.of(())
-            found[number] = RankRanges(closed, own, track, partial(_module_calls, run, process))
-    return found
+            ranges = closed_ranges.by_process.get((process.trace, process.global_pid)) or Ranges.of(())
+            rank_ranges[number] = RankRanges(closed_ranges, ranges, track, partial(_module_calls, run, process))
+    return rank_ranges
 
 
 def _module_calls(run: Run, process: ProcessId) -> Iterable[Range]:
@@ -244,62 +255,60 @@ def _module_calls(run: Run, process: ProcessId) -> Iterable[Range]:
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A pattern of range names as an anchor. Of several ranks ``count`` is the fewest, everything else the worst.
-
-    ``working`` are those after which a kernel is launched, until the next one: others are steps of no work, if few.
-    ``length_ns`` and ``period_ns`` are medians, ``spread`` is how far a period is from theirs, as a share of it.
-    ``inside`` and ``covered`` are shares of the kernels' time: launched inside the ranges, and from first to last.
-    """
+    """Describes a pattern of range names as an anchor; of several ranks it has the worst figure of each kind."""
 
     pattern: str
-    count: int
-    working: int
-    length_ns: Value
-    period_ns: Value
-    spread: Fraction
-    inside: Fraction
-    covered: Fraction
+    count: int  # of several ranks the fewest
+    working: int  # those after which a kernel is launched, until the next one; all, where too many are empty
+    length_ns: Value  # median
+    period_ns: Value  # median
+    spread: Fraction  # how far a period is from the median one, as a share of it, median
+    inside: Fraction  # share of the kernels' time that is launched inside the ranges
+    covered: Fraction  # share of the kernels' time from the first range to the last
 
     def __str__(self) -> str:
         if self.alone:
-            how = f"once, {format_value(self.length_ns)}"
+            frequency = f"once, {format_value(self.length_ns)}"
         else:
             period = f"{format_value(self.period_ns)} (within {format_share(self.spread)})"
-            how = f"{self.count} times a rank, {format_value(self.length_ns)} every {period}"
-        return f"{how}, {format_share(self.covered)} of the kernels' time"
+            frequency = f"{self.count} times a rank, {format_value(self.length_ns)} every {period}"
+        return f"{frequency}, {format_share(self.covered)} of the kernels' time"
 
     @property
     def span(self) -> Span:
-        """``period`` where the ranges mark a beginning and enclose little."""
-        encloses = self.inside >= HALF * self.covered or 10 * self.length_ns >= 9 * self.period_ns
-        return Span.RANGE if encloses else Span.PERIOD
+        """The span that fits: ``period`` where the ranges mark a beginning and enclose little."""
+        # Half of the covered kernels' time, or nine tenths of the period: then the ranges hold their work.
+        encloses_work = self.inside >= HALF * self.covered or 10 * self.length_ns >= 9 * self.period_ns
+        return Span.RANGE if encloses_work else Span.PERIOD
 
     @property
     def good(self) -> bool:
-        """Whether it repeats often and regularly enough, and covers enough, to be an anchor without a doubt; or is
-        called a step, and the only one.
+        """Whether it repeats often and regularly enough, and covers enough, to be an anchor without a doubt.
+
+        A single range that is called a step is one, too.
         """
         return (self.alone or self.count >= FEW_ANCHORS) and self.usable
 
     @property
     def alone(self) -> bool:
-        """Whether the trace holds one of it: a step, by its name."""
+        """Whether the trace holds one such range only: a step, by its name."""
         return self.count == 1
 
     @property
     def usable(self) -> bool:
-        """The same but for how often."""
+        """Whether it repeats regularly enough and covers enough, however often."""
         return self.covered >= HALF and self.spread <= HALF
 
     def alike(self, other: Candidate) -> bool:
-        """Whether nothing tells which of the two is the unit of work: alike good, often and long, beside each other.
+        """Return whether nothing decides which of two candidates is the unit of work.
 
-        Of ranges inside each other the outer one is the unit.
+        They are as good, as frequent and as long, and lie beside each other: of ranges inside each other the outer one
+        is the unit.
         """
         longest = max(self.length_ns, other.length_ns)
-        same = (self.good, self.usable, self.working) == (other.good, other.usable, other.working)
+        is_as_good = (self.good, self.usable, self.working) == (other.good, other.usable, other.working)
         return (
-            same
+            is_as_good
             and abs(self._quality - other._quality) <= 1  # half a step at an end of the trace is no reason
             and 10 * distance(self.length_ns, other.length_ns) <= longest
             and self.inside + other.inside <= 1
@@ -307,93 +316,104 @@ class Candidate:
 
     @property
     def order(self) -> tuple[object, ...]:
-        """The best first: by how much they cover and enclose and how regularly, in tenths, then the longest work."""
+        """The key that sorts the best first: by coverage, enclosure and regularity in tenths, then the longest work."""
         return (not self.good, not self.usable, -self._quality, self.working, -self.length_ns, self.pattern)
 
     @property
     def _quality(self) -> int:
-        whole = ENCLOSES if self.span is Span.RANGE else 0
-        return round(10 * (self.covered * (1 - min(self.spread, Fraction(1))) + whole))
+        bonus = ENCLOSES if self.span is Span.RANGE else 0
+        return round(10 * (self.covered * (1 - min(self.spread, Fraction(1))) + bonus))
 
 
 def anchor_candidates(run: Run, left_out: Callable[[str], object] = lambda _: False) -> list[Candidate]:
-    """What could anchor, the best first. ``left_out`` says which names never anchor, as setup labels.
+    """List what could be the anchor of a run, the best first.
 
-    ``run`` is under a convention without anchor; all of its kernels are read.
+    ``run`` is under a convention without anchor; all of its kernels are read. ``is_excluded`` says which names never
+    anchor, as setup labels.
     """
-    closed, ranks = ranges_of(run), ranges_by_rank(run).values()
-    patterns = {pattern for name, pattern in closed.patterns.items() if not _is_part(name) and not left_out(name)}
-    shared = patterns.intersection(*(own.by_pattern for own in ranks)) if ranks else ()
-    each = (
-        _worst([own.candidate(pattern, own.by_pattern[pattern]) for own in ranks])
-        for pattern in shared
-        if not any(_comes_back(own.by_pattern[pattern]) for own in ranks)
+    closed_ranges, ranks = ranges_of(run), ranges_by_rank(run).values()
+    patterns = {
+        pattern for name, pattern in closed_ranges.patterns.items() if not _is_part(name) and not left_out(name)
+    }
+    common_patterns = patterns.intersection(*(ranges.by_pattern for ranges in ranks)) if ranks else ()
+    candidates = (
+        _worst([ranges.candidate(pattern, ranges.by_pattern[pattern]) for ranges in ranks])
+        for pattern in common_patterns
+        if not any(_comes_back(ranges.by_pattern[pattern]) for ranges in ranks)
     )
-    ordered = sorted((one for one in each if one is not None), key=lambda candidate: candidate.order)
-    return [*islice((one for one in ordered if closed.is_of_one_shape(one.pattern)), SHOWN)]
+    best_first = sorted(
+        (candidate for candidate in candidates if candidate is not None), key=lambda candidate: candidate.order
+    )
+    return [*islice((candidate for candidate in best_first if closed_ranges.is_of_one_shape(candidate.pattern)), SHOWN)]
 
 
 def candidate_of(run: Run, pattern: str) -> Candidate | None:
-    """What a pattern would be as an anchor, of which two are enough where the ranges enclose their work; None where it
-    would be none.
+    """Build the candidate that a pattern makes; None where it makes none.
+
+    Two ranges are enough where they enclose their work.
     """
     matches = like(pattern)
-    found = _worst([own.candidate(pattern, own.named(matches), FEWEST - 1) for own in ranges_by_rank(run).values()])
-    return None if found is None or (found.count < FEWEST and found.span is Span.PERIOD) else found
+    candidate = _worst(
+        [ranges.candidate(pattern, ranges.named(matches), FEWEST - 1) for ranges in ranges_by_rank(run).values()]
+    )
+    return None if candidate is None or (candidate.count < FEWEST and candidate.span is Span.PERIOD) else candidate
 
 
 def format_share(value: Fraction) -> str:
-    """Return a share in whole percent."""
+    """Format a fraction in whole percent."""
     return percent(Fraction(round(100 * value), 100))
 
 
 def _is_part(name: str) -> bool:
-    """Whether a range of this name is a part of a model: one that says step is none."""
+    """Return whether a range of this name is a part of a model: one that says step is none."""
     return bool(_PART.search(name)) and "step" not in name.lower()
 
 
 def _writable(pattern: str) -> str:
-    """The pattern with the wildcard for what no text file should hold, or what a reader of one would strip."""
-    clean = "".join(c if c.isprintable() else "%" for c in pattern)
-    stripped = clean.strip()
-    before, after = clean[: len(clean) - len(clean.lstrip())], clean[len(clean.rstrip()) :]
-    return ("%" if before else "") + stripped + ("%" if after else "")
+    """Return the pattern with the wildcard for what no text file should hold, or what a reader of one would strip."""
+    printable_text = "".join(c if c.isprintable() else "%" for c in pattern)
+    stripped = printable_text.strip()
+    leading_space, trailing_space = (
+        printable_text[: len(printable_text) - len(printable_text.lstrip())],
+        printable_text[len(printable_text.rstrip()) :],
+    )
+    return ("%" if leading_space else "") + stripped + ("%" if trailing_space else "")
 
 
 def _comes_back(anchors: Sequence[Range]) -> bool:
-    """Whether a name stands again after another one: numbers that begin anew are those of parts."""
-    turns = [b.name for a, b in pairwise(anchors) if a.name != b.name]
-    return len({anchors[0].name, *turns}) <= len(turns)
+    """Return whether a name appears again after another one: numbers that begin anew are those of parts."""
+    changed_names = [b.name for a, b in pairwise(anchors) if a.name != b.name]
+    return len({anchors[0].name, *changed_names}) <= len(changed_names)
 
 
 def _worst(each: Sequence[Candidate | None]) -> Candidate | None:
-    """The same on all ranks; None where it is none on one of them."""
-    known = [one for one in each if one is not None]
-    if not known or len(known) < len(each):
+    """Merge the candidates of all ranks into one; None where a rank has none."""
+    found_candidates = [candidate for candidate in each if candidate is not None]
+    if not found_candidates or len(found_candidates) < len(each):
         return None
     return Candidate(
-        pattern=known[0].pattern,
-        count=min(one.count for one in known),
-        working=min(one.working for one in known),
-        length_ns=median([one.length_ns for one in known]),
-        period_ns=median([one.period_ns for one in known]),
-        spread=max(one.spread for one in known),
-        inside=min(one.inside for one in known),
-        covered=min(one.covered for one in known),
+        pattern=found_candidates[0].pattern,
+        count=min(candidate.count for candidate in found_candidates),
+        working=min(candidate.working for candidate in found_candidates),
+        length_ns=median([candidate.length_ns for candidate in found_candidates]),
+        period_ns=median([candidate.period_ns for candidate in found_candidates]),
+        spread=max(candidate.spread for candidate in found_candidates),
+        inside=min(candidate.inside for candidate in found_candidates),
+        covered=min(candidate.covered for candidate in found_candidates),
     )
 
 
 class Held(NamedTuple):
-    """What the median windows hold under one mode, on the rank that holds least: kernels, and Σ of their lengths."""
+    """Counts the kernels of the median windows under one mode, on the rank that has least, and sums their lengths."""
 
     kernels: int
-    time_ns: int
+    time_ns: int  # Σ of the kernels' lengths
 
 
 class Holds:
-    """What the median windows of a run hold under each mode, and how far the GPU is behind; read when it is asked.
+    """Measures what the median windows of a run hold under each kernels mode, and how far the GPU is behind.
 
-    Where the one in the middle launches nothing, a step of no work, all of the middle half count.
+    Where the middle window launches nothing, as a step of no work, all of the middle half count.
     """
 
     def __init__(self, run: Run, span: Span, kind: str | None = None) -> None:
@@ -403,23 +423,24 @@ class Holds:
 
     @property
     def place(self) -> str:
-        """In which windows it was counted, in words."""
+        """The windows in which it was counted, as text."""
         return "median window" if self._spec.window == MEDIAN else "middle half of the windows"
 
     def __getitem__(self, mode: KernelsMode) -> Held:
+        """Return what the windows hold under a mode."""
         return self._count(replace(self._spec, kernels=mode))
 
     @kept
     def _count(self, spec: WindowSpec) -> Held:
-        each = [*self._run.measured(spec).ranks.values()]
-        if len(each) < len(self._run.ranks) or not each or not all(each):
+        windows_by_rank = [*self._run.measured(spec).ranks.values()]
+        if len(windows_by_rank) < len(self._run.ranks) or not windows_by_rank or not all(windows_by_rank):
             return Held(0, 0)
-        times = [sum(total(window.durations_ns) for window in own) for own in each]
-        return Held(min(sum(map(len, own)) for own in each), min(times))
+        times_ns = [sum(total(window.durations_ns) for window in windows) for windows in windows_by_rank]
+        return Held(min(sum(map(len, windows)) for windows in windows_by_rank), min(times_ns))
 
     @cached_property
     def _tracks(self) -> Sequence[RankTrack]:
-        """The ranks around these windows by what they launched; where nothing is there, by time."""
+        """The tracks of the ranks around these windows, by launch; by time where nothing was launched."""
         for mode in (KernelsMode.LAUNCHED, KernelsMode.CLIPPED):
             tracks = [*self._run.measured(replace(self._spec, kernels=mode)).tracks.values()]
             if any(track.lags_ns for track in tracks):
@@ -428,14 +449,14 @@ class Holds:
 
     @property
     def lag_ns(self) -> Value:
-        """How far the GPU runs behind the CPU, the median of the kernels with a launch row, of the worst rank."""
+        """The median time in ns by which the GPU runs behind the CPU, of the worst rank."""
         return max((median(track.lags_ns) for track in self._tracks if track.lags_ns), default=0)
 
     @property
     def unlaunched(self) -> Fraction:
         """The share of the kernels that have no launch row, of the worst rank."""
-        each = (track.launched for track in self._tracks)
-        return max((Fraction(launched.without, launched.kernels or 1) for launched in each), default=Fraction(0))
+        coverages = (track.launched for track in self._tracks)
+        return max((Fraction(coverage.without, coverage.kernels or 1) for coverage in coverages), default=Fraction(0))
 
     @property
     def best_mode(self) -> KernelsMode | None:

@@ -1,6 +1,6 @@
-"""What was found where nobody marked a step: the largest unit of kernels that repeats, and what it is.
+"""What did a search for unmarked steps find: the largest unit of kernels that repeats, and what it is?
 
-Facts alone: :mod:`~pytest_nsys.analysis.steps.search` finds them.
+These are results alone: :mod:`~pytest_nsys.analysis.steps.step_search` finds them.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pytest_nsys.core.words import printable
 
 
 class UnitIs(enum.StrEnum):
-    """What a unit of kernels that repeats is. Only a step is written as an anchor; everything else is told."""
+    """Says what a unit of kernels that repeats is. Only a step becomes an anchor; anything else is reported."""
 
     STEP = "step"
     PART = "part"
@@ -26,63 +26,59 @@ class UnitIs(enum.StrEnum):
 
 
 class Confidence(enum.StrEnum):
+    """Says how sure it is that the units are what they seem."""
+
     HIGH = "high"
     MEDIUM = "medium"
     LOW = "low"
 
 
 LONGEST_PART = 40
-"""Of the name of a part inside a sentence."""
+"""The most characters of a part's name inside a sentence."""
 
 
 class RepeatedPart(NamedTuple):
-    """What repeats inside of one step or forward, by the name of its module or range, and how often: a number that
-    those prove, and no count of kernels. Where something holds them, ``holder`` is called ``holders`` times.
+    """Describes what repeats inside one step or forward pass, by the name of its module or range.
+
+    Module calls or ranges prove its number, which is no count of kernels.
     """
 
     name: str
-    number: int
-    holder: str | None = None
-    holders: int = 1
+    number: int  # in each holder
+    holder: str | None = None  # what holds them
+    holders: int = 1  # how often the holder is called
 
     def __str__(self) -> str:
-        words = f"{self.number} × {printable(self.name, LONGEST_PART)}"
+        part_text = f"{self.number} × {printable(self.name, LONGEST_PART)}"
         if self.holders == 1 or self.holder is None:
-            return words
-        return f"{words} in each of {self.holders} × {printable(self.holder, LONGEST_PART)}"
+            return part_text
+        return f"{part_text} in each of {self.holders} × {printable(self.holder, LONGEST_PART)}"
 
 
 @dataclass(frozen=True, slots=True)
 class FoundUnits:
-    """The same unit on all ranks. ``anchor`` begins it; ``units`` are whole ones by rank number, of which ``by_rank``
-    has the spans (of launches where ``launched``, else on the GPU); ``period_ns`` is the median of the slowest rank.
+    """Describes the same unit of kernels on all ranks."""
 
-    ``pattern`` is a range that starts exactly once in each unit, for a step alone. ``inside``: of a part the name of
-    the range or module that holds several, where one does; ``repeated``: what they are parts of the model as, where
-    modules or ranges prove it. ``kinds``: how many kinds of steps there are, 1 where they are alike.
-    """
-
-    anchor: KernelAnchor
+    anchor: KernelAnchor  # begins each unit
     what: UnitIs
     confidence: Confidence
-    by_rank: Mapping[int, Sequence[Range]]
-    period_ns: Value
-    launched: bool
-    pattern: str | None = None
-    inside: str | None = None
-    repeated: RepeatedPart | None = None
-    kinds: int = 1
+    by_rank: Mapping[int, Sequence[Range]]  # spans of whole units, of launches or on the GPU
+    period_ns: Value  # median, of the slowest rank
+    launched: bool  # whether the spans are of launches
+    pattern: str | None = None  # a range that starts exactly once in each unit, of a step alone
+    inside: str | None = None  # of a part the name of the range or module that holds several, where one does
+    repeated: RepeatedPart | None = None  # which parts of the model they are, where modules or ranges prove it
+    kinds: int = 1  # number of kinds of steps, 1 where they are alike
 
     @property
     def units(self) -> Mapping[int, int]:
-        return {rank: len(own) for rank, own in self.by_rank.items()}
+        """The number of whole units by rank number."""
+        return {rank: len(units) for rank, units in self.by_rank.items()}
 
 
 @dataclass(frozen=True, slots=True)
 class NoUnits:
-    """Why no unit was found: ``why`` ends a sentence that begins with what was looked for. ``repeated``: what modules
-    say that repeats all the same.
-    """
+    """Says why no unit was found."""
 
-    why: str
-    repeated: RepeatedPart | None = None
+    why: str  # ends a sentence that begins with what was searched
+    repeated: RepeatedPart | None = None  # what modules say that repeats all the same

@@ -1,6 +1,6 @@
-"""The step that nobody marked: the largest unit of kernels that repeats on every rank.
+"""Which largest unit of kernels repeats on every rank, as a step does that nobody marked?
 
-It is looked for on one rank, that with most kernels; on the others what begins it there must begin the same unit.
+It is searched on one rank, that with most kernels; on the others, what begins it there must begin the same unit.
 """
 
 from __future__ import annotations
@@ -26,41 +26,43 @@ from pytest_nsys.core.words import counted, printable
 T = TypeVar("T")
 
 FEWEST = 2 * FEWEST_KERNELS
-"""Kernels without which no unit of them is there twice."""
+"""The fewest kernels of a rank among which a unit can appear twice."""
 
 FEWEST_CALLS = 2
-"""Calls of a module that several units are parts of, for each to be a larger unit."""
+"""The fewest calls of a module that holds several units at which each call is tried as a larger unit."""
 
 MOST_TRIED = 32
-"""Kernels that take turns in beginning the same unit: so many are looked for on the other ranks."""
+"""The most kernels that begin the same unit in turns and are searched on the other ranks."""
 
 MOST_HELD = 4
-"""Those among them that go on to the next rank."""
+"""The most of these kernels that go on to the next rank."""
 
 APART = 1.5
-"""Times a unit may be as long on one rank as on another."""
+"""The largest ratio of a unit's length on one rank to that on another."""
 
 
 def search(run: Run, steps: Mapping[int, Interval] | None = None) -> FoundUnits | NoUnits:
-    """The same unit on all ranks of a run with kernels, or why there is none. ``steps`` are the only steps that there
-    are, by rank, where a framework marks one: what repeats is told of that.
+    """Find the same unit on all ranks of a run with kernels, or say why there is none.
+
+    ``marked_steps`` are the only steps by rank, where a framework marks one: what repeats is then reported inside them.
     """
     ranks, steps = ranges_by_rank(run), steps or {}
-    found = _find_units(ranks, steps)
-    if isinstance(found, FoundUnits):
-        return found
-    parts = (own.modules.find_repeated(own.launched_ns, steps.get(rank)) for rank, own in ranks.items())
-    return replace(found, repeated=_if_all_agree(parts))
+    search_result = _find_units(ranks, steps)
+    if isinstance(search_result, FoundUnits):
+        return search_result
+    repeated_parts = (
+        rank_ranges.modules.find_repeated(rank_ranges.launched_ns, steps.get(rank))
+        for rank, rank_ranges in ranks.items()
+    )
+    return replace(search_result, repeated=_if_all_agree(repeated_parts))
 
 
 @dataclass(frozen=True, slots=True)
 class _Begun:
-    """Units that a kernel begins, called by its full name: those of the first rank, and by rank from when to when they
-    are and how far apart.
-    """
+    """Describes units that a kernel begins: those of the first rank, and the spans and periods on each rank."""
 
-    anchor: KernelAnchor
-    unit: RepeatedUnit
+    anchor: KernelAnchor  # by full names
+    unit: RepeatedUnit  # of the first rank
     spans: dict[int, Sequence[Interval]]
     periods: dict[int, Value]
 
@@ -70,28 +72,31 @@ class _Begun:
 
 
 def _find_units(ranks: Mapping[int, RankRanges], steps: Mapping[int, Interval]) -> FoundUnits | NoUnits:
-    sizes = {number: len(own.track.kernels) for number, own in ranks.items()}
+    """Find the units that repeat on every rank, or say why there are none."""
+    sizes = {number: len(rank_ranges.track.kernels) for number, rank_ranges in ranks.items()}
     if not sizes or max(sizes.values()) < FEWEST:
-        most = max(sizes.values(), default=0)
-        return NoUnits(f"{counted(most, 'kernel')} {'is' if most == 1 else 'are'} too few to repeat")
-    first = max(sizes, key=lambda number: (sizes[number], -number))
-    work = Work(kernel_order(ranks[first].track))
-    units = _choose(work, ranks[first])
+        highest_count = max(sizes.values(), default=0)
+        return NoUnits(f"{counted(highest_count, 'kernel')} {'is' if highest_count == 1 else 'are'} too few to repeat")
+    first_rank = max(sizes, key=lambda number: (sizes[number], -number))
+    sequence = Work(kernel_order(ranks[first_rank].track))
+    units = _choose(sequence, ranks[first_rank])
     if not units:
         return NoUnits("no sequence of kernels repeats")
-    begun = [*islice(_list_beginnings(first, work, units), 1 if len(ranks) == 1 else None)]
-    for number in sorted(ranks.keys() - {first}):
-        holds = _follow_on_rank(number, ranks[number], work.order.launched, begun)
-        if not holds:
-            name = printable(str(_shorten(begun[0].anchor, ranks)), 80)
-            return NoUnits(f"kernels repeat on rank {first} from {name} to the next, on rank {number} they do not")
-        begun = holds
-    return _describe_units(ranks, steps, first, begun[0])
+    beginnings = [*islice(_list_beginnings(first_rank, sequence, units), 1 if len(ranks) == 1 else None)]
+    for number in sorted(ranks.keys() - {first_rank}):
+        remaining = _follow_on_rank(number, ranks[number], sequence.order.launched, beginnings)
+        if not remaining:
+            name = printable(str(_shorten(beginnings[0].anchor, ranks)), 80)
+            return NoUnits(f"kernels repeat on rank {first_rank} from {name} to the next, on rank {number} they do not")
+        beginnings = remaining
+    return _describe_units(ranks, steps, first_rank, beginnings[0])
 
 
 def _choose(work: Work, around: RankRanges) -> list[RepeatedUnit]:
-    """The units of the first rank. Where they are parts of a module that is called several times, a larger one is
-    looked for, of which each holds one call: of many layers alike those are more than of steps.
+    """Choose the units of the first rank.
+
+    Where they are parts of a module that is called several times, a larger unit is searched of which each holds one
+    call: of many similar layers there are more than of steps.
     """
     units, modules = choose(work), around.modules
     holder = modules.find_holder(units[0].starts_ns) if units else None
@@ -101,79 +106,84 @@ def _choose(work: Work, around: RankRanges) -> list[RepeatedUnit]:
 
 
 def _list_beginnings(first: int, work: Work, units: Sequence[RepeatedUnit]) -> Iterator[_Begun]:
-    """What begins the unit on the first rank, the best first."""
-    turns = ((unit, places) for unit in units for places in unit.segments.marker.others[:MOST_TRIED])
-    others = (other for unit, places in turns if (other := find_same_unit(work, places, unit)) is not None)
-    for each in (units, others):
-        for unit in each:
-            place = int(unit.segments.marker.places[0])
-            anchor = KernelAnchor(work.order.name_of(place)[1])
+    """Yield what begins the unit on the first rank, the best first."""
+    alternatives = ((unit, positions) for unit in units for positions in unit.segments.marker.others[:MOST_TRIED])
+    same_units = (
+        same_unit
+        for unit, positions in alternatives
+        if (same_unit := find_same_unit(work, positions, unit)) is not None
+    )
+    for group in (units, same_units):
+        for unit in group:
+            position = int(unit.segments.marker.places[0])
+            anchor = KernelAnchor(work.order.name_of(position)[1])
             if unit.segments.marker.level:
-                before = int(work.heads[work.heads.searchsorted(place) - 1])
-                anchor = anchor._replace(after=work.order.name_of(before)[1])
+                previous_position = int(work.heads[work.heads.searchsorted(position) - 1])
+                anchor = anchor._replace(after=work.order.name_of(previous_position)[1])
             yield _Begun(anchor, unit, {}, {}).add(first, unit)
 
 
 def _follow_on_rank(number: int, around: RankRanges, launched: bool, begun: Sequence[_Begun]) -> list[_Begun]:
-    """Those that begin the same unit on another rank too."""
-    order = kernel_order(around.track)
-    if order.launched != launched:
+    """Return the beginnings that also begin the same unit on another rank."""
+    kernels = kernel_order(around.track)
+    if kernels.launched != launched:
         return []
-    work, found = Work(order), list[_Begun]()
-    for each in begun:
-        unit = find_same_unit(work, as_vector(order.occurrences(each.anchor)), each.unit)
-        length_ns = each.unit.length_ns
+    sequence, confirmed = Work(kernels), list[_Begun]()
+    for beginning in begun:
+        unit = find_same_unit(sequence, as_vector(kernels.occurrences(beginning.anchor)), beginning.unit)
+        length_ns = beginning.unit.length_ns
         if unit is not None and length_ns / APART <= unit.length_ns <= length_ns * APART:
-            found.append(each.add(number, unit))
-        if len(found) == MOST_HELD:
+            confirmed.append(beginning.add(number, unit))
+        if len(confirmed) == MOST_HELD:
             break
-    return found
+    return confirmed
 
 
 def _shorten(anchor: KernelAnchor, ranks: Mapping[int, RankRanges]) -> KernelAnchor:
-    """The anchor by short names, where no other kernel has them."""
-    known: set[tuple[str, str]] = set()
-    for own in ranks.values():
-        kernels = own.track.kernels
+    """Return the anchor by short names, where no other kernel has them."""
+    names: set[tuple[str, str]] = set()
+    for rank_ranges in ranks.values():
+        kernels = rank_ranges.track.kernels
         for short, full in distinct(kernels.name, kernels.full_name)[1]:
-            known.add((kernels.names[short], kernels.names.get(full) or kernels.names[short]))
-    after = None if anchor.after is None else shorten_name(anchor.after, known)
-    return KernelAnchor(shorten_name(anchor.kernel, known), after)
+            names.add((kernels.names[short], kernels.names.get(full) or kernels.names[short]))
+    after = None if anchor.after is None else shorten_name(anchor.after, names)
+    return KernelAnchor(shorten_name(anchor.kernel, names), after)
 
 
 def _describe_units(
     ranks: Mapping[int, RankRanges], steps: Mapping[int, Interval], first: int, begun: _Begun
 ) -> FoundUnits:
-    each = {number: AmongRanges(spans, ranks[number]) for number, spans in sorted(begun.spans.items())}
-    what, inside = what_it_is(begun.unit, each[first])
-    pattern = _if_all_agree(around.pattern for around in each.values()) if what is UnitIs.STEP else None
-    repeated = None
-    if what in (UnitIs.PART, UnitIs.MAYBE_PART) or steps:
-        repeated = _if_all_agree(around.find_repeated(steps.get(number)) for number, around in each.items())
+    """Build the result of the units that a kernel begins on all ranks."""
+    units_by_rank = {number: AmongRanges(spans, ranks[number]) for number, spans in sorted(begun.spans.items())}
+    unit_type, holder = what_it_is(begun.unit, units_by_rank[first])
+    pattern = _if_all_agree(units.pattern for units in units_by_rank.values()) if unit_type is UnitIs.STEP else None
+    repeated_part = None
+    if unit_type in (UnitIs.PART, UnitIs.MAYBE_PART) or steps:
+        repeated_part = _if_all_agree(units.find_repeated(steps.get(number)) for number, units in units_by_rank.items())
     anchor = _shorten(begun.anchor, ranks)
     return FoundUnits(
         anchor,
-        what,
-        confidence_in(what, begun.unit),
+        unit_type,
+        confidence_in(unit_type, begun.unit),
         {number: [Range(*span, 0, str(anchor)) for span in spans] for number, spans in sorted(begun.spans.items())},
         max(begun.periods.values()),
         begun.unit.segments.work.order.launched,
         pattern,
-        inside,
-        repeated,
+        holder,
+        repeated_part,
         len(begun.unit.kinds),
     )
 
 
 def _if_all_agree(each: Iterable[T | None]) -> T | None:
-    """What was found, where it is that of every rank."""
-    found = {*each}
-    return found.pop() if len(found) == 1 else None
+    """Return the value that is the same on every rank, else None."""
+    distinct_values = {*each}
+    return distinct_values.pop() if len(distinct_values) == 1 else None
 
 
 def _period(unit: RepeatedUnit) -> Value:
-    """The median distance from one unit to what begins next."""
-    lengths = unit.segments.lengths_ns
-    whole = unit.members[unit.members < len(lengths) - 1]
-    apart: Sequence[int] = lengths[whole if len(whole) else unit.members].tolist()
-    return median(apart)
+    """Return the median distance from one unit to what begins next, in ns."""
+    lengths_ns = unit.segments.lengths_ns
+    followed_units = unit.members[unit.members < len(lengths_ns) - 1]
+    distances_ns: Sequence[int] = lengths_ns[followed_units if len(followed_units) else unit.members].tolist()
+    return median(distances_ns)

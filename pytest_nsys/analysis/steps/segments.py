@@ -1,6 +1,6 @@
-"""Where could a unit of kernels begin, and what lies from each such place to the next?
+"""Where could a unit of kernels begin, and which kinds of segments lie from each such position to the next?
 
-A segment is a stretch of kernels, compared as :mod:`~pytest_nsys.analysis.windows.likeness` does.
+A segment is a stretch of kernels, compared as :mod:`~pytest_nsys.analysis.windows.kernel_similarity` does.
 """
 
 from __future__ import annotations
@@ -16,55 +16,62 @@ from pytest_nsys.core.arrays import NDArray, numpy
 from pytest_nsys.core.columns import Vector, as_vector, minus
 from pytest_nsys.core.families import FAMILIES, classifier
 
+# Bounds the time: the rarest markers, which begin the largest units, come first.
 MOST_MARKERS = 300
 FEWEST_KERNELS = 4
-"""Kernels in a segment, on average."""
+"""The fewest kernels in a segment, on average."""
 
+# A marker whose segments are of more kinds begins no unit.
 MOST_KINDS = 12
 
 WHOLE_LENGTH = (Fraction(98, 100), Fraction(110, 100))
-"""The last segment ends with the trace: it is whole where it has so much of the median one's length."""
+"""The shares of the median length between which the last segment is whole, although it ends with the trace."""
 
 OPTIMIZER = "optimizer"
-"""The family of the kernels that a training step ends with."""
+"""The family of the kernels with which a training step ends."""
 
-IN_A_ROW = 4
+IN_A_ROW = 4  # kernels in a row whose names make one hash
 
 _FIRST = 16
-"""Segments that are compared before the rest: of most markers these are of too many kinds already."""
+"""Segments that are compared before the rest: with most markers, these are of too many kinds already."""
 
 Hashes = NDArray[numpy.uint64]
 
 
 class Work(NamedKernels):
-    """The kernels of a rank in their order, as numbers."""
+    """Holds the kernels of a rank in their order, as numbers of their names, with sums up to each position."""
 
     def __init__(self, order: KernelOrder) -> None:
-        kernels, name = order.track.kernels, as_vector(order.name)
+        kernels, name_codes = order.track.kernels, as_vector(order.name)
         self.order = order
         self.at_ns = as_vector(order.at_ns)
         self.heads = as_vector(order.heads)
-        number: dict[str, int] = {}
-        spelled = numpy.array([number.setdefault(full, len(number)) for _, full in order.names])
-        lengths = as_vector(minus(kernels.end_ns, kernels.start_ns))[as_vector(order.kernels)]
-        super().__init__(numpy.unique(spelled[name], return_inverse=True)[1], lengths)
-        family = classifier(FAMILIES)
-        optimizers = numpy.array([family(*names) == OPTIMIZER for names in order.names], numpy.int64)
-        self.optimizers_before = _sums_before(optimizers[name])
-        self.kernels_before = numpy.arange(len(name) + 1)
-        self.time_before = _sums_before(lengths)
+        code_by_name: dict[str, int] = {}
+        codes = numpy.array([code_by_name.setdefault(full, len(code_by_name)) for _, full in order.names])
+        lengths_ns = as_vector(minus(kernels.end_ns, kernels.start_ns))[as_vector(order.kernels)]
+        super().__init__(numpy.unique(codes[name_codes], return_inverse=True)[1], lengths_ns)
+        classify = classifier(FAMILIES)
+        is_optimizer = numpy.array([classify(*names) == OPTIMIZER for names in order.names], numpy.int64)
+        self.optimizers_before = _sums_before(is_optimizer[name_codes])
+        self.kernels_before = numpy.arange(len(name_codes) + 1)
+        self.time_before = _sums_before(lengths_ns)
 
     def share(self, firsts: Vector, afters: Vector, low: int, high: int) -> float:
-        """Return how much of what stands from one place to another is in these stretches: the smaller of the share of
-        kernels and of that of their time.
+        """Measure the share that stretches have of all between two positions: the smaller one of kernels and of their
+        time.
         """
-        inside = [places.clip(low, high) for places in (firsts, afters)]
-        each = [(before[inside[1]] - before[inside[0]], before) for before in (self.kernels_before, self.time_before)]
-        return min(int(own.sum()) / max(1, int(before[high] - before[low])) for own, before in each)
+        clipped_edges = [positions.clip(low, high) for positions in (firsts, afters)]
+        inside_sums = [
+            (sums_before[clipped_edges[1]] - sums_before[clipped_edges[0]], sums_before)
+            for sums_before in (self.kernels_before, self.time_before)
+        ]
+        return min(
+            int(sums.sum()) / max(1, int(sums_before[high] - sums_before[low])) for sums, sums_before in inside_sums
+        )
 
     @cached_property
     def _hashes(self) -> Hashes:
-        """A number for each kernel, by its name: as good as random, and the same always."""
+        """A number for each kernel, by its name: as good as random, and always the same."""
         mixed = numpy.arange(1, self.size + 1, dtype=numpy.uint64) * numpy.uint64(0x9E3779B97F4A7C15)
         for factor in (0xBF58476D1CE4E5B9, 0x94D049BB133111EB):  # as splitmix64 has them
             mixed = (mixed ^ (mixed >> numpy.uint64(29))) * numpy.uint64(factor)
@@ -72,16 +79,16 @@ class Work(NamedKernels):
 
     @cached_property
     def hash_before(self) -> Hashes:
-        """Sums of the hashes: what lies between two places has that of its multiset."""
+        """The sums of the hashes: what lies between two positions has that of its multiset."""
         return numpy.concatenate([numpy.zeros(1, numpy.uint64), numpy.cumsum(self._hashes, dtype=numpy.uint64)])
 
     @cached_property
     def hash_of_row(self) -> Hashes:
         """A hash of each kernel and the next three, in their order."""
-        found = numpy.zeros(max(0, len(self) - IN_A_ROW + 1), numpy.uint64)
-        for place in range(IN_A_ROW):
-            found = found * numpy.uint64(0x9E3779B97F4A7C15) + self._hashes[place : place + len(found)]
-        return found
+        hashes = numpy.zeros(max(0, len(self) - IN_A_ROW + 1), numpy.uint64)
+        for offset in range(IN_A_ROW):
+            hashes = hashes * numpy.uint64(0x9E3779B97F4A7C15) + self._hashes[offset : offset + len(hashes)]
+        return hashes
 
 
 def _sums_before(values: Vector) -> Vector:
@@ -90,87 +97,87 @@ def _sums_before(values: Vector) -> Vector:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class UnitMarker:
-    """What could begin a unit, at ``places``: a name or, of level 1, a name that follows another. ``others`` are the
-    places of those that take turns with it.
-    """
+    """Describes what could begin a unit: a name or, of level 1, a name that follows another one."""
 
-    places: Vector
-    level: int
-    others: Vector
+    places: Vector  # positions at which it begins a unit
+    level: int  # 0: one name, 1: a name after another
+    others: Vector  # a row of positions for each marker that alternates with it
 
     @property
     def votes(self) -> int:
-        """How many names, or pairs of them, begin the same unit."""
+        """The number of names, or pairs of them, that begin the same unit."""
         return 1 + len(self.others)
 
 
 def find_markers(work: Work, level: int) -> Iterator[UnitMarker]:
-    """The markers, the rarest first, then the earliest."""
-    names, places = work.numbers[work.heads], work.heads
+    """Yield the markers, the rarest first, then the earliest."""
+    names, positions = work.numbers[work.heads], work.heads
     if level:
-        names, places = names[:-1] * work.size + names[1:], places[1:]
-    ordered = names.argsort(kind="stable")
-    edges = numpy.flatnonzero(numpy.diff(names[ordered], prepend=-1))
+        names, positions = names[:-1] * work.size + names[1:], positions[1:]
+    by_name = names.argsort(kind="stable")
+    edges = numpy.flatnonzero(numpy.diff(names[by_name], prepend=-1))
     counts = numpy.diff(edges, append=len(names))
-    most = min(len(work) // FEWEST_KERNELS, MOST_COUNTS // work.size)
-    found = 0
-    for count in numpy.unique(counts[(counts >= 2) & (counts <= most)]).tolist():
-        rows = places[ordered[edges[counts == count][:, None] + numpy.arange(count)]]
+    max_count = min(len(work) // FEWEST_KERNELS, MOST_COUNTS // work.size)
+    marker_count = 0
+    for count in numpy.unique(counts[(counts >= 2) & (counts <= max_count)]).tolist():
+        rows = positions[by_name[edges[counts == count][:, None] + numpy.arange(count)]]
         rows = rows[rows[:, 0].argsort(kind="stable")]
         while len(rows):
             first, rest = rows[0], rows[1:]
-            turns = (rest > first).all(axis=1) & (rest[:, :-1] < first[1:]).all(axis=1)
-            yield UnitMarker(first, level, rest[turns])
-            found += 1
-            if found == MOST_MARKERS:
+            is_alternating = (rest > first).all(axis=1) & (rest[:, :-1] < first[1:]).all(axis=1)
+            yield UnitMarker(first, level, rest[is_alternating])
+            marker_count += 1
+            if marker_count == MOST_MARKERS:
                 return
-            rows = rest[~turns]
+            rows = rest[~is_alternating]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Segments:
-    """From each place of a marker to the next, the last to the end. ``kind`` numbers what each is, −1 of an end that is
-    none; ``leaders`` are the counts of the first of each kind, and ``alike`` how much each segment is like its leader.
-    """
+    """Holds the segments from each position of a marker to the next, the last one to the end."""
 
     work: Work
     marker: UnitMarker
-    edges: Vector
+    edges: Vector  # positions, one more than segments
     lengths_ns: Vector
-    kind: Vector
-    alike: Floats
-    leaders: Vector
+    kind: Vector  # number of each segment's kind, −1 of a cut end
+    alike: Floats  # similarity of each segment to the leader of its kind
+    leaders: Vector  # name counts of the first segment of each kind
 
 
 def cut_segments(work: Work, marker: UnitMarker) -> Segments | None:
-    """The segments of a marker by kind; None where there are too many kinds."""
+    """Return the segments of a marker by kind; None where there are too many kinds."""
     edges = numpy.append(marker.places, len(work))
-    found = _kinds(work, edges[: _FIRST + 1])
-    if found is not None and len(edges) > _FIRST + 1:
-        found = _kinds(work, edges)
-    if found is None:
+    grouping = _kinds(work, edges[: _FIRST + 1])
+    if grouping is not None and len(edges) > _FIRST + 1:
+        grouping = _kinds(work, edges)
+    if grouping is None:
         return None
-    kind, alike, leaders = found
-    lengths = numpy.diff(work.at_ns[marker.places], append=work.at_ns[-1])
-    return Segments(work, marker, edges, lengths, _without_cut_end(kind, lengths), alike, numpy.array(leaders))
+    kinds, similarities, leaders = grouping
+    lengths_ns = numpy.diff(work.at_ns[marker.places], append=work.at_ns[-1])
+    return Segments(
+        work, marker, edges, lengths_ns, _without_cut_end(kinds, lengths_ns), similarities, numpy.array(leaders)
+    )
 
 
 def _kinds(work: Work, edges: Vector) -> tuple[Vector, Floats, list[Vector]] | None:
-    """As :meth:`NamedKernels.kinds` has them; of segments of the same names one is compared."""
+    """Group segments into kinds as :meth:`KernelSequence.group_into_kinds` does; of segments of the same names one is
+    compared.
+    """
     hashes = numpy.diff(work.hash_before[edges])
     _, first, inverse = numpy.unique(hashes, return_index=True, return_inverse=True)
-    by_place = first.argsort()
-    first, which = first[by_place], by_place.argsort()[inverse]
-    if (found := work.kinds(edges[first], edges[first + 1], MOST_KINDS)) is None:
+    by_position = first.argsort()
+    first, distinct_numbers = first[by_position], by_position.argsort()[inverse]
+    if (grouping := work.kinds(edges[first], edges[first + 1], MOST_KINDS)) is None:
         return None
-    kind, alike, leaders = found
-    return kind[which], alike[which], leaders
+    kinds, similarities, leaders = grouping
+    return kinds[distinct_numbers], similarities[distinct_numbers], leaders
 
 
 def _without_cut_end(kind: Vector, lengths: Vector) -> Vector:
-    """The kinds, with none for the last segment unless it is as long as the others of its kind."""
-    same = numpy.flatnonzero(kind == kind[-1])
-    shortest, longest = (share * float(numpy.median(lengths[same])) for share in WHOLE_LENGTH)
-    if len(same) == 1 or not shortest <= int(lengths[-1]) <= longest:
+    """Return the kinds, with none (−1) for the last segment unless it is as long as the others of its kind."""
+    same_kind = numpy.flatnonzero(kind == kind[-1])
+    shortest, longest = (share * float(numpy.median(lengths[same_kind])) for share in WHOLE_LENGTH)
+    if len(same_kind) == 1 or not shortest <= int(lengths[-1]) <= longest:
         kind[-1] = -1
     return kind

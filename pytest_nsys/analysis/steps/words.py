@@ -1,4 +1,4 @@
-"""What is said of a search for steps: what repeats, and why the whole run is measured all the same?"""
+"""How is the result of a search for steps described: what repeats, and why is the whole run measured all the same?"""
 
 from __future__ import annotations
 
@@ -10,37 +10,38 @@ from pytest_nsys.core.numbers import format_value
 from pytest_nsys.core.words import counted
 
 Searched = FoundUnits | NoUnits | None
-"""What a search for steps gave; None where nobody searched, as a framework marks its own."""
+"""The result of a search for steps; None where nobody searched, as a framework marks its own."""
 
 LONGEST_ANCHOR = 80
-"""Of a kernel's name inside a sentence: the first screen has it whole."""
+"""The most characters of a kernel's name inside a sentence: the first screen has it whole."""
 
 
 def found_words(convention: Convention, where: str, searched: Searched, *, anchored: bool) -> str:
-    """The convention, and where it was found; not ``anchored``: why the whole run is measured."""
+    """Describe the convention, and where it was found; without an anchor, why the whole run is measured."""
     if not anchored:
         units = other_units(searched)
-        way = "" if units is None else f"; {to_measure(units)}"
-        return f"convention {convention.name}, no anchor ({why_whole(searched)}{way})"
-    found = f"found in the {where}"
+        hint = "" if units is None else f"; {to_measure(units)}"
+        return f"convention {convention.name}, no anchor ({why_whole(searched)}{hint})"
+    origin = f"found in the {where}"
     if convention.kernel_anchor is not None and isinstance(searched, FoundUnits):
-        found = f"found in the kernels of the {where}: {units_words(searched)}"
-    return f"convention {convention_words(convention)} ({found})"
+        origin = f"found in the kernels of the {where}: {units_words(searched)}"
+    return f"convention {convention_words(convention)} ({origin})"
 
 
 def units_words(found: FoundUnits) -> str:
-    """How many there are of what: ``17 steps, every 16.8 ms``. What is no step has no number: kernels that repeat may
-    be a layer, half of one, or two.
+    """Describe how many units there are of what: ``17 steps, every 16.8 ms``.
+
+    What is no step has no number: kernels that repeat may be a layer, half of one, or two.
     """
-    every = f"every {format_value(found.period_ns)}"
+    period_text = f"every {format_value(found.period_ns)}"
     if found.what not in (UnitIs.STEP, UnitIs.KINDS):
-        return f"each repeat, {every}"
-    more = "" if len({*found.units.values()}) == 1 else " or more on each rank"
-    return f"{_counted(found)}{more}, {every}"
+        return f"each repeat, {period_text}"
+    rank_note = "" if len({*found.units.values()}) == 1 else " or more on each rank"
+    return f"{_counted(found)}{rank_note}, {period_text}"
 
 
 def why_whole(searched: Searched) -> str:
-    """Why nothing of the trace is measured as a step."""
+    """Explain why nothing in the trace is measured as a step."""
     if searched is None:
         return "no range repeats around its kernels"
     part = searched.repeated
@@ -64,24 +65,24 @@ def why_whole(searched: Searched) -> str:
 
 
 def inside_words(searched: Searched) -> str:
-    """What repeats in the only step, and how often; empty where nothing proves it."""
+    """Format what repeats in the only step, and how often; empty where nothing proves it."""
     return "" if searched is None or searched.repeated is None else str(searched.repeated)
 
 
 def repeats_words(searched: Searched) -> str | None:
-    """What repeats in the run; None where nothing does, or nobody looked."""
-    if words := inside_words(searched):
-        return words
+    """Describe what repeats in the run; None where nothing does, or nobody searched."""
+    if part_text := inside_words(searched):
+        return part_text
     return units_words(searched) if isinstance(searched, FoundUnits) else None
 
 
 def other_units(searched: Searched) -> FoundUnits | None:
-    """Units that were found and are no steps."""
+    """Return units that were found and are no steps, else None."""
     return searched if isinstance(searched, FoundUnits) and searched.what is not UnitIs.STEP else None
 
 
 def to_measure(found: FoundUnits) -> str:
-    """What a person types to measure each of the units that ``auto`` does not."""
+    """Format the option that measures each of the units that ``auto`` does not measure."""
     anchor = written_anchor(found.anchor)
     if len(anchor) > LONGEST_ANCHOR:
         return "`pytest-nsys TRACE` says which --anchor measures each"
@@ -89,5 +90,5 @@ def to_measure(found: FoundUnits) -> str:
 
 
 def _counted(found: FoundUnits) -> str:
-    """How many steps there are on each rank, at least."""
+    """Format how many steps there are on each rank, at least."""
     return counted(min(found.units.values()), "step")

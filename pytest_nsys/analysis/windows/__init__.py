@@ -1,1 +1,1 @@
-"""Who are the ranks of a run, which span of each is a window, and what ran there, under which circumstances?"""
+"""Which ranks does a run have, which span of each is a window, and which kernels belong to it?"""

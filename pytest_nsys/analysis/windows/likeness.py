@@ -1,8 +1,7 @@
-"""How alike is what two stretches of kernels hold, and of how many kinds are they?
+"""How similar are the kernels of two stretches, and how many kinds of stretches are there?
 
-A stretch is the multiset of the names of its kernels: two are alike as far as these are the same, counted plainly and
-weighted by the mean length of each name. Numbers of a million kernels and matrices of stretches are numpy's here, not
-operations on columns: what is compared are rows of counts, of which no other place has any.
+A stretch is the multiset of the names of its kernels. Two are similar as far as these agree, counted plainly and
+weighted by the mean length of each name. This module uses numpy and not columns, for it compares matrices of counts.
 """
 
 from __future__ import annotations
@@ -13,60 +12,71 @@ from pytest_nsys.core.columns import Vector
 Floats = NDArray[numpy.float64]
 
 ALIKE = 0.90
-"""What is less alike is of two kinds."""
+"""The similarity from which on two stretches are of one kind."""
 
 MOST_COUNTS = 1 << 23
-"""Stretches × names: more are not counted at once."""
+"""The most cells (stretches × names) that are counted at once, which bounds memory to 64 MiB."""
 
 _BLOCK = 256
-"""Stretches that are compared before the next are counted: of those without kinds few are looked at."""
+"""Stretches that are compared before the next are counted: without kinds the first block already shows it."""
 
 
 class NamedKernels:
-    """Kernels in their order, by the numbers of their names, each of which one has at least, and with their lengths."""
+    """Holds the kernels of a rank in their order, as numbers of their names, with their lengths.
+
+    Every number from 0 to the highest is the name of at least one kernel.
+    """
 
     def __init__(self, numbers: Vector, lengths_ns: Vector) -> None:
         self.numbers = numbers
         self.size = int(numbers.max(initial=-1)) + 1
         counts = numpy.bincount(numbers, minlength=self.size)
         totals = numpy.bincount(numbers, lengths_ns, self.size)
+        # Integers keep the weighted sums exact; a name of no length still counts.
         self.weights: Vector = numpy.maximum(1, numpy.rint(totals / counts)).astype(numpy.int64)
 
     def __len__(self) -> int:
         return len(self.numbers)
 
     def counts(self, firsts: Vector, afters: Vector) -> Vector:
-        """Return how often each name stands in each of the stretches: (stretches, names)."""
+        """Count how often each name stands in each stretch: an array of shape (stretches, names)."""
         stretches = zip(firsts.tolist(), afters.tolist(), strict=True)
-        rows = [numpy.bincount(self.numbers[first:after], minlength=self.size) for first, after in stretches]
+        rows = [numpy.bincount(self.numbers[start:stop], minlength=self.size) for start, stop in stretches]
         return numpy.array(rows, numpy.int64).reshape(len(rows), self.size)
 
     def alike(self, one: Vector, others: Vector) -> Floats:
-        """How much each of the others is like the one: the smaller of both measures, 1 where they are the same."""
-        apart, together = numpy.abs(others - one), others + one
-        plain = apart.sum(axis=1) / numpy.maximum(1, together.sum(axis=1))
-        weighted = (apart @ self.weights) / numpy.maximum(1, together @ self.weights)
-        least: Floats = 1 - numpy.maximum(plain, weighted)
-        return least
+        """Measure how similar a stretch is to each of the others, from 0 to 1, where 1 is the same.
+
+        The smaller of both measures counts: of kernels, and of kernels weighted by their mean lengths.
+        """
+        differences, sums = numpy.abs(others - one), others + one
+        # What differs as a share of what both hold together (Bray-Curtis): 0 of the same, 1 of nothing in common.
+        plain_distance = differences.sum(axis=1) / numpy.maximum(1, sums.sum(axis=1))
+        weighted_distance = (differences @ self.weights) / numpy.maximum(1, sums @ self.weights)
+        similarity: Floats = 1 - numpy.maximum(plain_distance, weighted_distance)
+        return similarity
 
     def kinds(self, firsts: Vector, afters: Vector, most: int) -> tuple[Vector, Floats, list[Vector]] | None:
-        """Of each stretch its kind, how much it is like the first of that, and the counts of the first of each; None
-        of more than ``most`` kinds. Each stretch joins the most alike leader, or leads.
+        """Group stretches into kinds; each joins the leader that is most similar to it, or becomes the leader of a new
+        kind.
+
+        Returns the kind of each stretch, its similarity to the leader of that kind, and the name counts of each leader;
+        None where there are more than ``max_kinds``.
         """
         leaders: list[Vector] = []
         kinds = numpy.empty(len(firsts), numpy.int64)
-        best = numpy.empty(len(firsts))
-        for low in range(0, len(firsts), _BLOCK):
-            block = slice(low, low + _BLOCK)
+        similarities = numpy.empty(len(firsts))
+        for block_start in range(0, len(firsts), _BLOCK):
+            block = slice(block_start, block_start + _BLOCK)
             counts = self.counts(firsts[block], afters[block])
-            likeness = numpy.full((len(counts), most), -1.0)
-            for number, leader in enumerate(leaders):
-                likeness[:, number] = self.alike(leader, counts)
-            while len(strangers := numpy.flatnonzero(likeness.max(axis=1) < ALIKE)):
+            block_similarities = numpy.full((len(counts), most), -1.0)
+            for kind, leader in enumerate(leaders):
+                block_similarities[:, kind] = self.alike(leader, counts)
+            while len(unmatched := numpy.flatnonzero(block_similarities.max(axis=1) < ALIKE)):
                 if len(leaders) == most:
                     return None
-                first = int(strangers[0])
-                likeness[first:, len(leaders)] = self.alike(counts[first], counts[first:])
+                first = int(unmatched[0])
+                block_similarities[first:, len(leaders)] = self.alike(counts[first], counts[first:])
                 leaders.append(counts[first])
-            kinds[block], best[block] = likeness.argmax(axis=1), likeness.max(axis=1)
-        return kinds, best, leaders
+            kinds[block], similarities[block] = block_similarities.argmax(axis=1), block_similarities.max(axis=1)
+        return kinds, similarities, leaders

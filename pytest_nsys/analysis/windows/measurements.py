@@ -1,6 +1,7 @@
-"""What was measured outside of the traces of one capture, as rows: which metrics are there, of which unit and labels?
+"""Which metrics were measured outside of the traces of one capture, and with which units and labels?
 
-All files of the capture are taken together. One name is one metric: of one unit, one direction and one set of labels.
+All files of the capture are taken together. One name is one metric: it has one unit, one direction and one set of
+labels.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ NONE_GIVEN = (
 
 
 class Kind(NamedTuple):
-    """What all measurements of one name have in common. ``unit`` is what they are judged in."""
+    """Describes what all measurements of one name have in common; they are judged in ``unit``."""
 
     unit: str
     better: str | None
@@ -36,39 +37,42 @@ class Kind(NamedTuple):
 
 
 class Measurements:
-    """The measurements of one capture, read when first asked for."""
+    """Holds the measurements of one capture; its files are read on first use."""
 
     def __init__(self, paths: Sequence[Path] = ()) -> None:
         self.paths = tuple(paths)
 
     @property
     def shown(self) -> str:
-        """The files in words."""
+        """The paths of the files as text, three at most."""
         names = ", ".join(str(path) for path in self.paths[:3])
         return printable(f"{names}{' …' if len(self.paths) > 3 else ''}", 1000)
 
     @cached_property
     def _by_name(self) -> Mapping[str, Sequence[Measurement]]:
-        found = [each for path in self.paths for each in read_measurements(path)]
+        entries = [entry for path in self.paths for entry in read_measurements(path)]
+        # One capture is of one commit and run: a file of another one was given by mistake.
         for field in ("commit", "run"):
-            _refuse_other(found, field, field)
-        by_name = grouped((each.metric, each) for each in found)
-        for own in by_name.values():
-            _check_one(own)
+            _refuse_other(entries, field, field)
+        by_name = grouped((entry.metric, entry) for entry in entries)
+        for metric_entries in by_name.values():
+            _check_one(metric_entries)
         return by_name
 
     @property
     def origin(self) -> Measurement:
-        """The first of them, whose commit and run are those of all. Raises as :attr:`names` does."""
+        """The first measurement, whose commit and run are those of all. Raises as :attr:`names` does."""
         return next(iter(self._by_name.values()))[0]
 
     @property
     def names(self) -> Sequence[str]:
-        """What was measured, sorted. Raises TraceError for files that cannot be meant."""
+        """The names of what was measured, sorted. Raises TraceError for files that contradict themselves."""
         return sorted(self._by_name)
 
     def kind(self, name: str) -> Kind:
-        """What a name stands for. Raises NothingMeasured, and TraceError as :attr:`names` does."""
+        """Return the unit, direction and dimensions of a name. Raises NothingMeasured, and TraceError as :attr:`names`
+        does.
+        """
         first = self._entries(name)[0]
         return Kind(first.unit, first.better, _dimensions(first))
 
@@ -77,45 +81,55 @@ class Measurements:
             raise NothingMeasured(f"measured {printable(name, 60)}: {NONE_GIVEN}")
         if name not in self._by_name:
             names = ", ".join(map(printable, self.names[:MAX_SHOWN])) + (" …" if len(self.names) > MAX_SHOWN else "")
-            meant = did_you_mean(name, self.names) or f": there are {names}"
-            raise NothingMeasured(f"{self.shown}: nothing is called '{printable(name, 60)}'{meant}")
+            hint = did_you_mean(name, self.names) or f": there are {names}"
+            raise NothingMeasured(f"{self.shown}: nothing is called '{printable(name, 60)}'{hint}")
         return self._by_name[name]
 
     def rows(self, name: str) -> list[Row]:
-        """The values of a name by its labels. Raises as :meth:`kind` does."""
-        found = self._entries(name)
-        dimensions = _dimensions(found[0])
-        return [Row(tuple(each.labels[d] for d in dimensions), each.value) for each in found]
+        """Return the values of a name as rows with their labels. Raises as :meth:`find_kind` does."""
+        entries = self._entries(name)
+        dimensions = _dimensions(entries[0])
+        return [Row(tuple(entry.labels[d] for d in dimensions), entry.value) for entry in entries]
 
 
 def _dimensions(measurement: Measurement) -> tuple[str, ...]:
-    """The names of its labels, the rank first."""
+    """Return the names of a measurement's labels, the rank first, the others sorted."""
+    # Rows of traces have the rank first, too.
     return tuple(sorted(measurement.labels, key=lambda name: (name != "rank", name)))
 
 
 def _check_one(own: Sequence[Measurement]) -> None:
-    """Raises TraceError where what has one name is not one metric."""
-    for field, what in (("written", "unit"), ("better", "direction")):
-        _refuse_other(own, field, what)
+    """Raise TraceError where entries of one name differ in unit, direction or labels, or one appears twice."""
+    for field, field_noun in (("written", "unit"), ("better", "direction")):
+        _refuse_other(own, field, field_noun)
     labels: dict[frozenset[object], Measurement] = {}
-    for each in own:
-        if each.labels.keys() != own[0].labels.keys():
-            first, here = (", ".join(_dimensions(one)) or "none" for one in (own[0], each))
-            raise TraceError(
-                f"{each.place}: has the labels {here}, and {own[0].place} has {first}: one metric has one set"
+    for entry in own:
+        if entry.labels.keys() != own[0].labels.keys():
+            first_labels, labels_here = (
+                ", ".join(_dimensions(other_entry)) or "none" for other_entry in (own[0], entry)
             )
-        same = labels.setdefault(frozenset(each.labels.items()), each)
-        if same is not each:
-            where = label_words(each.labels)
             raise TraceError(
-                f"{each.place}: appears twice{f' ({printable(where)})' if where else ''}: {same.place} has it"
+                f"{entry.place}: has the labels {labels_here}, and {own[0].place} has {first_labels}: "
+                "one metric has one set"
+            )
+        twin = labels.setdefault(frozenset(entry.labels.items()), entry)
+        if twin is not entry:
+            labels_text = label_words(entry.labels)
+            raise TraceError(
+                f"{entry.place}: appears twice{f' ({printable(labels_text)})' if labels_text else ''}: "
+                f"{twin.place} has it"
             )
 
 
 def _refuse_other(found: Sequence[Measurement], field: str, what: str) -> None:
-    """Raises TraceError where one of them says another thing of it than the first."""
-    for each in found[1:]:
-        now, first = (getattr(one, field) for one in (each, found[0]))
-        if now != first:
-            said = [printable(str(one), 60) if one is not None else "none" for one in (now, first)]
-            raise TraceError(f"{each.place}: has the {what} {said[0]}, and {found[0].place} has {said[1]}")
+    """Raise TraceError where an entry has another value in a field than the first entry."""
+    for entry in found[1:]:
+        value, first_value = (getattr(compared_entry, field) for compared_entry in (entry, found[0]))
+        if value != first_value:
+            value_texts = [
+                printable(str(shown_value), 60) if shown_value is not None else "none"
+                for shown_value in (value, first_value)
+            ]
+            raise TraceError(
+                f"{entry.place}: has the {what} {value_texts[0]}, and {found[0].place} has {value_texts[1]}"
+            )

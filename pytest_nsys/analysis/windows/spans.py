@@ -1,12 +1,12 @@
-"""Who are the ranks of a run, and which span of each is analysed?
+"""Who are the ranks of a run, and which spans of each are its windows?
 
-The same trace always gives the same window, so before and after compare. The default is the anchor at index n // 2 of
-all anchors of the rank. Other picks: an index, ``first``, ``last``, ``steady`` (the middle half, the median over its
-windows being the value), ``run`` (first kernel to end of last), an explicit span, or a range name (its ranges then are
-the anchors).
+The same trace always gives the same windows, so runs compare. The default is the anchor at index n // 2 of all anchors
+of the rank. Other windows are: an index, ``first``, ``last``, ``steady`` (the middle half, whose value is the median
+over its windows), ``run`` (first kernel to end of last), an explicit span, or a range name, whose ranges are then the
+anchors.
 
-Ranks are told by setup label where there is one, else in the order of file, process and device. The files of a run are
-joined by their labels. A process has one label (a repeat of the same one is fine); a rank comes once. A process id is
+Ranks are identified by setup label where there is one, else by the order of file, process and device. The files of a
+run are joined by their labels. A process has one label (repeating it is fine), and a rank appears once. A process id is
 no name: it differs between two runs of the same program, so it never enters a row.
 """
 
@@ -52,36 +52,35 @@ NONE = ""
 
 
 def of_one_window(window: str) -> str:
-    """A window as somebody typed it, for what shows one: of steady steps only their kind, empty where it has none."""
-    which, _, kind = window.partition(" ")
-    return kind if which == STEADY and kind in ("", *KIND_WORDS) else window
+    """Return a window's label for a view of one window: of steady steps only their kind, empty where they have none."""
+    word, _, kind = window.partition(" ")
+    return kind if word == STEADY and kind in ("", *KIND_WORDS) else window
 
 
 def meant_word(window: str) -> str:
-    """A hint where ``window`` is nearly a word, and so no name of a range; a pattern (``%``) is one."""
+    """Return a hint where ``window`` is nearly a word, and so no range name; empty for a word and for a pattern
+    (``%``).
+    """
     return "" if window in WORDS or "%" in window else did_you_mean(window, WORDS, cutoff=0.75)
 
 
 @dataclass(frozen=True, slots=True)
 class WindowSpec:
-    """What to analyse, and which kernels count as in it. ``window`` as in a gate file: word, index, span or name.
+    """Describes which window is measured, and which kernels count as in it."""
 
-    ``kind``: only steps of it are picked from, and counted; None: of all steps.
-    """
-
-    window: str = MEDIAN
+    window: str = MEDIAN  # as in a gate file: word, index, span or range name
     span: Span = Span.RANGE
     kernels: KernelsMode = KernelsMode.CONTAINED
-    kind: str | None = None
+    kind: str | None = None  # only steps of this kind are picked and counted; None: of all steps
 
     @property
     def asked(self) -> str:
-        """The window as rows are stored under it: steps of two kinds are never one series."""
+        """The text that rows of the window are stored under; steps of two kinds are never one series."""
         return self.window if self.kind is None else f"{self.window} {self.kind}"
 
     @property
     def typed(self) -> str:
-        """The window as ``--window`` takes it."""
+        """The text with which ``--window`` selects it."""
         return self.kind if self.kind is not None and self.window == MEDIAN else self.asked
 
     @property
@@ -91,7 +90,7 @@ class WindowSpec:
 
     @property
     def unit(self) -> str:
-        """What a window is picked from, in a word."""
+        """The noun for what a window is picked from: ``anchor``, or ``decode step``."""
         return "anchor" if self.kind is None else f"{self.kind} step"
 
     @property
@@ -100,17 +99,17 @@ class WindowSpec:
 
     @property
     def outside(self) -> bool:
-        """Whether there is no window at all: nothing of a trace is looked at."""
+        """Whether there is no window at all, as of what was measured outside of a trace."""
         return self.window == NONE
 
     @property
     def by_launch(self) -> bool:
-        """Whether a window's range is on the CPU, and what is measured is the kernels launched in it."""
+        """Whether the window is a span of the CPU, and what is measured are the kernels launched in it."""
         return self.kernels is KernelsMode.LAUNCHED and not self.whole_run
 
     @property
     def explicit(self) -> tuple[int, int] | None:
-        """(start_ns, end_ns) where the window is given as ``START:END``."""
+        """The (start, end) in ns where the window is given as ``START:END``, else None."""
         match = _EXPLICIT.fullmatch(self.window)
         return (int(match[1]), int(match[2])) if match else None
 
@@ -120,7 +119,7 @@ class WindowSpec:
 
     @property
     def anchor(self) -> str | None:
-        """The range name that stands in for the convention's anchor, where the window is given by name."""
+        """The range name that replaces the convention's anchor, where the window is given by name, else None."""
         if self.window in WORDS or self.explicit or self.index is not None:
             return None
         return self.window
@@ -134,7 +133,9 @@ class WindowSpec:
 
 
 def anchor_of(convention: Convention, spec: WindowSpec | None) -> Anchor | None:
-    """What makes the windows: a range that the spec names, else the convention's own."""
+    """Return the anchor that marks the windows: the range that the spec names, else the convention's own; None without
+    any.
+    """
     return (spec and spec.anchor) or convention.anchor
 
 
@@ -143,8 +144,8 @@ def marks_steps(convention: Convention, spec: WindowSpec | None = None) -> bool:
 
     A part of a step, and a range that somebody names, are measured by themselves.
     """
-    named = spec is not None and spec.anchor is not None
-    return convention.anchor is not None and not named and not convention.marks_parts
+    is_named_range = spec is not None and spec.anchor is not None
+    return convention.anchor is not None and not is_named_range and not convention.marks_parts
 
 
 OUTSIDE = WindowSpec(NONE)
@@ -153,40 +154,41 @@ OUTSIDE = WindowSpec(NONE)
 
 @dataclass(frozen=True, slots=True)
 class UsedWindow:
-    """The window that one rank of one capture was judged on; ``by_launch``: it spans launches, on the CPU. ``kind``: of
-    a step that has one, whose time on the CPU says nothing: it waits for the GPU where it ends.
-    """
+    """Describes the window on which one rank of one capture was judged."""
 
     capture: int
     rank: int
     window: Window
-    by_launch: bool = False
-    kind: str | None = None
+    by_launch: bool = False  # whether it spans launches, on the CPU
+    kind: str | None = None  # of a step that has one: its time on the CPU says nothing, as it waits for the GPU
 
 
 class LookedAt(NamedTuple):
-    """What explains a row: of the ranks of one capture the ``n``-th window that ``spec`` picks."""
+    """Describes the windows that explain a row: of the ranks of one capture the window at one position of those of a
+    spec.
+    """
 
     spec: WindowSpec
     capture: int
-    n: int
-    windows: tuple[UsedWindow, ...]
+    n: int  # among the windows that the spec picks, from 0
+    windows: tuple[UsedWindow, ...]  # one per rank
 
     @property
     def number(self) -> int | None:
-        """That of the anchor, as ``--window`` takes it; None where the ranks' are not the same, or there is none."""
-        found = {used.window.index for used in self.windows}
-        return found.pop() if len(found) == 1 and self.spec.anchor is None else None
+        """The anchor's index, as ``--window`` takes it; None where the ranks' indices differ, or there is none."""
+        indices = {window.window.index for window in self.windows}
+        return indices.pop() if len(indices) == 1 and self.spec.anchor is None else None
 
 
 def noun_of(windows: Iterable[UsedWindow]) -> str:
-    """What these are: steps as far as their names say so, else windows. Units of a kernel are steps, as ``show`` says:
-    who wants a layer names it.
+    """Return what to call these windows: ``step`` where all their names say so, else ``window``.
+
+    Units that a kernel begins are steps, as ``show`` calls them: who wants a layer names it.
     """
-    names = {used.window.name.lower() for used in windows}
-    steps = ("step", "iteration", "execute_")  # vLLM's begin so
-    said = (name.startswith(OF_KERNEL) or any(word in name for word in steps) for name in names)
-    return "step" if all(said) else "window"
+    names = {used_window.window.name.lower() for used_window in windows}
+    step_words = ("step", "iteration", "execute_")  # vLLM's begin so
+    is_step_name = (name.startswith(OF_KERNEL) or any(word in name for word in step_words) for name in names)
+    return "step" if all(is_step_name) else "window"
 
 
 def spec_under(
@@ -196,29 +198,33 @@ def spec_under(
     kernels: KernelsMode | None = None,
     kind: str | None = None,
 ) -> WindowSpec:
-    """A window spec, with what is left open as the convention has it. Where steps have kinds ``window`` may end in one:
-    ``decode``, ``steady decode``. A step lasts until the next begins, so that its span is its period.
+    """Build a window spec, and take what is left open from the convention.
+
+    Where steps have kinds, ``window`` may end in one: ``decode``, ``steady decode``. A step lasts until the next
+    begins, so its span is its period.
     """
-    *which, last = window.split(" ")
-    if last in convention.kind_names:
-        kind, window = kind or last, " ".join(which) or MEDIAN
+    *earlier_words, last_word = window.split(" ")
+    if last_word in convention.kind_names:
+        kind, window = kind or last_word, " ".join(earlier_words) or MEDIAN
     kind = kind if kind in convention.kind_names else None
-    asked = WindowSpec(window, span or convention.span, kernels or convention.kernels, kind)
-    if asked.whole_run:
+    spec = WindowSpec(window, span or convention.span, kernels or convention.kernels, kind)
+    if spec.whole_run:
         return WindowSpec(RUN, kind=kind)  # has neither anchors nor edges: however it is asked for, it is read once
-    return replace(asked, span=Span.RANGE) if asked.explicit or marks_steps(convention, asked) else asked
+    return replace(spec, span=Span.RANGE) if spec.explicit or marks_steps(convention, spec) else spec
 
 
 def as_one_step(workload: Workload, spec: WindowSpec, *, anchored: bool) -> Workload:
-    """A run without an anchor is one step, and so is a window by its times, where nobody states how many it is."""
-    whole = spec.explicit is not None or (spec.whole_run and not anchored)
-    return workload._replace(steps=1) if whole and workload.steps is None else workload
+    """Return the workload with one step, where a window holds a whole run or an explicit span and nobody states how
+    many.
+    """
+    is_single_step = spec.explicit is not None or (spec.whole_run and not anchored)
+    return workload._replace(steps=1) if is_single_step and workload.steps is None else workload
 
 
 def left_open(window: object = None, span: object = None, kernels: object = None) -> tuple[str, ...]:
-    """The fields of a spec that nobody asked for; a window says its kind."""
-    asked = {"window": window, "span": span, "kernels": kernels, "kind": window}
-    return tuple(name for name, value in asked.items() if value is None)
+    """List the fields of a window spec that nobody requested; a window says its kind."""
+    requested_fields = {"window": window, "span": span, "kernels": kernels, "kind": window}
+    return tuple(name for name, value in requested_fields.items() if value is None)
 
 
 def steady_indices(count: int, whole: int | None = None) -> range:
@@ -227,11 +233,11 @@ def steady_indices(count: int, whole: int | None = None) -> range:
 
 
 def anchor_windows(anchors: Sequence[Range], spec: WindowSpec) -> list[Window]:
-    """The picked windows of one rank, from its anchors ordered by start.
+    """Pick the windows of one rank from its anchors, which are sorted by start.
 
-    Raises NothingMeasured where an index does not exist, or the period of the last anchor is asked for.
+    Raises NothingMeasured where an index does not exist, or the period of the last anchor is requested.
     """
-    count, whole = len(anchors), whole_steps(anchors)
+    count, whole_count = len(anchors), whole_steps(anchors)
     indices: Sequence[int]
     match spec.window:
         case "first":
@@ -239,9 +245,9 @@ def anchor_windows(anchors: Sequence[Range], spec: WindowSpec) -> list[Window]:
         case "last":
             indices = [count - 1]
         case "steady":
-            indices = steady_indices(count, whole)
+            indices = steady_indices(count, whole_count)
         case _:
-            indices = [min(count // 2, whole - 1) if spec.index is None else spec.index]
+            indices = [min(count // 2, whole_count - 1) if spec.index is None else spec.index]
     return [_anchor_window(anchors, i, spec) for i in indices]
 
 
@@ -250,23 +256,23 @@ _DIGITS = re.compile("[0-9]+")
 
 
 def numbered(anchors: Sequence[Range]) -> dict[int, int]:
-    """Return the index of each step by the number in its name, ``step 7``; empty where the names do not count up."""
-    found: dict[int, int] = {}
-    last, shape = -1, None
+    """Return the index of each step by the number in its name (``step 7``); empty where the names do not count up."""
+    index_by_number: dict[int, int] = {}
+    last_number, name_shape = -1, None
     for index, anchor in enumerate(anchors):
         match = _STEP_NUMBER.search(anchor.name)
-        around = match and _DIGITS.sub("", anchor.name)
-        if match is None or int(match[1]) <= last or around != (shape or around):
+        anchor_shape = match and _DIGITS.sub("", anchor.name)
+        if match is None or int(match[1]) <= last_number or anchor_shape != (name_shape or anchor_shape):
             return {}
-        last, shape = int(match[1]), around
-        found[last] = index
-    return found
+        last_number, name_shape = int(match[1]), anchor_shape
+        index_by_number[last_number] = index
+    return index_by_number
 
 
 def whole_steps(anchors: Sequence[Range]) -> int:
-    """Return how many of the anchors are whole: of steps the last has no next one, and is whole only if it is alone."""
-    follow = bool(anchors) and isinstance(anchors[0], StepSpan)
-    return len(anchors) - 1 if follow and len(anchors) > 1 else len(anchors)
+    """Count the anchors that are whole: the last of several steps has no next one, so it is not."""
+    are_steps = bool(anchors) and isinstance(anchors[0], StepSpan)
+    return len(anchors) - 1 if are_steps and len(anchors) > 1 else len(anchors)
 
 
 def _anchor_window(anchors: Sequence[Range], index: int, spec: WindowSpec) -> Window:
@@ -274,89 +280,94 @@ def _anchor_window(anchors: Sequence[Range], index: int, spec: WindowSpec) -> Wi
     if index >= count:
         raise NothingMeasured(f"there is no {spec.unit} {index}: the rank has {count}, numbered from 0")
     anchor = anchors[index]
-    end = anchor.end_ns
+    end_ns = anchor.end_ns
     if spec.span is Span.PERIOD and not isinstance(anchor, StepSpan):
         if index + 1 >= count:
             raise NothingMeasured(
                 f"anchor {index} of {count} has no successor, so it has no period: use span: range, or an earlier index"
             )
-        end = anchors[index + 1].start_ns
-    return Window(anchor.start_ns, end, anchor.name, index, count)
+        end_ns = anchors[index + 1].start_ns
+    return Window(anchor.start_ns, end_ns, anchor.name, index, count)
 
 
 class StepSpan(Range):
-    """A step on the host: from its own begin to that of the next step, of the last one to the end of its work."""
+    """Describes a step on the host: from its own begin to that of the next step, of the last one to the end of its
+    work.
+    """
 
     __slots__ = ()
 
 
 def without_nested(ranges: Sequence[Range]) -> list[Range]:
-    """Return the ranges of one pattern, ordered by start, without those inside another of them on the same thread."""
+    """Return the ranges of one pattern, sorted by start, without those inside another of them on the same thread."""
     ends: dict[int, int] = {}
     outermost = []
-    for each in sorted(ranges, key=lambda each: (each.start_ns, -each.end_ns)):
-        if each.end_ns > ends.get(each.thread, NO_LAUNCH):
-            outermost.append(each)
-            ends[each.thread] = each.end_ns
+    for span in sorted(ranges, key=lambda span: (span.start_ns, -span.end_ns)):
+        if span.end_ns > ends.get(span.thread, NO_LAUNCH):
+            outermost.append(span)
+            ends[span.thread] = span.end_ns
     return outermost
 
 
 def lasting(anchors: Sequence[Range]) -> list[Range]:
-    """Return each anchor until the next begins; what lies inside another is a part of that, and of several that begin
-    at one moment, as on two threads, the longest is the step.
+    """Return the anchors as steps that last until the next one begins.
+
+    An anchor inside another one is a part of that; of several that begin at one moment, as on two threads, the longest
+    is the step.
     """
-    begun = {anchor.start_ns: anchor for anchor in reversed(without_nested(anchors))}
-    steps: list[Range] = [StepSpan(*begun[at_ns]) for at_ns in sorted(begun)]
-    ends = [later.start_ns for _, later in pairwise(steps)]
+    anchor_by_start = {anchor.start_ns: anchor for anchor in reversed(without_nested(anchors))}
+    steps: list[Range] = [StepSpan(*anchor_by_start[at_ns]) for at_ns in sorted(anchor_by_start)]
+    ends = [next_step.start_ns for _, next_step in pairwise(steps)]
     return [*(step._replace(end_ns=end) for step, end in zip(steps, ends, strict=False)), *steps[-1:]]
 
 
 def span_lengths(anchors: Sequence[Range], span: Span) -> list[int]:
-    """Window length of each anchor; with span period the last anchor has none."""
+    """Return the window length of each anchor in ns; with span period the last anchor has none."""
     return [a.end_ns - a.start_ns for a in anchors] if span is Span.RANGE else periods(anchors)
 
 
 def periods(anchors: Sequence[Range]) -> list[int]:
-    """Start of each next anchor minus start of the anchor; the last has none."""
+    """Return the distance from each anchor's start to the next one's in ns; the last anchor has none."""
     return [b.start_ns - a.start_ns for a, b in pairwise(anchors)]
 
 
 @dataclass(frozen=True, slots=True)
 class RankSteps:
-    """The steps of a rank that have a window, by start: on the host, and by index from when to when each has the GPU.
+    """Holds the steps of a rank that have a window, on the host and on the GPU."""
 
-    ``why`` there are none is the end of a sentence. ``mixed``: under one label they are of several kinds, which come
-    back and take no turns.
-    """
-
-    steps: Sequence[Range]
-    on_gpu: Sequence[Interval] = ()
-    why: str = ""
-    mixed: bool = False
+    steps: Sequence[Range]  # on the host, by start
+    on_gpu: Sequence[Interval] = ()  # from when to when each step has the GPU
+    why: str = ""  # why there are none, as the end of a sentence
+    mixed: bool = False  # whether steps under one label are of several kinds that come back and do not alternate
 
     @classmethod
     def kept(cls, of_run: StepsOfRun, marks: Sequence[Range], name: str = "") -> RankSteps:
-        """Return those of the run that a cut is of, named as its ``marks`` are that begin with them, else ``name``."""
-        names = {mark.start_ns: mark for mark in marks}
-        unnamed = Range(0, 0, 0, name)
-        steps = [StepSpan(start, end, *names.get(start, unnamed)[2:]) for start, end in of_run.on_host]
+        """Restore the steps that a cut stores of the whole run.
+
+        A step is named like the anchor that begins with it, or ``default_name`` where none does.
+        """
+        anchor_by_start = {anchor.start_ns: anchor for anchor in marks}
+        default_range = Range(0, 0, 0, name)
+        steps = [StepSpan(start, end, *anchor_by_start.get(start, default_range)[2:]) for start, end in of_run.on_host]
         return cls(steps, of_run.on_gpu)
 
     @property
     def of_run(self) -> StepsOfRun:
-        """As a cut keeps them."""
+        """The steps in the form in which a cut stores them."""
         return StepsOfRun([(step.start_ns, step.end_ns) for step in self.steps], self.on_gpu)
 
     def lengths_ns(self) -> dict[int, int]:
-        """Return how long each whole step has the GPU, in ns, by when it begins on the host."""
-        each = zip(self.steps, self.on_gpu, strict=True)
-        lengths = {step.start_ns: end - begin for step, (begin, end) in each}
+        """Return how long each whole step has the GPU in ns, by its begin on the host."""
+        steps_on_gpu = zip(self.steps, self.on_gpu, strict=True)
+        lengths = {step.start_ns: end - start for step, (start, end) in steps_on_gpu}
         return dict(list(lengths.items())[: whole_steps(self.steps)])
 
     def time_on_gpu(self, start_ns: int) -> Interval | None:
-        """Return from when to when the step has the GPU that begins at a moment of the host; None where none does."""
-        at = bisect_left(self.steps, start_ns, key=lambda step: step.start_ns)
-        return self.on_gpu[at] if at < len(self.steps) and self.steps[at].start_ns == start_ns else None
+        """Return the (start, end) in which the step that begins at a host time has the GPU; None where no step begins
+        then.
+        """
+        index = bisect_left(self.steps, start_ns, key=lambda step: step.start_ns)
+        return self.on_gpu[index] if index < len(self.steps) and self.steps[index].start_ns == start_ns else None
 
 
 Labels = Mapping[int, Setup]
@@ -369,59 +380,65 @@ _SHOWN = 8
 
 
 def read_labels(trace: Trace, ranges: Mapping[int, Sequence[Range]], convention: Convention) -> Labels:
-    """The labels of a trace, among its ``ranges``. Raises TraceError for a process with two different ones."""
-    found: dict[int, Setup] = {}
+    """Find the setup labels of a trace among its ``ranges``, by process, else in its own record of them.
+
+    Raises TraceError for a process with two different ones.
+    """
+    label_by_process: dict[int, Setup] = {}
     prefix = (convention.setup_pattern or "").partition("%")[0]
-    for pid, own in sorted(ranges.items()):
-        names = {r.name for r in own if r.name.startswith(prefix)}
-        texts = {name: setup for name in sorted(names) if (setup := convention.setup_of(name)) is not None}
-        if len(texts) > 1:
-            both = ", ".join(f"'{printable(t)}'" for t in sorted(texts)[:3])
+    for pid, process_ranges in sorted(ranges.items()):
+        names = {r.name for r in process_ranges if r.name.startswith(prefix)}
+        setups = {name: setup for name in sorted(names) if (setup := convention.setup_of(name)) is not None}
+        if len(setups) > 1:
+            labels_text = ", ".join(f"'{printable(t)}'" for t in sorted(setups)[:3])
             raise TraceError(
-                f"{trace.path}: process {ProcessId(0, pid).pid} has {len(texts)} setup labels ({both}): "
+                f"{trace.path}: process {ProcessId(0, pid).pid} has {len(setups)} setup labels ({labels_text}): "
                 "one process is one rank and pushes one label"
             )
-        for setup in texts.values():
-            found[pid] = setup
-    return found or trace.setups()
+        for setup in setups.values():
+            label_by_process[pid] = setup
+    return label_by_process or trace.setups()
 
 
 def find_ranks(
     traces: Sequence[Trace], labels: Sequence[Labels], numbers: Sequence[Mapping[Lane, int]]
 ) -> tuple[tuple[Rank, ...], tuple[Note, ...]]:
-    """The ranks of a run, ordered by number, and what a person should know about how they were told apart.
+    """Find the ranks of a run, sorted by number, and notes on how they were identified.
 
-    ``numbers`` are those that each trace gives its ranks itself, as a cut does.
+    ``stored_numbers`` are those that each trace gives its ranks itself, as a cut does.
     """
     if any(labels):
         return _labelled(traces, labels)
     lanes = [(number, trace.path, lane) for number, trace in enumerate(traces) for lane in trace.lanes()]
-    return _ordinals(lanes, {(trace, lane): n for trace, own in enumerate(numbers) for lane, n in own.items()})
+    return _ordinals(
+        lanes, {(trace, lane): n for trace, rank_numbers in enumerate(numbers) for lane, n in rank_numbers.items()}
+    )
 
 
 def _labelled(traces: Sequence[Trace], labels: Sequence[Labels]) -> tuple[tuple[Rank, ...], tuple[Note, ...]]:
+    """Find the ranks by the setup labels of their processes, which every file must have."""
     ranks: dict[int, Rank] = {}
-    for number, (trace, own) in enumerate(zip(traces, labels, strict=True)):
-        if not own:
+    for number, (trace, trace_labels) in enumerate(zip(traces, labels, strict=True)):
+        if not trace_labels:
             raise TraceError(f"{trace.path}: has no setup label, but other files of the run have one")
-        for pid, setup in own.items():
+        for pid, setup in trace_labels.items():
             rank = Rank(setup.rank, ProcessId(number, pid), None, setup, trace.path)
-            if (other := ranks.get(setup.rank)) is not None:
-                twice = (
-                    f"rank {setup.rank} appears twice in this run ({other.trace}, process {other.pid}; "
+            if (namesake := ranks.get(setup.rank)) is not None:
+                conflict = (
+                    f"rank {setup.rank} appears twice in this run ({namesake.trace}, process {namesake.pid}; "
                     f"{rank.trace}, process {rank.pid})"
                 )
-                if other.trace == rank.trace:  # no choice of files tells them apart
-                    raise TraceError(f"{twice}: {_ONE_LABEL}")
-                raise SeveralCaptures(f"{twice}: {_OF_ONE_RANK}")
+                if namesake.trace == rank.trace:  # no choice of files tells them apart
+                    raise TraceError(f"{conflict}: {_ONE_LABEL}")
+                raise SeveralCaptures(f"{conflict}: {_OF_ONE_RANK}")
             ranks[setup.rank] = rank
-    ordered = tuple(ranks[n] for n in sorted(ranks))
-    _check_sizes(ordered)
-    return ordered, ()
+    sorted_ranks = tuple(ranks[n] for n in sorted(ranks))
+    _check_sizes(sorted_ranks)
+    return sorted_ranks, ()
 
 
 def _check_sizes(ranks: Sequence[Rank]) -> None:
-    """Raises TraceError where labels state other sizes of the mesh."""
+    """Raise TraceError where two labels state different sizes of the mesh."""
     first = ranks[0].setup
     assert first is not None  # every rank here has a label
     for rank in ranks:
@@ -433,10 +450,10 @@ def _check_sizes(ranks: Sequence[Rank]) -> None:
 
 
 def absent_ranks(ranks: Sequence[Rank]) -> tuple[int, int, str]:
-    """Return how many ranks no trace holds, of how many, and the first of them.
+    """Return how many ranks no trace holds, how many there should be, and the first absent numbers as text.
 
-    The sizes of the setup labels promise them; without sizes they are the numbers left out below the highest, of more
-    than one rank: one alone may be all that was recorded, as rank 3 of a job is.
+    The sizes in the setup labels tell how many there should be. Without sizes they are the numbers missing below the
+    highest, of more than one rank: a single one may be all that was recorded, as rank 3 of a job is.
     """
     setup = ranks[0].setup if ranks else None
     if setup is None or (not setup.sizes and len(ranks) == 1):
@@ -445,7 +462,7 @@ def absent_ranks(ranks: Sequence[Rank]) -> tuple[int, int, str]:
 
 
 def clocks(ranks: Sequence[Rank]) -> int:
-    """How many clocks the ranks use."""
+    """Count the clocks on which the ranks' times stand."""
     return len({rank.process.clock for rank in ranks})
 
 
@@ -459,19 +476,20 @@ def _absent(ranks: Sequence[Rank], world: int) -> tuple[int, int, str]:
 def _ordinals(
     lanes: Sequence[tuple[int, Path, Lane]], numbers: Mapping[tuple[int, Lane], int]
 ) -> tuple[tuple[Rank, ...], tuple[Note, ...]]:
-    seen: dict[Lane, Path] = {}
+    """Number the ranks without labels by file, process and device, unless their trace stores a number."""
+    path_by_lane: dict[Lane, Path] = {}
     for _, path, lane in lanes:
-        if lane in seen:
+        if lane in path_by_lane:
             raise SeveralCaptures(
-                f"{seen[lane]} and {path} hold the same process {ProcessId(0, lane.global_pid).pid} "
+                f"{path_by_lane[lane]} and {path} hold the same process {ProcessId(0, lane.global_pid).pid} "
                 f"on device {lane.device}, and no setup label tells them apart: {_OF_ONE_RANK}"
             )
-        seen[lane] = path
-    found = (
+        path_by_lane[lane] = path
+    unsorted_ranks = (
         Rank(numbers.get((trace, lane), n), ProcessId(trace, lane.global_pid), lane.device, None, path)
         for n, (trace, path, lane) in enumerate(lanes)
     )
-    ranks = tuple(sorted(found, key=lambda rank: rank.number))
+    ranks = tuple(sorted(unsorted_ranks, key=lambda rank: rank.number))
     if not ranks:
         return ranks, ()
     notes = [Note("no setup label: ranks are numbered by (file, process, device)")]

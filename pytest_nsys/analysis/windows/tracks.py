@@ -1,16 +1,16 @@
-"""What is read of one trace around the windows of all its ranks, and what is known of the kernels of each of them?
+"""What does a trace hold around the windows of its ranks, and what is known about each rank's kernels?
 
-Each table is read when first asked, and once for all ranks: :class:`Around` holds it by lane, and :class:`RankTrack` is
-what of it is one rank's, whichever of its windows asks.
+Each table is read on first use, once for all ranks: :class:`TraceContext` holds it by lane, and :class:`RankTrack` is
+the part of one rank, whichever of its windows needs it.
 
-A kernel's stage and purpose are those of the innermost range around its launch that says so, found by one sweep. Rule:
-of the ranges of the process that contain the launch time, on any thread (the autograd thread launches backward kernels
-inside the main thread's ranges), the one of smallest span that carries a stage or a purpose. There is no cap on how far
+A kernel's stage and purpose are those of the innermost range around its launch that has one, found by one sweep. Of the
+ranges of the process that contain the launch time, on any thread (the autograd thread launches backward kernels inside
+the main thread's ranges), it is the one of smallest span that carries a stage or a purpose. There is no cap on how far
 back it may have started. A kernel without a launch row is looked up at its GPU start.
 
-Kernels that run wholly inside another one of their stream show that it is none: a profiler merged queues, or lost
-their ids. Then its order proves nothing. A kernel that merely starts before the one before it ended is a programmatic
-dependent launch, and nodes of CUDA graphs share the stream of the graph's launch: neither says anything.
+Kernels that run wholly inside another kernel of their stream show that it is no stream: a profiler merged queues, or
+lost their ids, so its order proves nothing. A kernel that merely starts before the previous one ended is a programmatic
+dependent launch, and nodes of CUDA graphs share the stream of the graph's launch: neither shows anything.
 """
 
 from __future__ import annotations
@@ -84,61 +84,63 @@ from pytest_nsys.core.workload import Workload
 from pytest_nsys.traces.copies_as_kernels import GRAPH_ID, merged
 
 Context = tuple[str, str | None]
-"""(stage, purpose); the purpose is None where the convention names none."""
+"""A pair (stage, purpose); the purpose is None where the convention names none."""
 
 NO_CONTEXT: Context = (NO_STAGE, None)
 
 
 class Contexts(NamedTuple):
-    """For what kernels were launched: ``codes`` are indices into ``known``, which begins with NO_CONTEXT. Ranges of two
-    threads claimed ``claimed_twice`` of the launches.
-    """
+    """Holds the stage and purpose of each kernel of a column of launches."""
 
-    codes: Column
-    known: Sequence[Context]
-    claimed_twice: int = 0
+    codes: Column  # by kernel an index into the contexts
+    known: Sequence[Context]  # each once, the first is NO_KERNEL_CONTEXT
+    claimed_twice: int = 0  # launches that ranges of two threads claim
 
     def of(self, i: int) -> Context:
-        """What kernel ``i`` was launched for."""
+        """Return the (stage, purpose) of a kernel, by its index."""
         return self.known[self.codes[i]]
 
 
 class Saying:
-    """What the ranges of a process say at any time: found by one sweep, and then looked up for all kernels at once.
+    """Finds the stage and purpose that the ranges of a process give at any time.
 
-    ``ranges`` are ordered by start. Between ranges of equal span the later start wins, then the later name: a stable
-    order.
+    One sweep builds it, and then all kernels are looked up at once. ``ranges`` are sorted by start.
     """
 
     def __init__(self, ranges: Ranges, context: Callable[[str], Context | None]) -> None:
-        known = {NO_CONTEXT: 0}
-        of_name = array("q", [known.setdefault(context(name) or NO_CONTEXT, len(known)) for name in ranges.names])
-        code = take(of_name, ranges.name)
-        parts, said = (ranges.start_ns, ranges.end_ns, ranges.thread, code), where(code)
-        self._edges, codes, self._twice = innermost(*(take(column, said) for column in parts))
+        code_by_context = {NO_CONTEXT: 0}
+        codes_by_name = array(
+            "q",
+            [code_by_context.setdefault(context(name) or NO_CONTEXT, len(code_by_context)) for name in ranges.names],
+        )
+        code = take(codes_by_name, ranges.name)
+        columns, labelled_ranges = (ranges.start_ns, ranges.end_ns, ranges.thread, code), where(code)
+        # Of ranges of equal span the later start wins, then the later name: a stable order.
+        self._edges, codes, self._twice = innermost(*(take(column, labelled_ranges) for column in columns))
         self._codes = narrowed(codes)
-        self._known = tuple(known)
+        self._known = tuple(code_by_context)
 
     def at(self, times_ns: Column) -> Contexts:
-        """What is said at each time, in any order."""
-        found = places(self._edges, times_ns)
-        return Contexts(take(self._codes, found), self._known, total(take(self._twice, found)))
+        """Return the stage and purpose at each time, which may come in any order."""
+        segments = places(self._edges, times_ns)
+        return Contexts(take(self._codes, segments), self._known, total(take(self._twice, segments)))
 
 
 NOTHING_SAID = Saying(Ranges.of(()), lambda _: None)
-"""Where there is no range."""
+"""The index of a process without ranges."""
 
 LONGEST_NS = (1 << 63) - 1
-"""What a column can hold: where all kernels together last no longer, no length, gap or union does."""
+"""The largest time in ns that a column holds; where all kernels together last no longer, no length, gap or union does.
+"""
 
 ByName = Mapping[tuple[int, int], int]
-"""1 for communication, by (short, demangled) name ids."""
+"""A flag by (short, demangled) name ids: 1 for communication."""
 
 
 class Around:
-    """The kernels of some lanes of a trace, with what else is recorded of them.
+    """Holds the kernels of some lanes of a trace, and reads on first use what else is recorded about them.
 
-    ``spans`` says of each lane for which time it was read, None for all of it.
+    ``spans`` has the time for which each lane was read, None for all of it.
     """
 
     def __init__(
@@ -149,39 +151,42 @@ class Around:
         spans: Mapping[Lane, Interval | None] = MappingProxyType({}),
     ) -> None:
         self.trace, self.convention, self.kernels, self.spans = trace, convention, kernels, spans
-        for own in kernels.values():
-            self._check_length("kernel", own)
+        for lane_kernels in kernels.values():
+            self._check_length("kernel", lane_kernels)
 
     def _check_length(self, what: str, *works: Kernels) -> None:
-        """Raises TraceError where lengths, gaps and unions would be more than a column holds."""
+        """Raise TraceError where lengths, gaps and unions would exceed what a column holds."""
         first_ns, last_ns = hull(from_to(work) for work in works if len(work))
         if last_ns - first_ns > LONGEST_NS:
-            said = f"from the first {what} to the last are more than 292 years"
-            raise TraceError(f"{self.trace.path}: {said}: damaged, or changed after it was written; export it again")
+            problem = f"from the first {what} to the last are more than 292 years"
+            raise TraceError(f"{self.trace.path}: {problem}: damaged, or changed after it was written; export it again")
 
     @cached_property
     def facts(self) -> TraceFacts:
-        """What the trace says of its machine and profiler."""
+        """What the trace says about its machine and its profiler."""
         return self.trace.facts()
 
     @kept
     def communicating(self, lane: Lane) -> tuple[Flags, ByName]:
-        """By kernel whether it is communication under the convention, and by name, each of which is looked at once."""
+        """Return a flag per kernel, 1 where it is communication under the convention, and the same flags by name.
+
+        Each name is looked up once.
+        """
         kernels = self.kernels[lane]
         numbers, keys = distinct(kernels.name, kernels.full_name)
-        known = {
+        flags_by_name = {
             (short, full): self.convention.is_communication(kernels.names[short], kernels.names.get(full, ""))
             for short, full in keys
         }
-        return take(bytearray(known.values()), numbers), known
+        return take(bytearray(flags_by_name.values()), numbers), flags_by_name
 
     @kept
     def order_of(self, lane: Lane) -> StreamOrder:
-        """Which streams keep their order."""
+        """Return which streams of a lane keep their order."""
         return order_of(self.kernels.get(lane) or NO_KERNELS)
 
     def unordered(self, lane: Lane) -> Mapping[Stream, Fraction]:
-        """The streams that keep no order, with the share that shows it."""
+        """Return the streams of a lane that keep no order, each with the share of its time that shows it."""
         return self.order_of(lane).unordered
 
     @cached_property
@@ -190,75 +195,89 @@ class Around:
 
     @cached_property
     def launch_calls(self) -> Mapping[Lane, LaunchCalls]:
-        """The call that launched each kernel."""
+        """The API call that launched each kernel, by lane."""
         return self.trace.launch_calls(self.kernels)
 
     @cached_property
     def transfer_calls(self) -> Mapping[Lane, LaunchCalls]:
-        """The call that launched each of the transfers."""
+        """The API call that launched each of the transfers, by lane."""
         return self.trace.launch_calls(self.transfers or {})
 
     @cached_property
     def stream_waits(self) -> Mapping[int, Sequence[StreamWait]] | None:
-        """The stream-waits of each process, by place; None where the trace has no record of any."""
+        """The stream waits of each process, in order; None where the trace has no record of any."""
         return self.trace.stream_waits()
 
     @cached_property
     def transfers(self) -> Mapping[Lane, Kernels] | None:
-        """The copies and memsets that touch that time; None where the trace does not say when they ran."""
-        found = self.trace.transfers(self.spans)
-        for lane, own in (found or {}).items():
-            self._check_length("copy or kernel", own, *([self.kernels[lane]] if lane in self.kernels else ()))
-        return found
+        """The copies and memsets that touch the spans, by lane; None where the trace does not say when they ran."""
+        transfers = self.trace.transfers(self.spans)
+        for lane, lane_transfers in (transfers or {}).items():
+            self._check_length(
+                "copy or kernel", lane_transfers, *([self.kernels[lane]] if lane in self.kernels else ())
+            )
+        return transfers
 
     @cached_property
     def memory(self) -> Mapping[Lane, Memory] | None:
-        """What was allocated on each device; None where the trace has no record of it."""
+        """The memory allocated on each device; None where the trace has no record of it."""
         return self.trace.memory()
 
     @cached_property
     def sm_clocks(self) -> Mapping[Lane, Series] | None:
-        """Samples of the SM clock in that time, in Hz; None where the trace has no record of any."""
+        """Samples of the SM clock in the spans, in Hz; None where the trace has no record of any."""
         return self.trace.sm_clocks(self.spans)
 
     @cached_property
     def collectives(self) -> Mapping[Lane, Mapping[int, Collective]] | None:
-        """What is recorded of communication kernels, by index; None where the trace has no record of any size."""
-        chosen = self._communication
-        found = self.trace.collectives({lane: self.kernels[lane].take(own) for lane, own in chosen.items()})
-        if found is None:
+        """The records of communication kernels, by lane and index; None where the trace has no record of any size."""
+        communication = self._communication
+        records_by_lane = self.trace.collectives(
+            {lane: self.kernels[lane].take(indices) for lane, indices in communication.items()}
+        )
+        if records_by_lane is None:
             return None
         return {
-            lane: {i: one for i, one in zip(indices, found.get(lane, ()), strict=False) if one is not None}
-            for lane, indices in chosen.items()
+            lane: {
+                i: record
+                for i, record in zip(indices, records_by_lane.get(lane, ()), strict=False)
+                if record is not None
+            }
+            for lane, indices in communication.items()
         }
 
     @kept
     def api_calls(self, globs: tuple[str, ...]) -> Mapping[int, Sequence[Api]] | None:
-        """The calls around the windows of each process, by start; None where the trace has no record of any."""
-        found = self.trace.api_calls(globs, self._process_spans)
-        return None if found is None else {pid: sorted(own) for pid, own in found.items()}
+        """Read the API calls around the windows of each process, sorted by start; None where the trace has no record of
+        any.
+        """
+        calls_by_process = self.trace.api_calls(globs, self._process_spans)
+        return None if calls_by_process is None else {pid: sorted(calls) for pid, calls in calls_by_process.items()}
 
     @kept
     def read_earlier_calls(self, globs: tuple[str, ...]) -> Mapping[int, Sequence[Api]] | None:
-        """The same with those that began before, however long, for a thread may still stand in one; None as above."""
+        """Read the API calls around the windows, and all that began earlier, in which a thread may still stand; None as
+        above.
+        """
         return self.trace.api_calls(
             globs, {pid: (-LONGEST_NS, until) for pid, (_, until) in self._process_spans.items()}
         )
 
     @cached_property
     def _process_spans(self) -> dict[int, Interval]:
-        """By process the time in which its kernels were looked for, or ran."""
-        ran = {lane: from_to(own) for lane, own in self.kernels.items() if len(own)}
-        read = {lane: span for lane, span in self.spans.items() if span is not None}
-        return _of_processes({**ran, **read}.items())
+        """The time by process in which its kernels were looked for, or ran."""
+        kernel_spans = {lane: from_to(lane_kernels) for lane, lane_kernels in self.kernels.items() if len(lane_kernels)}
+        read_spans = {lane: span for lane, span in self.spans.items() if span is not None}
+        return _of_processes({**kernel_spans, **read_spans}.items())
 
     @cached_property
     def _saying(self) -> Mapping[int, Saying]:
-        """What the ranges around the launches of the kernels say, by process."""
-        spans = _of_processes((lane, self._launched_in(lane)) for lane, own in self.kernels.items() if len(own))
-        context = self.convention.contexts()
-        return {pid: Saying(own, context) for pid, own in self.trace.ranges_around(spans).items()}
+        """The index of the ranges around the launches of the kernels, by process."""
+        spans = _of_processes(
+            (lane, self._launched_in(lane)) for lane, lane_kernels in self.kernels.items() if len(lane_kernels)
+        )
+        find_context = self.convention.contexts()
+        return {pid: Saying(ranges, find_context) for pid, ranges in self.trace.ranges_around(spans).items()}
 
     def _launched_in(self, lane: Lane) -> Interval:
         starts, launches = self.kernels[lane].start_ns, self.launch_calls[lane].start_ns
@@ -266,39 +285,40 @@ class Around:
         return min(starts[0], first), max(starts[-1], last)
 
     def saying(self, global_pid: int) -> Saying:
-        """What the ranges of a process say."""
+        """Return the index of the ranges of a process, an empty one where it has none."""
         return self._saying.get(global_pid) or NOTHING_SAID
 
 
 def from_to(work: Kernels) -> Interval:
-    """From the start of the first to the end of the last, of one at least."""
+    """Return the start of the first kernel and the end of the last, of at least one, in ns."""
     return work.start_ns[0], bounds(work.end_ns)[1]
 
 
 def _of_processes(spans: Iterable[tuple[Lane, Interval]]) -> dict[int, Interval]:
-    """By process from the first start of a span of its lanes to the last end."""
-    return {pid: hull(own) for pid, own in grouped((lane.global_pid, span) for lane, span in spans).items()}
+    """Return the span from the first start to the last end of each process's lanes."""
+    return {
+        pid: hull(process_spans)
+        for pid, process_spans in grouped((lane.global_pid, span) for lane, span in spans).items()
+    }
 
 
 _START = attrgetter("start_ns")
 
 CLOCKS_APART_NS = 100_000
-"""Profilers tie the clocks of CPU and GPU better than that: in real traces no kernel starts before its launch."""
+"""The most by which a profiler's clocks of CPU and GPU differ: in real traces no kernel starts before its launch."""
 
 
 class Launched(NamedTuple):
-    """Of so many ``kernels``, those ``without`` a launch row, and those that start ``early``: before it, by up to
-    ``lead_ns``.
-    """
+    """Counts how many kernels have a launch row, and how many start before it."""
 
     kernels: int
-    without: int
-    early: int
-    lead_ns: int
+    without: int  # kernels without a launch row
+    early: int  # kernels that start before their launch
+    lead_ns: int  # by how much at most
 
 
 class AskedRun(Protocol):
-    """What a track asks of the run that it is of."""
+    """Describes what a track reads from the run that it belongs to."""
 
     @property
     def workload(self) -> Workload: ...
@@ -318,7 +338,7 @@ class AskedRun(Protocol):
 
 
 class AskedSpan(Protocol):
-    """A window by its time alone."""
+    """Describes a window by its time alone."""
 
     @property
     def start_ns(self) -> int: ...
@@ -331,7 +351,7 @@ class AskedSpan(Protocol):
 
 
 class AskedWindows(Protocol):
-    """What a track asks of the windows that it is around."""
+    """Describes what a track reads from the group of windows that it surrounds."""
 
     @property
     def ranks(self) -> Mapping[int, Sequence[AskedSpan]]: ...
@@ -356,9 +376,9 @@ class AskedWindows(Protocol):
 
 
 class RankTrack:
-    """The kernels of one rank around its windows, with what is known of each; read lazily, and once.
+    """Holds the kernels of one rank around its windows, and what is known about each; read on first use, once.
 
-    ``around`` reads for all ranks of the trace, ``group`` has the windows of all ranks of the run.
+    ``trace_context`` reads for all ranks of the trace, ``window_group`` has the windows of all ranks of the run.
     """
 
     def __init__(self, rank: Rank, around: Around, group: AskedWindows) -> None:
@@ -368,7 +388,7 @@ class RankTrack:
 
     @cached_property
     def anchors(self) -> Sequence[Range]:
-        """What its windows are picked from. Raises UsageMistake where it is not known of which kind of steps."""
+        """The anchors that its windows are picked from. Raises UsageMistake where no kind of several is chosen."""
         return self.group.run.anchors_under(self.rank, self.group.spec)
 
     @property
@@ -378,23 +398,23 @@ class RankTrack:
 
     @cached_property
     def step_lengths_ns(self) -> Mapping[int, int]:
-        """How long each whole step that its windows are picked from has the GPU, in ns by index; none without steps."""
+        """The time in ns that each whole step its windows are picked from has the GPU, by index; empty without."""
         lengths = self.steps.lengths_ns() if self.steps is not None else {}
         return {i: lengths[step.start_ns] for i, step in enumerate(self.anchors) if step.start_ns in lengths}
 
     @property
     def whole(self) -> RankTrack:
-        """All that the rank ran."""
+        """The track of all that the rank ran."""
         return self.group.run.whole().tracks[self.rank.number]
 
     @property
     def on_gpu(self) -> RankTrack:
-        """All that ran on the GPU in the windows, whenever it was launched."""
+        """The track of all that ran on the GPU in the windows, whenever it was launched."""
         return self.group.on_gpu[self.rank.number]
 
     @property
     def until_ns(self) -> int | None:
-        """What started after that was not read, and ``after`` reads on; None where nothing is left."""
+        """The time to which the trace was read, from where ``context_after`` reads on; None where nothing is left."""
         span = self.around.spans.get(self.rank.lane, (0, 0))
         return None if span is None else span[1]
 
@@ -406,23 +426,27 @@ class RankTrack:
     @property
     def transfers(self) -> Kernels | None:
         """The copies and memsets around the windows; None where the trace does not say when they ran."""
-        found = self.around.transfers
-        return None if found is None else found.get(self.rank.lane, NO_KERNELS)
+        transfers_by_lane = self.around.transfers
+        return None if transfers_by_lane is None else transfers_by_lane.get(self.rank.lane, NO_KERNELS)
 
     @cached_property
     def memory(self) -> Memory | None:
-        """What the rank had allocated, on all of its devices; None where the trace has no record of it."""
-        if (found := self.around.memory) is None:
+        """The memory that the rank had allocated, on all of its devices; None where the trace has no record of it."""
+        if (memory_by_lane := self.around.memory) is None:
             return None
         lane = self.rank.lane
-        own = [m for at, m in found.items() if at.global_pid == lane.global_pid and lane.device in (None, at.device)]
-        return Memory(summed([m.levels for m in own]), sum(m.earlier for m in own))
+        memories = [
+            memory
+            for memory_lane, memory in memory_by_lane.items()
+            if memory_lane.global_pid == lane.global_pid and lane.device in (None, memory_lane.device)
+        ]
+        return Memory(summed([m.levels for m in memories]), sum(m.earlier for m in memories))
 
     @property
     def sm_clocks(self) -> Series | None:
         """Samples of the SM clock around the windows, in Hz; None where the trace has no record of any."""
-        found = self.around.sm_clocks
-        return None if found is None else found.get(self.rank.lane, Series.of(()))
+        clocks_by_lane = self.around.sm_clocks
+        return None if clocks_by_lane is None else clocks_by_lane.get(self.rank.lane, Series.of(()))
 
     @cached_property
     def _communicating(self) -> tuple[Flags, ByName]:
@@ -430,175 +454,194 @@ class RankTrack:
 
     @property
     def communicates(self) -> Flags:
-        """1 where a kernel is communication under the convention."""
+        """A flag per kernel: 1 where it is communication under the convention."""
         return self._communicating[0]
 
     @cached_property
     def compute_time(self) -> Intervals:
-        """When compute ran, in whichever step."""
+        """The intervals in which compute ran, in whichever step."""
         return self.kernels.time_of(where_not(self.communicates))
 
     @cached_property
     def communication_time(self) -> Intervals:
-        """When communication ran, in whichever step."""
+        """The intervals in which communication ran, in whichever step."""
         return self.kernels.time_of(where(self.communicates))
 
     @cached_property
     def graph_time(self) -> Intervals:
-        """When CUDA graphs ran of which no kernel was traced."""
+        """The intervals in which CUDA graphs ran of which no kernel was traced."""
         transfers = self.transfers or NO_KERNELS
         return transfers.time_of(where(equal(transfers.name, GRAPH_ID)))
 
     @cached_property
     def at_work_time(self) -> Intervals | None:
-        """When compute, a copy or a memset ran; None where the trace does not say when the latter did."""
+        """The intervals in which compute, a copy or a memset ran; None where the trace does not say when the latter
+        did.
+        """
         transfers = self.transfers
         return None if transfers is None else self.compute_time.union(Intervals(transfers.start_ns, transfers.end_ns))
 
     @cached_property
     def busy_time(self) -> Intervals | None:
-        """When anything ran; None as above."""
+        """The intervals in which anything ran; None as :attr:`compute_or_transfer_time` is."""
         return None if self.at_work_time is None else self.at_work_time.union(self.communication_time)
 
     @cached_property
     def alone_median_ns(self) -> dict[int, Value]:
-        """Median length of each compute kernel (by demangled name id) over those that no communication overlapped."""
+        """The median length of each compute kernel in ns, by demangled name id, over those that no communication
+        overlapped.
+        """
         compute = where_not(self.communicates)
         starts, ends = take(self.kernels.start_ns, compute), take(self.kernels.end_ns, compute)
-        alone = where_not(self.communication_time.covered(starts, ends))
-        lengths = take(minus(ends, starts), alone)
-        numbers, names = distinct(take(self.kernels.full_name, take(compute, alone)))
-        ascending = take(lengths, order(numbers, lengths))
-        found: dict[int, Value] = {}
+        isolated = where_not(self.communication_time.covered(starts, ends))
+        lengths = take(minus(ends, starts), isolated)
+        numbers, names = distinct(take(self.kernels.full_name, take(compute, isolated)))
+        ascending_lengths = take(lengths, order(numbers, lengths))
+        median_by_name: dict[int, Value] = {}
         first = 0
         for (name,), count in zip(names, counts(numbers, len(names)), strict=True):
-            found[name] = median(ascending[first + (count - 1) // 2 : first + count // 2 + 1])
+            median_by_name[name] = median(ascending_lengths[first + (count - 1) // 2 : first + count // 2 + 1])
             first += count
-        return found
+        return median_by_name
 
     @property
     def unordered(self) -> Mapping[Stream, Fraction]:
-        """The streams that keep no order, with the share that shows it: of the kernels that the windows are of."""
+        """The streams that keep no order among the kernels of the windows, each with the share of its time that shows
+        it.
+        """
         return self.group.tracks[self.rank.number].around.unordered(self.rank.lane)
 
     @cached_property
     def covering(self) -> Column:
-        """The kernels over several later ones of a stream that otherwise keeps its order: no such row is true."""
+        """The kernels that lie over several later ones of a stream that else keeps its order: such rows are wrong."""
         return self.around.order_of(self.rank.lane).covering
 
     @cached_property
     def doubled(self) -> int:
-        """How many kernels are the same as another one, but for when they ran: a table holds them twice."""
-        own = where_not(self.kernels.graph_node)
-        own = take(own, where_not(equal(take(self.kernels.correlation, own), NO_LAUNCH)))
-        ids = take(self.kernels.correlation, own)
-        if len(values(ids)) == len(ids):  # as most are, and quick to see
+        """The number of kernels that repeat another one in all but their times: a table that holds them twice."""
+        launched_kernels = where_not(self.kernels.graph_node)
+        launched_kernels = take(
+            launched_kernels, where_not(equal(take(self.kernels.correlation, launched_kernels), NO_LAUNCH))
+        )
+        correlations = take(self.kernels.correlation, launched_kernels)
+        if len(values(correlations)) == len(correlations):  # as most are, and quick to see
             return 0
-        lengths = minus(take(self.kernels.end_ns, own), take(self.kernels.start_ns, own))
-        return len(own) - len(distinct(ids, take(self.kernels.name, own), lengths)[1])
+        lengths = minus(take(self.kernels.end_ns, launched_kernels), take(self.kernels.start_ns, launched_kernels))
+        return len(launched_kernels) - len(
+            distinct(correlations, take(self.kernels.name, launched_kernels), lengths)[1]
+        )
 
     @cached_property
     def uncounted(self) -> Mapping[tuple[int, int], KnownLibrary]:
-        """The (short, demangled) name ids of kernels of known communication libraries that count as compute."""
+        """The communication library of each kernel that counts as compute all the same, by name ids."""
         names = self.kernels.names
         compute = (key for key, flag in self._communicating[1].items() if not flag)
-        found = ((key, known_communication(names[key[0]], names.get(key[1], ""))) for key in compute)
-        return {key: known for key, known in found if known is not None}
+        library_by_name = ((key, known_communication(names[key[0]], names.get(key[1], ""))) for key in compute)
+        return {key: library for key, library in library_by_name if library is not None}
 
     @cached_property
     def fused(self) -> Mapping[tuple[int, int], str]:
-        """What says of kernels that count as compute that they communicate as well, by (short, demangled) name ids."""
+        """The part of the name that says of a compute kernel that it communicates as well, by (short, demangled) name
+        ids.
+        """
         names = self.kernels.names
         compute = (key for key, flag in self._communicating[1].items() if not flag and key not in self.uncounted)
-        found = ((key, fused_communication(names.get(key[1], "") or names[key[0]])) for key in compute)
-        return {key: identifier for key, identifier in found if identifier}
+        identifier_by_name = ((key, fused_communication(names.get(key[1], "") or names[key[0]])) for key in compute)
+        return {key: identifier for key, identifier in identifier_by_name if identifier}
 
     @property
     def copies_between_gpus(self) -> Kernels:
         """The copies of the run that move data between GPUs and are no communication under the convention."""
-        lane, of_run = self.rank.lane, self.group.run.copies_between_gpus(self.rank.process.trace)
-        own = sorted(at for at in of_run if at.global_pid == lane.global_pid and lane.device in (None, at.device))
-        return merged([of_run[at] for at in own]) or NO_KERNELS
+        lane, copies_by_lane = self.rank.lane, self.group.run.copies_between_gpus(self.rank.process.trace)
+        copy_lanes = sorted(
+            copy_lane
+            for copy_lane in copies_by_lane
+            if copy_lane.global_pid == lane.global_pid and lane.device in (None, copy_lane.device)
+        )
+        return merged([copies_by_lane[copy_lane] for copy_lane in copy_lanes]) or NO_KERNELS
 
     @property
     def launch_ns(self) -> Column:
-        """Start of the earliest launch row of each kernel, NO_LAUNCH where there is none."""
+        """The start of the earliest launch row of each kernel, NO_LAUNCH where there is none."""
         return self.launch_calls.start_ns
 
     @property
     def launch_calls(self) -> LaunchCalls:
-        """The call that launched each kernel."""
+        """The API call that launched each kernel."""
         return self.around.launch_calls.get(self.rank.lane) or NO_CALLS
 
     @property
     def launch_or_start_ns(self) -> Column:
-        """When each kernel was launched; where no row says so, when it started."""
+        """The time at which each kernel was launched; where no row says so, at which it started."""
         return or_start(self.launch_ns, self.kernels.start_ns)
 
     @property
     def collectives(self) -> Mapping[int, Collective] | None:
-        """What is recorded of the communication kernels, by index; None where the trace has no record of any size."""
-        found = self.around.collectives
-        return None if found is None else found.get(self.rank.lane, {})
+        """The records of the communication kernels, by index; None where the trace has no record of any size."""
+        collectives_by_lane = self.around.collectives
+        return None if collectives_by_lane is None else collectives_by_lane.get(self.rank.lane, {})
 
     def api_calls(self, globs: tuple[str, ...], span: Interval) -> Sequence[Api] | None:
-        """The calls of the rank's process that start in the span; None where the trace has no record of any."""
-        found = self.around.api_calls(globs)
-        if found is None:
+        """Return the API calls of the rank's process that start in the span; None where none is on record."""
+        calls_by_process = self.around.api_calls(globs)
+        if calls_by_process is None:
             return None
-        own = found.get(self.rank.process.global_pid, ())
-        first = bisect_left(own, span[0], key=_START)
-        return own[first : bisect_right(own, span[1], key=_START)]
+        calls = calls_by_process.get(self.rank.process.global_pid, ())
+        first = bisect_left(calls, span[0], key=_START)
+        return calls[first : bisect_right(calls, span[1], key=_START)]
 
     def copies(self, span: Interval) -> Sequence[Copy] | None:
-        """The copies that are launched in the span, which begins no more than its length before a window; None where
-        the trace does not say between which memories.
+        """Return the copies that are launched in the span, which begins at most its own length before a window.
+
+        It is None where the trace does not say between which memories copies move.
         """
-        found = self.group.copies[self.rank.process.trace]
-        if found is None:
+        copies_by_lane = self.group.copies[self.rank.process.trace]
+        if copies_by_lane is None:
             return None
-        return [copy for copy in found.get(self.rank.lane, ()) if span[0] <= copy.launch_ns <= span[1]]
+        return [copy for copy in copies_by_lane.get(self.rank.lane, ()) if span[0] <= copy.launch_ns <= span[1]]
 
     @cached_property
     def launched(self) -> Launched:
-        """What launch rows say of the kernels."""
-        known = _with_launch(self.launch_ns)
-        leads = minus(take(self.launch_ns, known), take(self.kernels.start_ns, known))
-        _, lead_ns = bounds(leads)
-        near = equal(within(leads, CLOCKS_APART_NS, LONGEST_NS), CLOCKS_APART_NS)
-        early = len(leads) - total(near)
-        return Launched(len(self.kernels), len(self.kernels) - len(known), early, lead_ns if early else 0)
+        """The counts of what launch rows say about the kernels."""
+        launched_kernels = _with_launch(self.launch_ns)
+        leads_ns = minus(take(self.launch_ns, launched_kernels), take(self.kernels.start_ns, launched_kernels))
+        _, lead_ns = bounds(leads_ns)
+        is_within_skew = equal(within(leads_ns, CLOCKS_APART_NS, LONGEST_NS), CLOCKS_APART_NS)
+        early_count = len(leads_ns) - total(is_within_skew)
+        return Launched(
+            len(self.kernels), len(self.kernels) - len(launched_kernels), early_count, lead_ns if early_count else 0
+        )
 
     @cached_property
     def launch_order(self) -> Column:
-        """The kernels that have a launch row, by its start."""
-        known = _with_launch(self.launch_ns)
-        return take(known, order(take(self.launch_ns, known)))
+        """The indices of the kernels that have a launch row, sorted by its start."""
+        launched_kernels = _with_launch(self.launch_ns)
+        return take(launched_kernels, order(take(self.launch_ns, launched_kernels)))
 
     @cached_property
     def lags_ns(self) -> Sequence[int]:
-        """How far the GPU is behind the CPU in each kernel that has a launch row, ascending."""
+        """The distance from each launch to its kernel's start in ns, ascending: how far the GPU is behind the CPU."""
         lags = minus(take(self.kernels.start_ns, self.launch_order), take(self.launch_ns, self.launch_order))
         return take(lags, order(lags))
 
     @cached_property
     def longest_ns(self) -> int:
-        """Length of the longest kernel: how far before a window one that reaches into it may start."""
+        """The length of the longest kernel in ns: how far before a window one that reaches into it may start."""
         return bounds(minus(self.kernels.end_ns, self.kernels.start_ns))[1]
 
     @cached_property
     def contexts(self) -> Contexts:
-        """Stage and purpose of every kernel."""
+        """The stage and purpose of every kernel."""
         return self.around.saying(self.rank.process.global_pid).at(self.launch_or_start_ns)
 
 
 def _with_launch(launches: Column) -> Column:
-    """The indices of the kernels that have a launch row."""
+    """Return the indices of the kernels that have a launch row."""
     return where_not(equal(launches, NO_LAUNCH))
 
 
 def or_start(launches: Column, starts: Column) -> Column:
-    """The launch times, with the start of what has none."""
+    """Return the launch times, with the kernel's start in place of a missing one."""
     times = launches[:]
     for i in where(equal(launches, NO_LAUNCH)):
         times[i] = starts[i]
@@ -606,61 +649,74 @@ def or_start(launches: Column, starts: Column) -> Column:
 
 
 MOST_INSIDE = Fraction(1, 100)
-"""Of a stream's kernel time, at most: more inside other kernels, and it is none."""
+"""The largest share of a stream's kernel time that may lie inside other kernels of it, if it keeps its order."""
 
 
 SEVERAL = 3
-"""Kernels: one that lies over so many later ones of its stream is either wrong, or the stream keeps no order."""
+"""The number of later kernels of its stream over which a kernel must lie to be wrong, or to show that there is no
+order.
+"""
 
 FEW_COVERING = Fraction(1, 100)
-"""Of a stream's kernels, at least one: where more lie over several others, the stream keeps no order."""
+"""The largest share of a stream's kernels, at least one, that may lie over several others if it keeps its order."""
 
 
 class StreamOrder(NamedTuple):
-    """The streams that keep no order, each with the share of its kernel time that ran inside other kernels of it; and
-    by index the kernels of the others that lie over several later ones, which cannot be.
-    """
+    """Tells which streams keep no order, and which kernels of the other streams cannot be true."""
 
-    unordered: Mapping[Stream, Fraction]
-    covering: Column
+    unordered: Mapping[Stream, Fraction]  # the share of its kernel time inside other kernels of it
+    covering: Column  # indices of kernels of ordered streams that lie over several later ones
 
 
 def order_of(kernels: Kernels) -> StreamOrder:
-    """Return which streams keep their order; nodes of graphs do not count, of which one launch starts many."""
-    own = where_not(kernels.graph_node)
-    inside, over = _nested(kernels, own)
-    wide = [kernel for kernel, count in Counter(over).items() if count >= SEVERAL]
-    on_streams, wide_ones = Counter(take(kernels.stream, own)), Counter(kernels.stream[kernel] for kernel in wide)
-    few = {stream for stream, count in wide_ones.items() if count == 1 or count <= FEW_COVERING * on_streams[stream]}
-    if covering := {kernel for kernel in wide if kernels.stream[kernel] in few}:
-        own = array("q", [kernel for kernel in own if kernel not in covering])
-        inside, _ = _nested(kernels, own)
-    unordered = _shares_inside(kernels, own, inside)
-    true = (kernel for kernel in covering if kernels.streams[kernels.stream[kernel]] in unordered)
-    return StreamOrder(unordered, array("q", sorted(covering.difference(true))))
+    """Measure which streams keep their order; nodes of graphs do not count, for one launch starts many of them."""
+    # Nodes of a CUDA graph share the stream of the graph's launch, and run beside each other.
+    indices = where_not(kernels.graph_node)
+    nested, covering_each = _nested(kernels, indices)
+    wide_kernels = [kernel for kernel, count in Counter(covering_each).items() if count >= SEVERAL]
+    kernels_by_stream, wide_by_stream = (
+        Counter(take(kernels.stream, indices)),
+        Counter(kernels.stream[kernel] for kernel in wide_kernels),
+    )
+    ordered_streams = {
+        stream
+        for stream, count in wide_by_stream.items()
+        if count == 1 or count <= FEW_COVERING * kernels_by_stream[stream]
+    }
+    # A few kernels over several others are wrong rows; without them the stream may keep its order.
+    if wrong_kernels := {kernel for kernel in wide_kernels if kernels.stream[kernel] in ordered_streams}:
+        indices = array("q", [kernel for kernel in indices if kernel not in wrong_kernels])
+        nested, _ = _nested(kernels, indices)
+    unordered_streams = _shares_inside(kernels, indices, nested)
+    kernels_of_unordered = (
+        kernel for kernel in wrong_kernels if kernels.streams[kernels.stream[kernel]] in unordered_streams
+    )
+    return StreamOrder(unordered_streams, array("q", sorted(wrong_kernels.difference(kernels_of_unordered))))
 
 
 def _nested(kernels: Kernels, own: Column) -> tuple[Column, Column]:
-    """Return which of some kernels lie inside an earlier one of their stream, and inside which."""
+    """Find which of some kernels lie inside an earlier one of their stream, and the earlier one of each."""
     stream, start, end = (take(column, own) for column in (kernels.stream, kernels.start_ns, kernels.end_ns))
     longest_first = order(stream, start)
     starts = take(start, longest_first)
     if total(equal(minus(starts[1:], starts[:-1]), 0)):  # few streams have two: lengths, in no order, are slow to sort
         longest_first = order(stream, start, minus(start, end))
-    reaching = records(*(take(column, longest_first) for column in (stream, end)))
-    inside, outer = where_not(reaching), where(reaching)
-    by_stream = take(own, longest_first)
-    return take(by_stream, inside), take(by_stream, take(outer[:1] + outer, places(outer, inside)))
+    is_outermost = records(*(take(column, longest_first) for column in (stream, end)))
+    inside, outer = where_not(is_outermost), where(is_outermost)
+    sorted_indices = take(own, longest_first)
+    return take(sorted_indices, inside), take(sorted_indices, take(outer[:1] + outer, places(outer, inside)))
 
 
 def _shares_inside(kernels: Kernels, own: Column, inside: Column) -> Mapping[Stream, Fraction]:
-    """Return of each stream of which too much time is inside other kernels how much that is."""
+    """Return the share of kernel time inside other kernels of each stream where that share is too large."""
     if not inside:
         return {}
-    size, lengths = len(kernels.streams), minus(kernels.end_ns, kernels.start_ns)
-    whole, part = (sums(take(kernels.stream, some), take(lengths, some), size) for some in (own, inside))
+    size, lengths_ns = len(kernels.streams), minus(kernels.end_ns, kernels.start_ns)
+    total_ns, nested_ns = (
+        sums(take(kernels.stream, selected), take(lengths_ns, selected), size) for selected in (own, inside)
+    )
     return {
-        each: Fraction(part[number], whole[number])
-        for number, each in enumerate(kernels.streams)
-        if each.number != NO_STREAM and part[number] > MOST_INSIDE * whole[number]
+        stream: Fraction(nested_ns[number], total_ns[number])
+        for number, stream in enumerate(kernels.streams)
+        if stream.number != NO_STREAM and nested_ns[number] > MOST_INSIDE * total_ns[number]
     }

@@ -1,1 +1,1 @@
-"""The baselines of a gate file, as they lie in the repository."""
+"""What are the baselines of a gate file, as files in the repository?"""

@@ -1,8 +1,9 @@
 """What does a baseline file hold? Rows of accepted runs, the key that makes runs comparable, and their origin.
 
-Raw rows are stored, of every rank; aggregates are formed at the verdict, now and for each accepted run alike. A file
-is sorted, a row a line, without time stamps: the same rows give the same bytes, and a changed row is a changed line in
-review. What is read may have been merged by hand into nonsense: every mistake is one line that says what to do.
+Raw rows are stored, of every rank; aggregates are formed when a verdict is made, in the same way for the judged run and
+each accepted run. A file is sorted, a row a line, without time stamps: the same rows give the same bytes, and a changed
+row is a changed line in review. What is read may have been merged by hand into nonsense: every mistake is one line that
+says what to do.
 """
 
 from __future__ import annotations
@@ -30,25 +31,25 @@ from pytest_nsys.gates.noise import FEWEST_TRACES
 FORMAT = 1
 
 NO_WINDOW = "none"
-"""Stands for window, span and kernels of what was measured outside of a trace."""
+"""Stored for window, span and kernels of what was measured outside of a trace."""
 
 NOISE = "calibration"
-"""Where the provenance says where the noise comes from."""
+"""The key of the provenance that says where the noise comes from."""
 
 WINDOW = "window"
-"""Member of the provenance: the SHA-256 of the file of windows that is kept of the run that was written last."""
+"""The key of the provenance with the SHA-256 of the stored windows of the run that was written last."""
 
 UNORDERED = "unordered"
-"""Key of a series: the streams that kept no order."""
+"""The key of a series with the streams that kept no order."""
 
 _FEWEST_STORED = FEWEST_TRACES - 1
-"""Values of a calibration: one of its traces may have been a hiccup, which is not stored."""
+"""The fewest values of a calibration: one of its traces may have been a hiccup, which is not stored."""
 
 RowLabels = tuple[Label, ...]
 
 
 class SeriesId(NamedTuple):
-    """What was measured, and how: rows of another definition, window, span or mode are never compared."""
+    """Identifies what was measured, and how: rows of another definition, window, span or mode are never compared."""
 
     metric: str
     definition: int
@@ -58,24 +59,20 @@ class SeriesId(NamedTuple):
 
     @property
     def how(self) -> tuple[str, str, str]:
-        """How the windows were picked."""
+        """How the windows were picked: (window, span, kernels)."""
         return self.window, self.span, self.kernels
 
 
 @dataclass(slots=True)
 class StoredSeries:
-    """The rows of one measurement; of each row the value in every accepted run, oldest first.
-
-    ``calibration`` holds, for rows whose noise was measured, the value in each trace of one commit; ``unordered`` are
-    the streams that kept no order, where that changes what the values mean.
-    """
+    """Holds the rows of one measurement, each with its value in every accepted run, oldest first."""
 
     unit: str
     better: str | None
     dimensions: tuple[str, ...]
     rows: dict[RowLabels, list[Value]] = field(default_factory=dict)
-    calibration: dict[RowLabels, list[Value]] = field(default_factory=dict)
-    unordered: tuple[str, ...] = ()
+    calibration: dict[RowLabels, list[Value]] = field(default_factory=dict)  # values in each trace of one commit
+    unordered: tuple[str, ...] = ()  # streams that kept no order, where that changes what the values mean
 
     @property
     def runs(self) -> list[dict[RowLabels, Value]]:
@@ -83,82 +80,84 @@ class StoredSeries:
         return _by_run(self.rows)
 
     def without(self, places: Container[int]) -> StoredSeries:
-        """Return the series without the accepted runs at some places."""
-        kept = {key: [v for k, v in enumerate(values) if k not in places] for key, values in self.rows.items()}
-        return replace(self, rows=kept)
+        """Return the series without the accepted runs at some positions."""
+        remaining_rows = {
+            key: [v for k, v in enumerate(values) if k not in places] for key, values in self.rows.items()
+        }
+        return replace(self, rows=remaining_rows)
 
     @property
     def middles(self) -> dict[RowLabels, Value]:
-        """The stored baseline of each row: the median over its accepted runs, of fingerprints the newest."""
+        """The baseline value of each row: the median over its accepted runs, of fingerprints the newest."""
         if self.unit == HASH:
             return {labels: values[-1] for labels, values in self.rows.items()}
         return {labels: median(values) for labels, values in self.rows.items()}
 
     @property
     def calibration_runs(self) -> list[dict[RowLabels, Value]]:
-        """The rows of each trace that the noise was measured on."""
+        """The rows of each trace on which the noise was measured."""
         return _by_run(self.calibration)
 
     @property
     def among_calibration(self) -> frozenset[int]:
-        """The places of the accepted runs that the noise was measured on as well."""
-        calibrated = self.calibration_runs
-        return frozenset(place for place, run in enumerate(self.runs) if run in calibrated)
+        """The positions of the accepted runs on which the noise was measured as well."""
+        calibration_rows = self.calibration_runs
+        return frozenset(position for position, run in enumerate(self.runs) if run in calibration_rows)
 
 
 def _by_run(rows: Mapping[RowLabels, Sequence[Value]]) -> list[dict[RowLabels, Value]]:
+    """Return the rows of each run, from the values of each row."""
     count = max((len(values) for values in rows.values()), default=0)
     return [{labels: values[k] for labels, values in rows.items()} for k in range(count)]
 
 
 @dataclass(slots=True)
 class Baseline:
-    """One file. ``provenance`` says where its values came from; it is shown and never compared.
+    """Holds one baseline file.
 
-    ``facts`` are circumstances of the run that are compared, but do not name the file. ``convention`` is what the run
-    was measured under, where it was found and not named.
+    ``provenance`` says where its values came from; it is shown and never compared.
     """
 
     key: dict[str, Any]
     gate: str
     provenance: dict[str, Any] = field(default_factory=dict)
     series: dict[SeriesId, StoredSeries] = field(default_factory=dict)
-    facts: dict[str, Any] = field(default_factory=dict)
-    convention: Convention | None = None
+    facts: dict[str, Any] = field(default_factory=dict)  # conditions that are compared but do not name the file
+    convention: Convention | None = None  # what the run was measured under, where it was found and not named
 
     def dumps(self) -> str:
-        """The file's text: sorted, one row a line."""
-        head: dict[str, Any] = {"format": FORMAT, "gate": self.gate, "key": self.key}
-        head |= {"facts": self.facts} if self.facts else {}
-        head |= {"convention": spelled_convention(self.convention)} if self.convention is not None else {}
-        head["provenance"] = self.provenance
-        lines = [json.dumps(name) + ": " + json.dumps(value, ensure_ascii=False) for name, value in head.items()]
+        """Return the file's text: sorted, one row a line."""
+        members: dict[str, Any] = {"format": FORMAT, "gate": self.gate, "key": self.key}
+        members |= {"facts": self.facts} if self.facts else {}
+        members |= {"convention": spelled_convention(self.convention)} if self.convention is not None else {}
+        members["provenance"] = self.provenance
+        lines = [json.dumps(name) + ": " + json.dumps(value, ensure_ascii=False) for name, value in members.items()]
         blocks = [_series_text(sid, self.series[sid]) for sid in sorted(self.series)]
         return "{\n" + ",\n".join(lines) + ',\n"series": [\n' + ",\n".join(blocks) + "\n]\n}\n"
 
 
 def _series_text(sid: SeriesId, series: StoredSeries) -> str:
-    head = {**sid._asdict(), "unit": series.unit, "better": series.better, "dimensions": list(series.dimensions)}
-    head |= {UNORDERED: list(series.unordered)} if series.unordered else {}
-    ordered = sorted(series.rows.items(), key=lambda item: row_key(item[0]))
-    rows = [_row_text(labels, values, series.calibration.get(labels)) for labels, values in ordered]
-    listed = ', "rows": [\n ' + ",\n ".join(rows) + "\n]"
-    return json.dumps(head, ensure_ascii=False)[:-1] + listed + "}"
+    members = {**sid._asdict(), "unit": series.unit, "better": series.better, "dimensions": list(series.dimensions)}
+    members |= {UNORDERED: list(series.unordered)} if series.unordered else {}
+    sorted_rows = sorted(series.rows.items(), key=lambda item: row_key(item[0]))
+    rows = [_row_text(labels, values, series.calibration.get(labels)) for labels, values in sorted_rows]
+    rows_text = ', "rows": [\n ' + ",\n ".join(rows) + "\n]"
+    return json.dumps(members, ensure_ascii=False)[:-1] + rows_text + "}"
 
 
 def _row_text(labels: RowLabels, values: Sequence[Value], calibration: Sequence[Value] | None) -> str:
-    numbers = [[as_exact(v) for v in each] for each in (values, calibration) if each is not None]
+    numbers = [[as_exact(v) for v in run_values] for run_values in (values, calibration) if run_values is not None]
     return json.dumps([*labels, *numbers], ensure_ascii=False)
 
 
 def load(path: Path) -> Baseline:
-    """The baseline in a file. Raises BaselineError with what is wrong in it and what to do."""
+    """Read the baseline of a file. Raises BaselineError with what is wrong in it and what to do."""
     with one_line(BaselineError, f"{path}: cannot be read"):
         return loads(path.read_bytes(), str(path))
 
 
 def loads(content: bytes, shown: str) -> Baseline:
-    """The baseline that ``content`` holds; ``shown`` names it in the error. Raises BaselineError."""
+    """Parse a baseline from its bytes; ``source_name`` names it in the error. Raises BaselineError."""
     data: Any = None
     try:
         text = content.decode("utf-8")
@@ -191,85 +190,86 @@ def _finite(text: str) -> float:
 
 
 def _problem(error: Exception, data: Any) -> str:
-    """What is wrong, in words: of a wrong shape the schema knows the place better than an exception does."""
+    """Describe what is wrong: of a wrong shape the schema knows the place better than an exception does."""
     if isinstance(error, json.JSONDecodeError):
         return f"line {error.lineno}: {error.msg}"
     if isinstance(error, LookupError | TypeError | AttributeError):
         import jsonschema  # only a broken file pays for this import
 
         schema = json.loads(Path(__file__).with_name("baseline.schema.json").read_text(encoding="utf-8"))
-        found = jsonschema.exceptions.best_match(jsonschema.Draft202012Validator(schema).iter_errors(data))
-        if found is not None:
-            return printable(f"{found.json_path}: {found.message}", 300)
+        mismatch = jsonschema.exceptions.best_match(jsonschema.Draft202012Validator(schema).iter_errors(data))
+        if mismatch is not None:
+            return printable(f"{mismatch.json_path}: {mismatch.message}", 300)
     return str(error)
 
 
 def _no_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) != len(pairs):
+    members = dict(pairs)
+    if len(members) != len(pairs):
         raise ValueError("a key appears twice, as after a merge by hand")
-    return found
+    return members
 
 
 def _series(entry: Mapping[str, Any]) -> tuple[SeriesId, StoredSeries]:
-    metric, definition, *how = (entry[name] for name in SeriesId._fields)
-    sid = SeriesId(str(metric), int(definition), *map(str, how))
+    """Parse one series. Raises ValueError for a row that does not fit, LookupError and TypeError for a wrong shape."""
+    metric, definition, *window_fields = (entry[name] for name in SeriesId._fields)
+    sid = SeriesId(str(metric), int(definition), *map(str, window_fields))
     dimensions = tuple(str(d) for d in entry["dimensions"])
     unordered = tuple(str(stream) for stream in entry.get(UNORDERED, ()))
     series = StoredSeries(str(entry["unit"]), entry["better"], dimensions, unordered=unordered)
     for row in entry["rows"]:
         labels, numbers = row[: len(dimensions)], row[len(dimensions) :]
-        if len(numbers) not in (1, 2) or not all(isinstance(each, list) and each for each in numbers):
+        if len(numbers) not in (1, 2) or not all(isinstance(run_values, list) and run_values for run_values in numbers):
             raise ValueError(f"the row {json.dumps(row)} of {sid.metric} does not fit its dimensions")
         if not all(isinstance(label, int | str) for label in labels):
             raise ValueError(f"the row {json.dumps(row)} of {sid.metric} has a label that is neither text nor a number")
         if tuple(labels) in series.rows:
             raise ValueError(f"the row {json.dumps(labels)} of {sid.metric} appears twice")
-        series.rows[tuple(labels)], *calibration = ([exact_value(v) for v in each] for each in numbers)
+        series.rows[tuple(labels)], *calibration = ([exact_value(v) for v in run_values] for run_values in numbers)
         if calibration and len(calibration[0]) < _FEWEST_STORED:
-            few = counted(len(calibration[0]), "calibration value")
+            count_text = counted(len(calibration[0]), "calibration value")
             raise ValueError(
-                f"the row {json.dumps(row)} of {sid.metric} has {few}, and {_FEWEST_STORED} are the fewest"
+                f"the row {json.dumps(row)} of {sid.metric} has {count_text}, and {_FEWEST_STORED} are the fewest"
             )
         if calibration:
             series.calibration[tuple(labels)] = calibration[0]
-    for what, rows in (("accepted runs", series.rows), ("calibration traces", series.calibration)):
+    for noun, rows in (("accepted runs", series.rows), ("calibration traces", series.calibration)):
         if len({len(values) for values in rows.values()}) > 1:
-            raise ValueError(f"the rows of {sid.metric} hold different numbers of {what}")
+            raise ValueError(f"the rows of {sid.metric} hold different numbers of {noun}")
     return sid, series
 
 
 def series_id(metric: Metric, spec: WindowSpec) -> SeriesId:
-    """What the rows of a metric are stored under."""
-    how = (NO_WINDOW,) * 3 if spec.outside else (spec.asked, str(spec.span), str(spec.kernels))
-    return SeriesId(metric.name, metric.definition, *how)
+    """Build the id under which the rows of a metric are stored."""
+    window_fields = (NO_WINDOW,) * 3 if spec.outside else (spec.asked, str(spec.span), str(spec.kernels))
+    return SeriesId(metric.name, metric.definition, *window_fields)
 
 
 def series_for(convention: Convention, assertion: Assertion) -> SeriesId:
-    """What an assertion reads, or would read, of a baseline."""
+    """Build the id of the series that an assertion reads, or would read, from a baseline."""
     return series_id(assertion.measures, spec_for(convention, assertion))
 
 
 def accepted_runs(series: StoredSeries, table: Callable[[Mapping[RowLabels, Value]], MetricTable]) -> Reference:
-    """What an assertion is held against: ``table`` spells the stored rows as a gate sees them."""
-    runs, calibration = ([table(rows) for rows in each] for each in (series.runs, series.calibration_runs))
+    """Build the reference of an assertion; ``build_table`` makes a metric table of stored rows, as a gate sees them."""
+    runs, calibration = ([table(rows) for rows in row_sets] for row_sets in (series.runs, series.calibration_runs))
     return Reference(runs, calibration, series.among_calibration)
 
 
 def stale(gate: GateFile, baseline: Baseline) -> list[SeriesId]:
-    """The series that no assertion of the gate file reads any more, sorted."""
+    """List the series that no assertion of the gate file reads any more, sorted."""
     convention = gate.convention or baseline.convention
     if convention is None:  # found in the trace, and nobody knows what
         return []
-    read = {series_for(convention, assertion) for assertion in gate.assertions if assertion.reads_stored}
-    return sorted(sid for sid in baseline.series if sid not in read)
+    read_series = {series_for(convention, assertion) for assertion in gate.assertions if assertion.reads_stored}
+    return sorted(sid for sid in baseline.series if sid not in read_series)
 
 
 def spelled(sid: SeriesId) -> str:
-    """A series in words: ``exposed_ns (window median, span range, kernels contained)``."""
+    """Describe a series: ``exposed_ns (window median, span range, kernels contained)``."""
     metric = metric_called(sid.metric)
-    redefined = metric is None or metric.definition != sid.definition
+    is_redefined = metric is None or metric.definition != sid.definition
     if metric is not None and metric.outside:
         return printable(sid.metric)
-    definition = f"definition {sid.definition}, " if redefined else ""
+    definition = f"definition {sid.definition}, " if is_redefined else ""
     return printable(f"{sid.metric} ({definition}window {sid.window}, span {sid.span}, kernels {sid.kernels})")

@@ -1,6 +1,6 @@
-"""Which rows of a stored baseline are others than before, from what to what?
+"""Which rows of a stored baseline changed, from which value to which?
 
-The value of a row is what it is judged by, the median over its accepted runs.
+The value of a row is what it is judged by: the median over its accepted runs.
 """
 
 from __future__ import annotations
@@ -16,22 +16,22 @@ from pytest_nsys.stored.baselines.baseline_file import RowLabels, SeriesId, Stor
 
 @dataclass(frozen=True, slots=True)
 class RowChange:
-    """One row of a baseline that changed: ``old`` None where it is new, ``new`` None where it is gone."""
+    """Describes one row of a baseline that changed."""
 
     series: SeriesId
     unit: str
     labels: Mapping[str, Label]
-    old: Value | None
-    new: Value | None
+    old: Value | None  # None where the row is new
+    new: Value | None  # None where the row is gone
 
     @property
     def where(self) -> str:
-        """The row's labels in words."""
+        """The row's labels as text."""
         return label_words(self.labels)
 
 
 def changes(old: Mapping[SeriesId, StoredSeries], new: Mapping[SeriesId, StoredSeries]) -> Iterator[RowChange]:
-    """The rows whose baseline is another one in ``new``, by series and labels."""
+    """Yield the rows whose baseline value changed, sorted by series and labels."""
     for sid in sorted({*old, *new}):
         before, after = old.get(sid), new.get(sid)
         if before is not None and after is not None and _shape(before) != _shape(after):
@@ -42,13 +42,13 @@ def changes(old: Mapping[SeriesId, StoredSeries], new: Mapping[SeriesId, StoredS
 
 
 def _of_series(sid: SeriesId, before: StoredSeries | None, after: StoredSeries | None) -> Iterator[RowChange]:
-    either = after or before
-    assert either is not None
-    was, now = _middles(before), _middles(after)
-    for labels in sorted({*was, *now}, key=row_key):
-        if was.get(labels) != now.get(labels):
-            named = dict(zip(either.dimensions, labels, strict=True))
-            yield RowChange(sid, either.unit, named, was.get(labels), now.get(labels))
+    series = after or before
+    assert series is not None
+    old_values, new_values = _middles(before), _middles(after)
+    for labels in sorted({*old_values, *new_values}, key=row_key):
+        if old_values.get(labels) != new_values.get(labels):
+            labels_by_dimension = dict(zip(series.dimensions, labels, strict=True))
+            yield RowChange(sid, series.unit, labels_by_dimension, old_values.get(labels), new_values.get(labels))
 
 
 def _shape(series: StoredSeries) -> tuple[tuple[str, ...], str]:

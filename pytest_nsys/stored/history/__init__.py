@@ -1,1 +1,3 @@
-"""The runs of the past, in a SQLite database: written by pytest, read by ``pytest-nsys history`` and by limits."""
+"""Which runs were there in the past? A SQLite database that pytest writes, and that ``pytest-nsys history`` and limits
+read.
+"""

@@ -1,8 +1,8 @@
-"""Is a file our history database, what is in it, how is it opened, and what is kept of a session?
+"""How is the history database opened and written, and what does it store of a session?
 
-It is opened so that nobody's work is lost, and all runs of a session enter it in one transaction, or none of them. What
-is kept of one assertion is plain data that survives the way from an xdist worker: no Fraction, no enum. Reading stands
-on the gate's path, so it takes the standard library's sqlite3 alone.
+It is opened so that no work is lost: all runs of a session enter it in one transaction, or none of them. The entry of
+an assertion is plain data that survives the way from an xdist worker: no Fraction, no enum. Gates read the database on
+their path, so reading needs the standard library's sqlite3 alone.
 """
 
 from __future__ import annotations
@@ -35,17 +35,18 @@ if TYPE_CHECKING:
 
 
 APPLICATION_ID = 0x4E535953
-"""``NSYS``: how a history tells itself from any other SQLite database."""
+"""The SQLite application id (``NSYS``) that distinguishes a history from any other database."""
 
 FORMAT = 1
-"""Kept as SQLite's ``user_version``; rises when the tables change. A file of another format is refused."""
+"""The version of the tables, stored as SQLite's ``user_version``. A file of another format is refused."""
 
 RESTORE = "restore it, or give another file"
 
 BUSY_S = 30
-"""How long a database that somebody else is writing is waited for."""
+"""How long in seconds a database that somebody else is writing is waited for."""
 
 _KINDS: Mapping[str, type] = {"": str, "int": int, "float": float}
+# ``commit`` and ``limit`` are words of SQL, which nobody should have to quote: hence commit_id and limit_value.
 _COLUMNS = {
     "runs": "id:int! time! commit_id branch dirty:int gate! key key_json facts coordinates trace profiler captures:int "
     "outcome! version",
@@ -54,13 +55,11 @@ _COLUMNS = {
     "verdicts": "id:int! run:int! assertion! line:int outcome! xfailed:int severity message unit value limit_value "
     "margin row measured selected",
 }
-"""Of each table ``name:type``, text where none is given; ``!`` is never NULL.
-
-``commit`` and ``limit`` are words of SQL, which nobody should have to quote.
-"""
+"""The columns of each table as ``name:type``, text where no type is given; ``!`` is never NULL."""
 
 
 def _column(text: str) -> tuple[str, type]:
+    """Parse a column's ``name:type`` into its name and Python type."""
     name, _, kind = text.removesuffix("!").partition(":")
     return name, _KINDS[kind]
 
@@ -82,7 +81,10 @@ INDEXES = (
 
 
 def is_ours(connection: sqlite3.Connection, path: Path) -> bool:
-    """Whether the file holds a history; False where it is empty and may become one. Raises HistoryError."""
+    """Return whether the file holds a history; False where it is empty and may become one.
+
+    Raises HistoryError where it is another database, of another format, or damaged.
+    """
     (application,) = connection.execute("PRAGMA application_id").fetchone()
     (version,) = connection.execute("PRAGMA user_version").fetchone()
     names = {name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
@@ -96,16 +98,17 @@ def is_ours(connection: sqlite3.Connection, path: Path) -> bool:
         )
     if missing := sorted(set(TABLES) - names):
         raise HistoryError(f"{path}: is damaged: it has no table {missing[0]}; {RESTORE}")
-    for table in ("rows", "verdicts"):  # else the next run that is written gets their number, and them
-        ask = f"SELECT run FROM {table} WHERE run > (SELECT coalesce(max(id), 0) FROM runs)"
-        for (run,) in connection.execute(f"{ask} LIMIT 1"):
-            lost = f"{table} of run {printable(str(run), 20)} without the run"
-            raise HistoryError(f"{path}: is damaged: it has {lost}; {RESTORE}")
+    # Rows without a run would belong to the next run that is written, which gets its number.
+    for table in ("rows", "verdicts"):
+        orphan_query = f"SELECT run FROM {table} WHERE run > (SELECT coalesce(max(id), 0) FROM runs)"
+        for (run,) in connection.execute(f"{orphan_query} LIMIT 1"):
+            orphan_text = f"{table} of run {printable(str(run), 20)} without the run"
+            raise HistoryError(f"{path}: is damaged: it has {orphan_text}; {RESTORE}")
     return True
 
 
 def check_writable(path: Path) -> None:
-    """Raises HistoryError where the file is no history, or cannot be written, before anything is measured in vain."""
+    """Raise HistoryError where the file is no history, or cannot be written, before anything is measured in vain."""
     with _told_of(path):
         if not path.parent.is_dir():
             raise HistoryError(f"{path}: there is no folder {path.parent}: make it first")
@@ -119,7 +122,9 @@ def check_writable(path: Path) -> None:
 
 @contextlib.contextmanager
 def writing(path: Path) -> Iterator[sqlite3.Connection]:
-    """A transaction that nobody else writes beside; undone whole where anything goes wrong. Raises HistoryError."""
+    """Open the database for one exclusive transaction, which is undone whole where anything goes wrong. Raises
+    HistoryError.
+    """
     with _told_of(path):
         _plain_file(path)
         connection = sqlite3.connect(path, timeout=BUSY_S, isolation_level=None)
@@ -137,7 +142,7 @@ def writing(path: Path) -> Iterator[sqlite3.Connection]:
 
 @contextlib.contextmanager
 def reading(path: Path) -> Iterator[sqlite3.Connection | None]:
-    """The history, read-only and as it is at one moment; None where the file is empty. Raises HistoryError."""
+    """Open the history read-only, as it is at one moment; None where the file is empty. Raises HistoryError."""
     with _told_of(path):
         if not path.exists():
             raise HistoryError(f"no history at {path}: record one with pytest --nsys-history={path}")
@@ -149,6 +154,7 @@ def reading(path: Path) -> Iterator[sqlite3.Connection | None]:
 
 
 def _plain_file(path: Path) -> None:
+    """Raise HistoryError where the path is no plain file."""
     if path.is_dir():
         raise HistoryError(f"{path}: is a folder: give the file of the history")
     if path.exists() and not path.is_file():
@@ -157,22 +163,22 @@ def _plain_file(path: Path) -> None:
 
 @contextlib.contextmanager
 def _told_of(path: Path) -> Iterator[None]:
-    """SQLite's errors inside, and a ValueError of what is stored, as one line that says what to do."""
+    """Raise the errors of SQLite, and a ValueError about stored data, as a HistoryError that says what to do."""
     try:
         yield
     except (sqlite3.Error, UnicodeError, OverflowError) as error:  # a schema that is not UTF-8 cannot even be named
-        said = str(error)
-        if "locked" in said:
-            why = f"another program is writing it, and did not end within {BUSY_S} s: try again"
-        elif "not a database" in said or "malformed" in said or not isinstance(error, sqlite3.Error):
-            why = f"is not a SQLite database, or is damaged ({said}): {RESTORE}"
-        elif "no such table" in said or "no column" in said or "no such column" in said:
-            why = f"is damaged: {said}; {RESTORE}"
-        elif "unable to open" in said:
-            why = "cannot be opened: look at its permissions and those of its folder"
+        error_text = str(error)
+        if "locked" in error_text:
+            problem = f"another program is writing it, and did not end within {BUSY_S} s: try again"
+        elif "not a database" in error_text or "malformed" in error_text or not isinstance(error, sqlite3.Error):
+            problem = f"is not a SQLite database, or is damaged ({error_text}): {RESTORE}"
+        elif "no such table" in error_text or "no column" in error_text or "no such column" in error_text:
+            problem = f"is damaged: {error_text}; {RESTORE}"
+        elif "unable to open" in error_text:
+            problem = "cannot be opened: look at its permissions and those of its folder"
         else:
-            why = f"cannot be read or written: {said}"
-        raise HistoryError(f"{path}: {printable(why)}") from error
+            problem = f"cannot be read or written: {error_text}"
+        raise HistoryError(f"{path}: {printable(problem)}") from error
     except ValueError as error:
         raise HistoryError(f"{path}: is damaged: {printable(str(error))}; {RESTORE}") from error
     except OSError as error:
@@ -182,13 +188,13 @@ def _told_of(path: Path) -> Iterator[None]:
 # What is written
 
 REFRESH = "refresh"
-"""Stands where an outcome does, for an assertion that was to be written as the new baseline instead of judged."""
+"""Replaces the outcome of an assertion that was written as the new baseline instead of being judged."""
 
 DELAYED = "delayed"
-"""Stands where an outcome does, for a bad run that ``fail_after`` left *inconclusive*: the next one counts it."""
+"""Replaces the outcome of a bad run that ``fail_after`` left *inconclusive*: the next run counts it."""
 
 SKEW = timedelta(minutes=5)
-"""By how much the clocks of two machines may differ before it is told."""
+"""How far the clocks of two machines may differ without a note."""
 
 Plain = dict[str, Any]
 
@@ -200,29 +206,30 @@ WORST_FIRST = (
 
 @dataclass
 class RunEntry:
-    """One gate file in one session. ``facts`` is None where its traces could not be judged."""
+    """Holds what the history stores about one gate file in one session."""
 
     gate: str
     trace: str
     revision: Revision
-    facts: Plain | None = None
+    facts: Plain | None = None  # None where its traces could not be judged
     series: list[Plain] = field(default_factory=list)
     verdicts: dict[str, Plain] = field(default_factory=dict)
 
     @property
     def outcome(self) -> str:
-        """The worst of its verdicts."""
-        found = {verdict["outcome"] for verdict in self.verdicts.values()}
-        return next((str(outcome) for outcome in WORST_FIRST if outcome in found), "")
+        """The worst outcome of its verdicts."""
+        outcomes = {verdict["outcome"] for verdict in self.verdicts.values()}
+        return next((str(outcome) for outcome in WORST_FIRST if outcome in outcomes), "")
 
 
 def now() -> datetime:
-    """The time of a run, in UTC."""
+    """Return the current time, in UTC."""
     return datetime.now(UTC)
 
 
 def append(path: Path, runs: Sequence[RunEntry]) -> str | None:
-    """Write the runs of one session; the time of an earlier run that is yet to come, None where there is none.
+    """Write the runs of one session; return the time of an earlier run that lies in the future, None where there is
+    none.
 
     Raises HistoryError; then nothing is written, and where there was no file there is none.
     """
@@ -232,8 +239,9 @@ def append(path: Path, runs: Sequence[RunEntry]) -> str | None:
 
 
 def _begun(path: Path, runs: Sequence[RunEntry]) -> bool:
-    """Put a history of these runs where there is no file; False where there is one. It is written beside that place
-    and linked into it: SQLite leaves an empty file where the disk is full.
+    """Create a history of these runs where there is no file; return False where there is one.
+
+    It is written beside that place and linked into it, because SQLite leaves an empty file where the disk is full.
     """
     if os.path.lexists(path):
         return False
@@ -255,7 +263,7 @@ def _begun(path: Path, runs: Sequence[RunEntry]) -> bool:
 def _append(path: Path, runs: Sequence[RunEntry]) -> str | None:
     import sqlite_utils
 
-    time, soon = (at.strftime("%Y-%m-%dT%H:%M:%SZ") for at in (now(), now() + SKEW))
+    time, latest_plausible = (moment.strftime("%Y-%m-%dT%H:%M:%SZ") for moment in (now(), now() + SKEW))
     with writing(path) as connection:
         database = sqlite_utils.Database(connection, execute_plugins=False)
         if not is_ours(connection, path):
@@ -263,22 +271,22 @@ def _append(path: Path, runs: Sequence[RunEntry]) -> str | None:
         (latest,) = connection.execute("SELECT max(time) FROM runs").fetchone()
         for run in runs:
             _write(database, run, time)
-        return str(latest) if latest is not None and str(latest) > soon else None
+        return str(latest) if latest is not None and str(latest) > latest_plausible else None
 
 
 def _create(database: sqlite_utils.Database) -> None:
     for name, columns in TABLES.items():
         keys = [("run", "runs", "id")] if "run" in columns else None
         database.create_table(name, dict(columns), pk="id", foreign_keys=keys)
-    for name, indexed in INDEXES:
-        database.table(name).create_index(indexed)
+    for name, index_columns in INDEXES:
+        database.table(name).create_index(index_columns)
     database.execute(f"PRAGMA application_id = {APPLICATION_ID}")
     database.execute(f"PRAGMA user_version = {FORMAT}")
 
 
 def _write(database: sqlite_utils.Database, run: RunEntry, time: str) -> None:
     facts: Mapping[str, Any] = run.facts or {}
-    head = {
+    run_record = {
         "time": time,
         "commit_id": run.revision.commit,
         "branch": run.revision.branch,
@@ -294,10 +302,10 @@ def _write(database: sqlite_utils.Database, run: RunEntry, time: str) -> None:
         "outcome": run.outcome,
         "version": VERSION,
     }
-    number = database.table("runs").insert(_storable(head)).last_pk
-    database.table("rows").insert_all(_storable(row) for series in run.series for row in _rows(number, series))
+    run_id = database.table("runs").insert(_storable(run_record)).last_pk
+    database.table("rows").insert_all(_storable(row) for series in run.series for row in _rows(run_id, series))
     verdicts = sorted(run.verdicts.values(), key=lambda v: (v["line"], v["assertion"]))
-    database.table("verdicts").insert_all(_storable({"run": number, **verdict}) for verdict in verdicts)
+    database.table("verdicts").insert_all(_storable({"run": run_id, **verdict}) for verdict in verdicts)
 
 
 def _storable(record: Mapping[str, Any]) -> dict[str, Any]:
@@ -305,44 +313,46 @@ def _storable(record: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _rows(run: object, series: Mapping[str, Any]) -> list[dict[str, object]]:
-    shared = {name: value for name, value in series.items() if name not in ("rows", "dimensions")}
-    shared |= {"run": run, "dimensions": as_json(series["dimensions"])}
+    series_columns = {name: value for name, value in series.items() if name not in ("rows", "dimensions")}
+    series_columns |= {"run": run, "dimensions": as_json(series["dimensions"])}
     return [
-        {**shared, "labels": as_json(labels), "value": value, "number": float(exact_value(value))}
+        {**series_columns, "labels": as_json(labels), "value": value, "number": float(exact_value(value))}
         for labels, value in series["rows"]
     ]
 
 
 def as_json(value: object) -> str:
-    """Text that is equal where the value is."""
+    """Format a value as JSON text that is equal where the value is."""
     return json.dumps(value, sort_keys=True, ensure_ascii=False)
 
 
 def storable(text: str) -> str:
-    """``text`` as UTF-8 can hold it: a file name need not be text at all."""
+    """Return ``text`` as UTF-8 can hold it: a file name need not be text at all."""
     return text.encode("utf-8", "backslashreplace").decode("utf-8")
 
 
 def run_facts(captures: Captures, stated: Mapping[str, Label]) -> Plain:
-    """What the traces say of the run, and the gate file where they do not. Raises TraceError."""
+    """Collect what the traces say about the run, and the gate file where they do not. Raises TraceError."""
     key = captures.key(stated)
     return {
         "key": key.as_json(),
         "digest": key.digest,
-        "facts": {name: None if found is None else list(found) for name, found in captures.facts.items()},
-        "coordinates": {str(rank): dict(where) for rank, where in sorted(captures.mesh.coordinates.items())},
+        "facts": {name: None if values is None else list(values) for name, values in captures.facts.items()},
+        "coordinates": {
+            str(rank): dict(coordinates) for rank, coordinates in sorted(captures.mesh.coordinates.items())
+        },
         "profiler": list(captures.profilers()),
         "captures": len(captures.runs),
     }
 
 
 def sid_of(assertion: Assertion, captures: Captures) -> SeriesId:
-    """What an assertion measures of a run. Raises TraceError."""
+    """Return the id of the series that an assertion measures in a run. Raises TraceError."""
     return series_id(captures.metric(assertion.metric), spec_for(captures.convention, assertion))
 
 
 def series_facts(assertion: Assertion, captures: Captures) -> Plain:
-    """The rows that an assertion reads, of every rank. Raises TraceError."""
+    """Collect the rows of every rank that an assertion reads. Raises TraceError."""
     metric = captures.metric(assertion.metric)
     spec = spec_for(captures.convention, assertion)
     return {
@@ -355,21 +365,22 @@ def series_facts(assertion: Assertion, captures: Captures) -> Plain:
 
 
 def measured_text(sid: SeriesId) -> str:
-    """What an assertion measures, as its verdicts say it."""
+    """Format what an assertion measures, as its verdicts store it."""
     return as_json(list(sid))
 
 
 def selected_text(assertion: Assertion) -> str:
-    """Which rows of it an assertion judges, and what it makes of them."""
-    where = {dimension: list(selector.values) for dimension, selector in assertion.where.items()}
-    return as_json([where, [list(step) for step in assertion.aggregates], assertion.balance_across])
+    """Format which rows an assertion judges, and how it aggregates them, as its verdicts store it."""
+    selected_labels = {dimension: list(selector.values) for dimension, selector in assertion.where.items()}
+    return as_json([selected_labels, [list(step) for step in assertion.aggregates], assertion.balance_across])
 
 
 def verdict_facts(
     assertion: Assertion, outcome: str, message: str, unit: str, row: JudgedRow | None, sid: SeriesId | None
 ) -> Plain:
-    """What was decided; ``row`` is the one that a summary would name. ``sid`` is None where nobody knows what was to be
-    measured.
+    """Collect what a verdict decided, as plain data.
+
+    ``row`` is the one that a summary would name. ``sid`` is None where nobody knows what was to be measured.
     """
     labels = row.labels if row is not None else {}
     return {

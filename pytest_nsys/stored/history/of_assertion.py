@@ -1,7 +1,7 @@
-"""What did a history see of one assertion: the runs that its limit follows, and how long has it been bad?
+"""Which past runs of one assertion may its limit follow, and for how many runs has it been bad?
 
-A verdict is of the assertion by what it measured, whatever its id was then. The order is that in which runs were
-written. Standard library alone: a limit may be read from here in every gate run.
+A verdict belongs to an assertion by what it measured, whatever its id was then. Runs stand in the order in which they
+were written. Only the standard library is used: a limit may be read from here in every gate run.
 """
 
 from __future__ import annotations
@@ -31,40 +31,40 @@ _ENDING = (Outcome.PASSED, Outcome.IMPROVED, REFRESH)
 
 
 class RunState(enum.Enum):
-    """What a run is to an assertion. ``OUT``: a row was outside its limit; ``ABSENT``: the assertion did not run."""
+    """Says what a past run means to an assertion."""
 
     HELD = enum.auto()
-    OUT = enum.auto()
+    OUT = enum.auto()  # a row was outside its limit
     ERROR = enum.auto()
-    ACCEPTED = enum.auto()
-    ABSENT = enum.auto()
+    ACCEPTED = enum.auto()  # by a refresh
+    ABSENT = enum.auto()  # the assertion did not run
 
 
 @dataclass(frozen=True)
 class OfAssertion:
-    """One assertion of a gate file, as its verdicts are found again: by what it measures, ``sid``.
+    """Identifies one assertion of a gate file by what it measures (``sid``), so that its past verdicts are found.
 
-    ``others`` are the names that the gate file's other assertions have now: none of their verdicts is its own. But what
-    failed under such a name before this one had a verdict is no run to follow: the name may have been its own.
+    No verdict under a name in ``other_names`` is its own. But what failed under such a name before this assertion had a
+    verdict is no run to follow: the name may have been its own.
     """
 
     assertion: Assertion
     sid: SeriesId
-    others: Collection[str] = ()
+    others: Collection[str] = ()  # names that the gate file's other assertions have now
 
     @cached_property
     def measured(self) -> str:
-        """What it measures, as its verdicts say it."""
+        """What it measures, as its verdicts store it."""
         return measured_text(self.sid)
 
     def own(self, verdicts: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-        """Its own of a run's verdicts: under its name, else its full one, else of the same rows, else of any that it
-        measures.
+        """Select the assertion's own verdicts of a run.
 
-        One that could not be measured at all does not say what it is of: it is known by its name.
+        These are the ones under its name, else under its full name, else of the same rows, else any on what it
+        measures. A verdict that could not be measured at all does not say what it is about: it is found by its name.
         """
         names = names_of(self.assertion)
-        free = [
+        candidates = [
             verdict
             for verdict in verdicts
             if verdict["assertion"] not in self.others
@@ -72,184 +72,194 @@ class OfAssertion:
                 verdict["measured"] == self.measured or (verdict["measured"] is None and verdict["assertion"] in names)
             )
         ]
-        named = ([verdict for verdict in free if verdict["assertion"] == name] for name in names)
-        alike = [verdict for verdict in free if verdict["selected"] == selected_text(self.assertion)]
-        return next(filter(None, named), None) or alike or free
+        verdicts_by_name = ([verdict for verdict in candidates if verdict["assertion"] == name] for name in names)
+        same_rows = [verdict for verdict in candidates if verdict["selected"] == selected_text(self.assertion)]
+        return next(filter(None, verdicts_by_name), None) or same_rows or candidates
 
 
 def standing(own: Sequence[Mapping[str, Any]], assertion: Assertion) -> RunState:
-    """What the run with these verdicts of an assertion is to it. Out is also a run with a row that a waiver let pass,
-    or that is new or lost, and an *inconclusive* one that is red.
+    """Return what a run with these verdicts means to an assertion.
+
+    Outside of its limit is also a run with a row that a waiver accepted, or that is new or missing, and an
+    *inconclusive* one that fails.
     """
     outcomes = {verdict["outcome"] for verdict in own}
-    bad = {*_BAD, Outcome.INCONCLUSIVE} if assertion.severity.inconclusive is Severity.FAIL else {*_BAD}
+    bad_outcomes = {*_BAD, Outcome.INCONCLUSIVE} if assertion.severity.inconclusive is Severity.FAIL else {*_BAD}
     if REFRESH in outcomes:
         return RunState.ACCEPTED
     if Outcome.ERROR in outcomes:
         return RunState.ERROR
-    if outcomes & bad or any(map(_off, own)):
+    if outcomes & bad_outcomes or any(map(_off, own)):
         return RunState.OUT
     return RunState.HELD if own else RunState.ABSENT
 
 
 def _off(verdict: Mapping[str, Any]) -> bool:
-    """Whether a row is outside its limit, or stands on one side alone; without any row there was nothing to compare."""
-    unmatched = verdict["outcome"] == Outcome.NO_DATA and (verdict["value"] is not None or verdict["row"])
-    return bool(unmatched) or (verdict["margin"] is not None and exact_value(verdict["margin"]) < 0)
+    """Return whether a row is outside its limit, or exists on one side alone.
+
+    Without any row there was nothing to compare.
+    """
+    is_unmatched = verdict["outcome"] == Outcome.NO_DATA and (verdict["value"] is not None or verdict["row"])
+    return bool(is_unmatched) or (verdict["margin"] is not None and exact_value(verdict["margin"]) < 0)
 
 
 @dataclass(frozen=True)
 class PastOf:
-    """The runs of a gate file in the history at ``path`` that are alike ``key``, or in what is compared ``on``; ``key``
-    may hold the facts as well. Looked at for one assertion.
+    """Reads the past runs of a gate file that are comparable with the judged run, for one assertion."""
 
-    ``commits`` are those that the judged run may be of, ``times`` its rows of time that are not 0: what is of its own
-    commit, or the same capture, is no run to hold it to.
-    """
-
-    path: Path
+    path: Path  # of the database
     gate: str
-    key: Mapping[str, Any]
+    key: Mapping[str, Any]  # key of the judged run, and maybe its conditions
     of: OfAssertion
-    on: Collection[str] | None = None
-    commits: Collection[str] = ()
-    times: Mapping[tuple[SeriesId, RowLabels], Value] = field(default_factory=dict)
+    on: Collection[str] | None = None  # the conditions that must agree, None: all
+    # What is of the judged run's own commit, or the same capture, is no run to follow.
+    commits: Collection[str] = ()  # those that the judged run may be of
+    times: Mapping[tuple[SeriesId, RowLabels], Value] = field(default_factory=dict)  # its rows of time that are not 0
 
     def last_runs(
         self, count: int, branch: str | None = None, lag: int = 0, kind: Mapping[str, str] | None = None
     ) -> list[dict[RowLabels, Value]]:
-        """The rows of the last ``count`` runs that the limit may follow, oldest first; the newest ``lag`` that it may
-        stay out.
+        """Return the rows of the last ``count`` runs that the limit may follow, oldest first, without the newest
+        ``lag``.
 
         It follows runs of ``branch`` (None: of any) in which the assertion held, from the last one on that a refresh
         accepted; of a commit's runs on one branch the first that was judged; of the judged run's own commit, or
-        capture, what a refresh accepted alone. A run in which the assertion did not run
-        counts as long as it had run in none, and nothing of what it measures was bad. ``kind`` are columns of the rows,
-        and what they must hold.
+        capture, only what a refresh accepted. A run in which the assertion did not run counts as long as it had run in
+        none, and nothing of what it measures was bad. ``column_values`` are columns of the rows, and what they must
+        hold.
 
         Raises HistoryError.
         """
         with reading(self.path) as connection:
             if connection is None:
                 return []
-            past = _Past(self, connection, kind or {})
-            found: list[dict[RowLabels, Value]] = []
-            for run in past.runs({} if branch is None else {"branch": branch}):
-                if len(found) == count + lag:
+            open_history = _Past(self, connection, kind or {})
+            rows_by_run: list[dict[RowLabels, Value]] = []
+            for run in open_history.runs({} if branch is None else {"branch": branch}):
+                if len(rows_by_run) == count + lag:
                     break
-                accepted = past.standing(run) is RunState.ACCEPTED
-                if not accepted and past.is_itself(run):
+                is_accepted = open_history.standing(run) is RunState.ACCEPTED
+                if not is_accepted and open_history.is_itself(run):
                     continue
-                if past.follows(run) and (accepted or not past.judged_before(run)) and (rows := past.rows(run)):
-                    found.append(rows)
-                if accepted:
+                if (
+                    open_history.follows(run)
+                    and (is_accepted or not open_history.judged_before(run))
+                    and (rows := open_history.rows(run))
+                ):
+                    rows_by_run.append(rows)
+                if is_accepted:
                     break
-            return found[lag:][::-1]
+            return rows_by_run[lag:][::-1]
 
     def bad_in_a_row(self, branch: str) -> BadRuns | None:
-        """The last runs on a branch in which the assertion was bad, up to one that held or was refreshed; None where
-        the branch has no run in which it was judged.
+        """Return the last runs on a branch in which the assertion was bad, up to one that held or was refreshed.
 
-        Those in which it could not be judged, was *inconclusive* by itself or did not run do not end the series.
+        It is None where the branch has no run in which the assertion was judged. Runs in which it could not be judged,
+        was *inconclusive* by itself or did not run do not end the series.
 
         Raises HistoryError.
         """
         with reading(self.path) as connection:
             if connection is None:
                 return None
-            past, found, judged = _Past(self, connection, {}), list[PastRun](), False
-            for run in past.runs({"branch": branch}):
-                own = past.own(run)
-                if bad := [verdict for verdict in own if verdict["outcome"] in _BAD]:
-                    found.append(PastRun(run.time, run.commit, any(map(_red, bad))))
-                elif any(verdict["outcome"] in _ENDING for verdict in own):
-                    return BadRuns(branch, tuple(found))
-                judged = judged or any(verdict["outcome"] == Outcome.INCONCLUSIVE for verdict in own)
-            return BadRuns(branch, tuple(found)) if found or judged else None
+            open_history, bad_runs, is_judged = _Past(self, connection, {}), list[PastRun](), False
+            for run in open_history.runs({"branch": branch}):
+                verdicts = open_history.own(run)
+                if bad_verdicts := [verdict for verdict in verdicts if verdict["outcome"] in _BAD]:
+                    bad_runs.append(PastRun(run.time, run.commit, any(map(_red, bad_verdicts))))
+                elif any(verdict["outcome"] in _ENDING for verdict in verdicts):
+                    return BadRuns(branch, tuple(bad_runs))
+                is_judged = is_judged or any(verdict["outcome"] == Outcome.INCONCLUSIVE for verdict in verdicts)
+            return BadRuns(branch, tuple(bad_runs)) if bad_runs or is_judged else None
 
 
 def _red(verdict: Mapping[str, Any]) -> bool:
-    """Whether a bad verdict failed its session."""
+    """Return whether a bad verdict failed its session."""
     return (verdict["outcome"], verdict["severity"], verdict["xfailed"]) == (Outcome.FAILED, Severity.FAIL, 0)
 
 
 @dataclass
 class _Past:
-    """An opened history, asked for one assertion."""
+    """Holds the opened history while it is read for one assertion."""
 
     asked: PastOf
     connection: sqlite3.Connection
     kind: Mapping[str, str]
 
     def runs(self, where: Mapping[str, str], before: StoredRun | None = None) -> Iterator[StoredRun]:
-        """The runs alike, newest first."""
-        columns = {name: [value] for name, value in {"gate": self.asked.gate, **where}.items()}
-        besides = "key IS NOT NULL" + (f" AND id < {before.id}" if before is not None else "")
-        asked, assertion = self.asked, self.asked.of.assertion
+        """Iterate over the comparable runs, newest first."""
+        accepted_values = {name: [value] for name, value in {"gate": self.asked.gate, **where}.items()}
+        condition = "key IS NOT NULL" + (f" AND id < {before.id}" if before is not None else "")
+        request, assertion = self.asked, self.asked.of.assertion
         unit, window, kind = assertion.measures.unit, assertion.window, assertion.kind
-        for run in stored_runs(self.connection, columns, newest_first=True, besides=besides):
-            was = {**(run.key or {}), **run.facts}
-            if are_alike(asked.key, was, asked.on, unit=unit, window=window, kind=kind):
+        for run in stored_runs(self.connection, accepted_values, newest_first=True, besides=condition):
+            past_facts = {**(run.key or {}), **run.facts}
+            if are_alike(request.key, past_facts, request.on, unit=unit, window=window, kind=kind):
                 yield run
 
     def own(self, run: StoredRun) -> list[Mapping[str, Any]]:
-        """The verdicts of the assertion in a run."""
+        """List the verdicts of the assertion in a run."""
         return self.asked.of.own(self._of_measured(run))
 
     def _of_measured(self, run: StoredRun) -> list[Mapping[str, Any]]:
-        """The verdicts of a run on what the assertion measures, whosever they are."""
-        of = self.asked.of
-        ask = "run = ? AND (measured = ? OR (measured IS NULL AND assertion IN (?, ?))) ORDER BY id"
-        return list(records(self.connection, "verdicts", ask, (run.id, of.measured, *names_of(of.assertion))))
+        """List the verdicts of a run on what the assertion measures, of whichever assertion."""
+        identity = self.asked.of
+        condition = "run = ? AND (measured = ? OR (measured IS NULL AND assertion IN (?, ?))) ORDER BY id"
+        return list(
+            records(self.connection, "verdicts", condition, (run.id, identity.measured, *names_of(identity.assertion)))
+        )
 
     def standing(self, run: StoredRun) -> RunState:
         return standing(self.own(run), self.asked.of.assertion)
 
     def follows(self, run: StoredRun) -> bool:
-        """Whether a limit may follow the run."""
-        found = self.standing(run)
-        if found is not RunState.ABSENT:
-            return found in (RunState.HELD, RunState.ACCEPTED)
-        each = (standing([verdict], self.asked.of.assertion) for verdict in self._of_measured(run))
-        return run.id < self._first and not {RunState.OUT, RunState.ERROR} & {*each}
+        """Return whether a limit may follow the run."""
+        run_state = self.standing(run)
+        if run_state is not RunState.ABSENT:
+            return run_state in (RunState.HELD, RunState.ACCEPTED)
+        measured_states = (standing([verdict], self.asked.of.assertion) for verdict in self._of_measured(run))
+        return run.id < self._first and not {RunState.OUT, RunState.ERROR} & {*measured_states}
 
     def is_itself(self, run: StoredRun) -> bool:
-        """Whether a run is of the commit that is judged, or the same capture."""
+        """Return whether a run is of the commit that is judged, or is the same capture."""
         if run.commit is not None and run.commit in self.asked.commits:
             return True
         times = self.asked.times
         if len(times) < ENOUGH:
             return False
-        found = records(self.connection, "rows", "run = ? AND unit = ?", (run.id, TIME))
-        stored = {(SeriesId(*(row[name] for name in SeriesId._fields)), labels_of(row)): row["value"] for row in found}
-        shared = [key for key in times if key in stored]
-        return len(shared) >= ENOUGH and all(times[key] == exact_value(stored[key]) for key in shared)
+        rows = records(self.connection, "rows", "run = ? AND unit = ?", (run.id, TIME))
+        stored = {(SeriesId(*(row[name] for name in SeriesId._fields)), labels_of(row)): row["value"] for row in rows}
+        common_rows = [key for key in times if key in stored]
+        return len(common_rows) >= ENOUGH and all(times[key] == exact_value(stored[key]) for key in common_rows)
 
     def judged_before(self, run: StoredRun) -> bool:
-        """Whether an earlier run of the same commit and branch stands for it."""
+        """Return whether an earlier run of the same commit and branch stands for it."""
         if run.commit is None:
             return False
-        earlier = self.runs({"commit_id": run.commit}, before=run)
+        earlier_runs = self.runs({"commit_id": run.commit}, before=run)
         return any(
-            one.branch == run.branch and (self.standing(one) is RunState.OUT or (self.follows(one) and self.rows(one)))
-            for one in earlier
+            earlier_run.branch == run.branch
+            and (self.standing(earlier_run) is RunState.OUT or (self.follows(earlier_run) and self.rows(earlier_run)))
+            for earlier_run in earlier_runs
         )
 
     def rows(self, run: StoredRun) -> dict[RowLabels, Value]:
-        """What the assertion reads of a run."""
-        wanted = {**self.asked.of.sid._asdict(), **self.kind}
-        names = " AND ".join(f'"{name}" = ?' for name in wanted)
-        found = records(self.connection, "rows", f"run = ? AND {names} ORDER BY id", (run.id, *wanted.values()))
-        return {labels_of(row): exact_value(row["value"]) for row in found}
+        """Read the rows that the assertion measures from a run, by labels."""
+        condition_values = {**self.asked.of.sid._asdict(), **self.kind}
+        conditions = " AND ".join(f'"{name}" = ?' for name in condition_values)
+        rows = records(
+            self.connection, "rows", f"run = ? AND {conditions} ORDER BY id", (run.id, *condition_values.values())
+        )
+        return {labels_of(row): exact_value(row["value"]) for row in rows}
 
     @cached_property
     def _first(self) -> float:
-        """The number of the first run that has a verdict of the assertion."""
-        of = self.asked.of
-        ask = (
+        """The id of the first run that has a verdict of the assertion, infinite where there is none."""
+        identity = self.asked.of
+        query = (
             "SELECT assertion, min(run) FROM verdicts "
             "WHERE (measured = ? OR (measured IS NULL AND assertion IN (?, ?))) "
             "AND run IN (SELECT id FROM runs WHERE gate = ?) GROUP BY assertion"
         )
-        told = self.connection.execute(ask, (of.measured, *names_of(of.assertion), self.asked.gate))
-        return min((run for name, run in told if name not in of.others), default=float("inf"))
+        first_runs = self.connection.execute(query, (identity.measured, *names_of(identity.assertion), self.asked.gate))
+        return min((run for name, run in first_runs if name not in identity.others), default=float("inf"))

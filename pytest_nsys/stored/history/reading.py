@@ -1,7 +1,7 @@
-"""What were the values and verdicts of the past, in the order in which they were written, and how did each row move?
+"""Which values and verdicts does the history hold, in the order of writing, and how did each row move?
 
 A track is one row of one measurement of one gate file and key, over time. The wide table, which change-point tools
-read, has one line per run and one column per track, and no empty cell: change-point tools refuse one.
+read, has one line per run and one column per track, and no empty cell: these tools refuse one.
 """
 
 from __future__ import annotations
@@ -25,15 +25,18 @@ from pytest_nsys.stored.baselines.baseline_file import RowLabels, SeriesId
 from pytest_nsys.stored.history.database import NEVER_NULL, SKEW, TABLES, reading, storable
 
 _Place = tuple[str, str, SeriesId, str, str | None, str]
-"""By what rows are one measurement: gate file, key, what was measured, and of which unit, direction and dimensions."""
+"""What makes rows one measurement: gate file, key, what was measured, unit, direction and dimensions."""
 
 _AT_ONCE = 500
-"""Runs whose rows one query asks for: SQLite takes so many parameters everywhere."""
+"""The number of runs whose rows one query reads: SQLite takes so many parameters everywhere."""
 
 
 @dataclass(frozen=True, slots=True)
 class StoredRun:
-    """One gate file in one session. ``key`` and ``digest`` are None where its traces could not be judged."""
+    """Describes one gate file in one session, as the history stores it.
+
+    ``key`` and ``digest`` are None where its traces could not be judged.
+    """
 
     id: int
     time: str
@@ -41,7 +44,7 @@ class StoredRun:
     branch: str | None
     dirty: bool | None
     gate: str
-    digest: str | None
+    digest: str | None  # of the key
     key: Mapping[str, Any] | None
     facts: Mapping[str, Any]
     coordinates: Mapping[int, Mapping[str, int]]
@@ -54,7 +57,7 @@ class StoredRun:
 
 @dataclass(frozen=True, slots=True)
 class HistorySeries:
-    """The rows of one measurement of one gate file and key: of each row its value by number of the run."""
+    """Holds the rows of one measurement of one gate file and key; each row has its values by run id."""
 
     gate: str
     digest: str
@@ -67,68 +70,72 @@ class HistorySeries:
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """Runs in the order in which they were written; measurements by gate file, key and name, their rows by label;
-    verdicts by run.
-    """
+    """Holds runs in the order of writing, their measurements and their verdicts."""
 
     runs: tuple[StoredRun, ...]
-    series: tuple[HistorySeries, ...]
-    verdicts: Mapping[int, Sequence[Mapping[str, Any]]]
+    series: tuple[HistorySeries, ...]  # by gate file, key and name, their rows by label
+    verdicts: Mapping[int, Sequence[Mapping[str, Any]]]  # by run id
 
 
 def load(
     path: Path, gates: Collection[str] | None = None, branch: str | None = None, last: int | None = None
 ) -> History:
-    """The runs of these gate files and this branch (None: of all), the ``last`` of each gate file and key.
+    """Read the runs of these gate files and this branch (None: of all), the ``last`` ones of each gate file and key.
 
     Raises HistoryError.
     """
     with reading(path) as connection:
         if connection is None:
             return History((), (), {})
-        where = {} if gates is None else {"gate": list(gates)}
-        where |= {} if branch is None else {"branch": [branch]}
-        runs = newest(list(stored_runs(connection, where)), last)
+        conditions = {} if gates is None else {"gate": list(gates)}
+        conditions |= {} if branch is None else {"branch": [branch]}
+        runs = newest(list(stored_runs(connection, conditions)), last)
         series: dict[_Place, HistorySeries] = {}
         verdicts: dict[int, list[Mapping[str, Any]]] = {}
         for start in range(0, len(runs), _AT_ONCE):
-            some = {run.id: run for run in runs[start : start + _AT_ONCE]}
-            _read_rows(connection, some, series)
-            for verdict in records(connection, "verdicts", _of(some), tuple(some)):
+            queried_runs = {run.id: run for run in runs[start : start + _AT_ONCE]}
+            _read_rows(connection, queried_runs, series)
+            for verdict in records(connection, "verdicts", _of(queried_runs), tuple(queried_runs)):
                 verdicts.setdefault(verdict["run"], []).append(verdict)
-        ordered = sorted(series.values(), key=lambda s: (s.gate, s.digest, s.sid))
-        return History(tuple(runs), tuple(map(_by_label, ordered)), verdicts)
+        sorted_series = sorted(series.values(), key=lambda s: (s.gate, s.digest, s.sid))
+        return History(tuple(runs), tuple(map(_by_label, sorted_series)), verdicts)
 
 
 def known_in(path: Path, column: Literal["gate", "branch"]) -> list[str]:
-    """The gate files, or the branches, that have a run. Raises HistoryError."""
+    """List the gate files, or the branches, that have a run, sorted. Raises HistoryError."""
     with reading(path) as connection:
         if connection is None:
             return []
-        found = connection.execute(f"SELECT DISTINCT {column} FROM runs WHERE {column} IS NOT NULL ORDER BY 1")
-        return [str(value) for (value,) in found]
+        records = connection.execute(f"SELECT DISTINCT {column} FROM runs WHERE {column} IS NOT NULL ORDER BY 1")
+        return [str(value) for (value,) in records]
 
 
 def newest(runs: Sequence[StoredRun], last: int | None) -> list[StoredRun]:
-    """Without the older runs of a gate file and key that has more than ``last``; None: all of them."""
-    seen: dict[tuple[str, str | None], int] = {}
-    kept = []
+    """Return the runs without the older ones of a gate file and key that has more than ``last``; None keeps all of
+    them.
+    """
+    counts: dict[tuple[str, str | None], int] = {}
+    newest_runs = []
     for run in reversed(runs):
-        place = run.gate, run.digest
-        seen[place] = seen.get(place, 0) + 1
-        if last is None or seen[place] <= last:
-            kept.append(run)
-    return kept[::-1]
+        series = run.gate, run.digest
+        counts[series] = counts.get(series, 0) + 1
+        if last is None or counts[series] <= last:
+            newest_runs.append(run)
+    return newest_runs[::-1]
 
 
 def ahead(runs: Sequence[StoredRun]) -> str:
-    """That the clock of a run was ahead, as one that was written later is of an earlier time; empty where none was."""
+    """Describe that the clock of a run was ahead, as a run written later has an earlier time; empty where none was."""
     times = [datetime.fromisoformat(run.time).astimezone(UTC) for run in runs]
-    least = [*accumulate(reversed(times), min)][::-1]  # of each run and those that were written after it
-    early = [run for run, own, later in zip(runs, times, least, strict=True) if later < own - SKEW]
-    if not early:
+    earliest_later = [*accumulate(reversed(times), min)][::-1]  # of each run and those that were written after it
+    runs_ahead = [
+        run for run, time, earliest in zip(runs, times, earliest_later, strict=True) if earliest < time - SKEW
+    ]
+    if not runs_ahead:
         return ""
-    return f"the clock of {counted(len(early), 'run')} was ahead, first {early[0].time}: runs stand as written"
+    return (
+        f"the clock of {counted(len(runs_ahead), 'run')} was ahead, first {runs_ahead[0].time}: runs stand as written"
+    )
 
 
 def _by_label(series: HistorySeries) -> HistorySeries:
@@ -139,12 +146,15 @@ def _by_label(series: HistorySeries) -> HistorySeries:
 def stored_runs(
     connection: sqlite3.Connection, where: Mapping[str, Sequence[str]], *, newest_first: bool = False, besides: str = ""
 ) -> Iterator[StoredRun]:
-    """The runs each of whose columns is among its values, and of which ``besides`` holds, in the order of writing."""
-    conditions = [f"{column} IN ({', '.join('?' * len(among))})" for column, among in where.items()]
+    """Iterate over the runs whose columns have one of the accepted values, in the order of writing.
+
+    ``extra_condition`` is SQL that must hold, too.
+    """
+    conditions = [f"{column} IN ({', '.join('?' * len(accepted))})" for column, accepted in where.items()]
     direction = "DESC" if newest_first else "ASC"
-    asked = f"{' AND '.join([*conditions, besides or '1'])} ORDER BY id {direction}"
-    values = [value for among in where.values() for value in among]
-    return map(_run, records(connection, "runs", asked, values))
+    condition = f"{' AND '.join([*conditions, besides or '1'])} ORDER BY id {direction}"
+    values = [value for accepted in where.values() for value in accepted]
+    return map(_run, records(connection, "runs", condition, values))
 
 
 def _run(row: Mapping[str, Any]) -> StoredRun:
@@ -170,14 +180,14 @@ def _read_rows(
         if run is None or run.digest is None:
             raise ValueError(f"run {row['run']} has rows and no {'entry' if run is None else 'key'}")
         sid = SeriesId(*(row[name] for name in SeriesId._fields))
-        place = run.gate, run.digest, sid, row["unit"], row["better"], row["dimensions"]
-        if place not in into:
+        key = run.gate, run.digest, sid, row["unit"], row["better"], row["dimensions"]
+        if key not in into:
             dimensions = tuple(map(str, _parsed(row["dimensions"], list)))
-            into[place] = HistorySeries(*place[:-1], dimensions)
+            into[key] = HistorySeries(*key[:-1], dimensions)
         labels = labels_of(row)
-        if len(labels) != len(into[place].dimensions):
+        if len(labels) != len(into[key].dimensions):
             raise ValueError(f"a row of {sid.metric} does not fit its dimensions")
-        into[place].rows.setdefault(labels, {})[run.id] = exact_value(row["value"])
+        into[key].rows.setdefault(labels, {})[run.id] = exact_value(row["value"])
 
 
 def _of(runs: Iterable[int]) -> str:
@@ -187,11 +197,14 @@ def _of(runs: Iterable[int]) -> str:
 def records(
     connection: sqlite3.Connection, table: str, where: str, values: Sequence[str | int]
 ) -> Iterator[dict[str, Any]]:
-    """Rows of a table, each value of its column's type: SQLite itself keeps any type in any column."""
-    ask = f"SELECT {', '.join(TABLES[table])} FROM {table} WHERE {where}"
-    for row in connection.execute(ask, [storable(value) if isinstance(value, str) else value for value in values]):
-        for (name, kind), value in zip(TABLES[table].items(), row, strict=True):
-            if name in NEVER_NULL[table] if value is None else type(value) is not kind:
+    """Read rows of a table, and check that each value has its column's type: SQLite stores any type in any column.
+
+    Raises ValueError where one has not.
+    """
+    query = f"SELECT {', '.join(TABLES[table])} FROM {table} WHERE {where}"
+    for row in connection.execute(query, [storable(value) if isinstance(value, str) else value for value in values]):
+        for (name, column_type), value in zip(TABLES[table].items(), row, strict=True):
+            if name in NEVER_NULL[table] if value is None else type(value) is not column_type:
                 raise ValueError(f"{name} in the table {table} is {printable(repr(value), 60)}")
         yield dict(zip(TABLES[table], row, strict=True))
 
@@ -218,14 +231,14 @@ def labels_of(row: Mapping[str, Any]) -> RowLabels:
 
 
 def _parsed(text: str, kind: type[Any]) -> Any:
-    """What a column has as JSON. Raises ValueError where that is not of the ``kind`` that was written there."""
+    """Parse the JSON in a column. Raises ValueError where it is not of the type that was written there."""
     try:
-        found = json.loads(text)
+        value = json.loads(text)
     except RecursionError as error:
         raise ValueError(str(error)) from error
-    if not isinstance(found, kind):
+    if not isinstance(value, kind):
         raise ValueError(f"{printable(text, 60)} is not {'a list' if kind is list else 'an object'}")
-    return found
+    return value
 
 
 # Rows over time
@@ -235,7 +248,7 @@ _HOW = ("definition", "window", "span", "kernels")
 
 @dataclass(frozen=True, slots=True)
 class Track:
-    """One row over time: at least one run and its value, oldest first."""
+    """Holds one row over time: at least one run and its value, oldest first."""
 
     series: HistorySeries
     labels: RowLabels
@@ -244,17 +257,17 @@ class Track:
 
     @property
     def named(self) -> Mapping[str, Label]:
-        """The labels with their dimensions."""
+        """The labels by their dimensions."""
         return dict(zip(self.series.dimensions, self.labels, strict=True))
 
     @property
     def by_run(self) -> Mapping[int, Value]:
-        """The values by number of the run."""
+        """The values by run id."""
         return self.series.rows[self.labels]
 
     @property
     def place(self) -> str:
-        """``rank 0 stage stage2_f``."""
+        """The labels as text: ``rank 0 stage stage2_f``."""
         return label_words(self.named)
 
     @property
@@ -266,9 +279,11 @@ class Track:
 def tracks_of(
     history: History, metrics: Collection[str], selectors: Mapping[str, Selector]
 ) -> tuple[list[Track], list[tuple[str, str]]]:
-    """The rows of these metrics (none: of all) that the selectors mean, and each measurement without one, with why."""
-    found: list[Track] = []
-    absent: list[tuple[str, str]] = []
+    """Return the rows of these metrics (none: of all) that the selectors select, and each measurement without one, with
+    why.
+    """
+    tracks: list[Track] = []
+    missing: list[tuple[str, str]] = []
     for series in history.series:
         if metrics and series.sid.metric not in metrics:
             continue
@@ -278,71 +293,84 @@ def tracks_of(
         every_stage, rows = metric is not None and metric.every_stage, [Row(labels, 0) for labels in series.rows]
         table = count_unstaged(MetricTable(series.dimensions, rows, coordinates, every_stage=every_stage))
         try:
-            chosen = select(table, selectors)
-        except NothingSelected as nothing:
-            absent.append((f"{series.sid.metric} of {series.gate}", str(nothing)))
+            selected_rows = select(table, selectors)
+        except NothingSelected as error:
+            missing.append((f"{series.sid.metric} of {series.gate}", str(error)))
             continue
-        found += [_track(series, tuple(labels[d] for d in series.dimensions), runs) for labels, _ in chosen]
-    return found, absent
+        tracks += [_track(series, tuple(labels[d] for d in series.dimensions), runs) for labels, _ in selected_rows]
+    return tracks, missing
 
 
 def track_of(history: History, gate: str, digest: str, sid: SeriesId, labels: RowLabels) -> Track | None:
-    """One row; None where no run has it."""
-    own = (s for s in history.series if (s.gate, s.digest, s.sid) == (gate, digest, sid) and labels in s.rows)
-    series = next(own, None)
+    """Return one row over time; None where no run has it."""
+    matching_series = (
+        s for s in history.series if (s.gate, s.digest, s.sid) == (gate, digest, sid) and labels in s.rows
+    )
+    series = next(matching_series, None)
     return None if series is None else _track(series, labels, history.runs)
 
 
 def _track(series: HistorySeries, labels: RowLabels, runs: Sequence[StoredRun]) -> Track:
     by_run = series.rows[labels]
-    own = [run for run in runs if run.id in by_run]
-    return Track(series, labels, tuple(own), tuple(by_run[run.id] for run in own))
+    runs_with_value = [run for run in runs if run.id in by_run]
+    return Track(series, labels, tuple(runs_with_value), tuple(by_run[run.id] for run in runs_with_value))
 
 
 def how_measured(tracks: Sequence[Track]) -> list[str]:
-    """For each track what tells its measurement from another one of the same metric; empty where nothing need be said.
+    """Describe, for each track, how its measurement differs from others of the same metric; empty where none differs.
 
     A field is named for all tracks of a metric as soon as two of them differ in it.
     """
-    seen: dict[tuple[str, str], set[object]] = {}
+    values_by_field: dict[tuple[str, str], set[object]] = {}
     for track in tracks:
         for name in _HOW:
-            seen.setdefault((track.series.sid.metric, name), set()).add(getattr(track.series.sid, name))
+            values_by_field.setdefault((track.series.sid.metric, name), set()).add(getattr(track.series.sid, name))
     return [
         ", ".join(
-            f"{name} {getattr(track.series.sid, name)}" for name in _HOW if len(seen[track.series.sid.metric, name]) > 1
+            f"{name} {getattr(track.series.sid, name)}"
+            for name in _HOW
+            if len(values_by_field[track.series.sid.metric, name]) > 1
         )
         for track in tracks
     ]
 
 
 def column_names(tracks: Sequence[Track]) -> list[str]:
-    """``exposed_ns rank 0 stage stage2_f``, with how it was measured where a metric was measured in several ways."""
+    """Return the name of each track's column, as ``exposed_ns rank 0 stage stage2_f``.
+
+    A metric that was measured in several ways also has how.
+    """
     return [
-        " ".join(part for part in (track.series.sid.metric, track.place, f"({how})" if how else "") if part)
-        for track, how in zip(tracks, how_measured(tracks), strict=True)
+        " ".join(
+            part for part in (track.series.sid.metric, track.place, f"({measurement})" if measurement else "") if part
+        )
+        for track, measurement in zip(tracks, how_measured(tracks), strict=True)
     ]
 
 
 def without_holes(tracks: Sequence[Track]) -> tuple[list[tuple[str, Track]], list[StoredRun], list[str]]:
-    """The named columns that half of the runs have, the runs that have all of those, and what is left out, and why."""
+    """Return the named columns that half of the runs have, the runs that have all of those, and notes on what is left
+    out.
+    """
     runs = {run.id: run for track in tracks for run in track.runs}
     columns: dict[bool, list[tuple[str, Track]]] = {True: [], False: []}
     for name, track in zip(column_names(tracks), tracks, strict=True):
         columns[2 * len(track.runs) >= len(runs)].append((name, track))
-    kept, left = columns[True], [name for name, _ in columns[False]]
-    count = Counter(run.id for _, track in kept for run in track.runs)
-    whole = [run for number, run in sorted(runs.items()) if count[number] == len(kept)]
+    full_columns, dropped_names = columns[True], [name for name, _ in columns[False]]
+    column_counts = Counter(run.id for _, track in full_columns for run in track.runs)
+    full_runs = [run for number, run in sorted(runs.items()) if column_counts[number] == len(full_columns)]
     notes = []
-    if left:
-        what = counted(len(left), "column")
-        notes.append(f"{what} left out, which less than half of the {len(runs)} runs have: {', '.join(left)}")
-    if len(whole) < len(runs):
-        what = counted(len(runs) - len(whole), "run")
-        notes.append(f"{what} of {len(runs)} left out, which lack a column that the others have")
-    return kept, whole, notes
+    if dropped_names:
+        dropped_count = counted(len(dropped_names), "column")
+        notes.append(
+            f"{dropped_count} left out, which less than half of the {len(runs)} runs have: {', '.join(dropped_names)}"
+        )
+    if len(full_runs) < len(runs):
+        dropped_count = counted(len(runs) - len(full_runs), "run")
+        notes.append(f"{dropped_count} of {len(runs)} left out, which lack a column that the others have")
+    return full_columns, full_runs, notes
 
 
 def spaced_time(time: str) -> str:
-    """A stored time with blanks, as change-point tools read it: ``2026-01-31 02:00:00 +0000``."""
+    """Format a stored time with blanks, as change-point tools read it: ``2026-01-31 02:00:00 +0000``."""
     return datetime.fromisoformat(time).astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S %z")
