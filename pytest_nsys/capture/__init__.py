@@ -1,1 +1,1 @@
-"""How is a trace made?"""
+"""How is a trace captured?"""

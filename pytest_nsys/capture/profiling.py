@@ -1,4 +1,4 @@
-"""Marking the profiled step of a training loop: ``profiled_step``, for any framework, or none.
+"""How does a training loop mark its profiled step? By ``profiled_step``, for any framework, or none.
 
 It starts and stops what ``nsys profile --capture-range=cudaProfilerApi`` records, and names the process and the step.
 torch is used where the program has imported it already, and is never imported here; else the tool that records the
@@ -24,34 +24,32 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 INJECTION = "NVTX_INJECTION64_PATH"
+# Numbers of the tables that a tool asks for (NvtxExportTableID of nvtxDetail/nvtxTypes.h).
 CALLBACKS, VERSION_INFO = 1, 3
-"""Numbers of the tables that a tool asks for."""
 
 NVTX_VERSION = 3
 CORE, RANGE_PUSH, RANGE_POP = 1, 9, 11
+# Functions of each module (core, CUDA, OpenCL, CUDA runtime, core 2, synchronisation), the unused number 0 too.
 MODULE_SLOTS = {1: 16, 2: 9, 3: 15, 4: 7, 5: 16, 6: 7}
-"""Functions of each module (core, CUDA, OpenCL, CUDA runtime, core 2, synchronisation), the unused number 0 too."""
 
 CUDART_LIBRARIES = ("libcudart.so.13", "libcudart.so.12", "libcudart.so.11.0", "libcudart.so")
 
 
 class Marker(NamedTuple):
-    """Opens and closes a named range on this thread. ``kept`` is what the recording tool points into."""
+    """Opens and closes a named range on this thread."""
 
     push: Callable[[str], object]
     pop: Callable[[], object]
-    kept: tuple[Any, ...] = ()
+    kept: tuple[Any, ...] = ()  # held, as the recording tool points into them
 
 
 class Profiler(NamedTuple):
-    """Starts and stops the recording. ``finish`` waits for what the GPU has still to do, ``meet`` for other ranks: the
-    first that stops stops the recording of its whole node.
-    """
+    """Starts and stops the recording."""
 
     start: Callable[[], object]
     stop: Callable[[], object]
-    finish: Callable[[], object]
-    meet: Callable[[], object]
+    finish: Callable[[], object]  # waits for what the GPU has still to do
+    meet: Callable[[], object]  # waits for other ranks: the first that stops stops the recording of its whole node
 
 
 @contextlib.contextmanager
@@ -109,7 +107,7 @@ NO_PROFILER = Profiler(_nothing, _nothing, _nothing, _nothing)
 
 
 def find_marker() -> Marker:
-    """Who writes ranges: torch where it is imported, else the recording tool itself, else nobody."""
+    """Return what writes ranges: torch where it is imported, else the recording tool itself, else nothing."""
     torch = _torch()
     if torch is not None:
         return Marker(torch.cuda.nvtx.range_push, torch.cuda.nvtx.range_pop)
@@ -117,7 +115,7 @@ def find_marker() -> Marker:
 
 
 def find_profiler() -> Profiler:
-    """Who starts the recording: torch where it is imported, else libcudart, else nobody."""
+    """Return what starts the recording: torch where it is imported, else libcudart, else nothing."""
     torch = _torch()
     if torch is not None:
         cudart = torch.cuda.cudart()
@@ -140,7 +138,7 @@ def _meet(distributed: Any) -> None:
 
 
 def _torch() -> Any:
-    """torch as the program has imported it, and only with CUDA: its marks need that."""
+    """Return torch as the program has imported it, and only with CUDA, which its marks need; else None."""
     torch = sys.modules.get("torch")
     try:
         return torch if torch is not None and torch.cuda.is_available() else None
@@ -149,15 +147,16 @@ def _torch() -> Any:
 
 
 def _cudart() -> Any:
-    """The CUDA runtime: the copy that the process has loaded, such as a wheel's, before one of the machine."""
-    found = ctypes.util.find_library("cudart")
-    for file in (*_loaded("cudart"), *CUDART_LIBRARIES, *([found] if found else [])):
+    """Load the CUDA runtime: the copy that the process has loaded, such as a wheel's, before one of the machine."""
+    library_name = ctypes.util.find_library("cudart")
+    for file in (*_loaded("cudart"), *CUDART_LIBRARIES, *([library_name] if library_name else [])):
         with contextlib.suppress(OSError):
             return ctypes.CDLL(file)
     return None
 
 
 def _loaded(name: str) -> list[str]:
+    """Return the files of a library that this process has loaded."""
     try:
         maps = Path("/proc/self/maps").read_text(encoding="utf-8", errors="replace")
     except OSError:
@@ -203,8 +202,9 @@ class _VersionInfo(ctypes.Structure):
 
 @functools.cache
 def nvtx_client() -> Marker | None:
-    """The connection of this process to the tool that records it, None where no tool does."""
+    """Return the connection of this process to the tool that records it, None where no tool does."""
     path = os.environ.get(INJECTION)
+    # The variable names a library of 64 bits.
     if not path or ctypes.sizeof(ctypes.c_void_p) != 8:
         return None
     with contextlib.suppress(OSError, AttributeError):
@@ -214,14 +214,15 @@ def nvtx_client() -> Marker | None:
 
 
 def _connected(library: ctypes.CDLL, initialize: Any) -> Marker | None:
+    """Connect to the tool by its entry point, and return what pushes and pops ranges; None where it records none."""
     slots = {module: (ctypes.c_void_p * count)() for module, count in MODULE_SLOTS.items()}
-    tables = {module: (ctypes.c_void_p * (len(own) + 1))() for module, own in slots.items()}
-    for module, own in slots.items():
-        for n in range(1, len(own)):
-            tables[module][n] = ctypes.addressof(own) + n * ctypes.sizeof(ctypes.c_void_p)
+    tables = {module: (ctypes.c_void_p * (len(module_slots) + 1))() for module, module_slots in slots.items()}
+    for module, module_slots in slots.items():
+        for n in range(1, len(module_slots)):
+            tables[module][n] = ctypes.addressof(module_slots) + n * ctypes.sizeof(ctypes.c_void_p)
 
     def get_table(module: int, table: Any, size: Any) -> int:
-        """What NVTX asks a tool to be given: the slots of a module; 0 for a module that is not known."""
+        """Give a tool the slots of a module, as NVTX calls it; return 0 for a module that is not known."""
         if module not in tables:
             return 0
         if size:
@@ -242,5 +243,5 @@ def _connected(library: ctypes.CDLL, initialize: Any) -> Marker | None:
         return None
     call_push = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_char_p)(push)
     call_pop = ctypes.CFUNCTYPE(ctypes.c_int)(pop)
-    kept = (library, slots, tables, callbacks, version, get_export)
-    return Marker(lambda name: call_push(name.encode()), call_pop, kept)
+    references = (library, slots, tables, callbacks, version, get_export)
+    return Marker(lambda name: call_push(name.encode()), call_pop, references)

@@ -1,4 +1,4 @@
-"""Running a program under ``nsys profile``: on how many nodes, in which words, and is there a report afterwards?
+"""How does a program run under ``nsys profile``: on how many nodes, by which command, and is there a report afterwards?
 
 The exit code does not say: a good run of one profiled step ends in 143, because nsys ends the program after it, and a
 run that left no report may end in 0. So what counts is the files.
@@ -27,24 +27,26 @@ from pytest_nsys.tools.nvidia_smi import GpuState, ask
 from pytest_nsys.traces.gpu_log import ENDING as GPU_LOG
 from pytest_nsys.traces.gpu_log import GpuLog, write_log
 
+# Per pipeline stage, as PithTrain's captures have it.
 MICRO_BATCHES = 32
-"""Per pipeline stage, as PithTrain's captures have it."""
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What the sizes of a run come to. ``global_batch`` counts samples of a step at a micro-batch of one."""
+    """Says what the sizes of a run come to."""
 
     nodes: int
-    dp: int
-    global_batch: int
+    dp: int  # data-parallel size
+    global_batch: int  # samples of a step at a micro-batch of one
 
 
 def plan(
     world: int, pp: int = 1, ep: int = 1, cp: int = 1, gpus_per_node: int = 8, allocated_nodes: int | None = None
 ) -> Plan:
-    """The plan of a run on ``world`` GPUs. Raises UsageMistake for sizes that do not divide, or that the allocation
-    cannot hold: sizes are refused, never adjusted.
+    """Return the plan of a run on ``world`` GPUs.
+
+    Raises UsageMistake for sizes that do not divide, or that the allocation cannot hold: sizes are refused, never
+    adjusted.
     """
     axes = {"pp": pp, "ep": ep, "cp": cp}
     for name, size in {"world size": world, **axes, "GPUs per node": gpus_per_node}.items():
@@ -55,35 +57,38 @@ def plan(
         _divides(world, gpus_per_node, "the GPUs of a node")
     nodes = -(-world // gpus_per_node)
     if allocated_nodes is not None and nodes > allocated_nodes:
-        short = nodes - allocated_nodes
+        missing_nodes = nodes - allocated_nodes
         raise UsageMistake(
             f"world size {world} needs {counted(nodes, 'node')} of {gpus_per_node} GPUs: the allocation "
-            f"has {allocated_nodes}, {counted(short, 'node')} ({short * gpus_per_node} GPUs) short"
+            f"has {allocated_nodes}, {counted(missing_nodes, 'node')} ({missing_nodes * gpus_per_node} GPUs) short"
         )
     dp = world // prod(axes.values())
     return Plan(nodes, dp, MICRO_BATCHES * dp * ep)
 
 
 def _divides(world: int, part: int, what: str) -> None:
-    rest = world % part
-    if rest == 0:
+    """Raise UsageMistake where the world size is no multiple of a part, with the nearest sizes that are."""
+    remainder = world % part
+    if remainder == 0:
         return
-    above = world - rest + part
-    below = f", or take {rest} away for {world - rest}" if world > part else ""
+    larger_world = world - remainder + part
+    smaller_text = f", or take {remainder} away for {world - remainder}" if world > part else ""
     raise UsageMistake(
         f"world size {world} is not a multiple of {part} ({what}): "
-        f"{counted(part - rest, 'GPU')} short of {above}{below}"
+        f"{counted(part - remainder, 'GPU')} short of {larger_world}{smaller_text}"
     )
 
 
 SUFFIXES = (".nsys-rep", ".qdrep")
 EXPORT = ".sqlite"
+# How a good run ends: by itself, or by the signal with which nsys stops it after the captured range.
 ENDED_BY_NSYS = (0, 143, -15)
-"""How a good run ends: by itself, or by the signal with which nsys stops it after the captured range."""
 
+# SLURM numbers its own steps (batch, interactive, extern) from here on.
 FIRST_SPECIAL_STEP = 0xFFFFFFF0
-"""SLURM numbers its own steps (batch, interactive, extern) from here on."""
 
+# CUDA and NVTX alone, the kernels of CUDA graphs one by one, the events that streams wait for where these change the
+# run little, and only the profiled step.
 FLAGS = {
     "trace": "cuda,nvtx",
     "cuda-graph-trace": "node",
@@ -94,66 +99,67 @@ FLAGS = {
     "stats": "false",
     "force-overwrite": "true",
 }
-"""Of ``nsys profile``: CUDA and NVTX alone, the kernels of CUDA graphs one by one, the events that streams wait for
-where these change the run little, and only the profiled step.
-"""
 
+# A process that the program left behind may hold the output open for ever.
 OUTPUT_ENDS_S = 5.0
+# A progress bar may write one line without an end: so much of it is enough for the name of a file.
 LONGEST_LINE = 4096
+# A file to which nsys gave a name of its own, as it does where it cannot write the requested one.
 _TEMPORARY = re.compile(rb"(/[^\s']*/nsys-report-[0-9A-Za-z]+\.(?:nsys-rep|qdrep|qdstrm))")
-"""A file to which nsys gave a name of its own."""
 
 OF_THE_RANGE = ("capture-range", "capture-range-end")
 
 
 @dataclass(frozen=True)
 class Slurm:
-    """Where we run. ``nodes``: of the allocation or job step, None outside SLURM. ``one_of_many``: other nodes write to
-    the same folder now.
-    """
+    """Describes where SLURM runs this process."""
 
-    nodes: int | None = None
+    nodes: int | None = None  # of the allocation or job step, None outside SLURM
     node: int = 0
     in_step: bool = False
     host: str = ""
-    one_of_many: bool = False
+    one_of_many: bool = False  # other nodes write to the same folder now
 
 
 @dataclass(frozen=True)
 class NsysCommand:
-    """What runs under nsys: ``nodes`` above 1 starts one job step on all of them, else this node is captured."""
+    """Describes what runs under nsys, and where its reports go."""
 
     folder: Path
     program: tuple[str, ...]
     name: str = "step"
-    nodes: int = 1
+    nodes: int = 1  # above 1: one job step is started on all of them, else this node is captured
     node: int = 0
     whole_run: bool = False
     options: tuple[str, ...] = ()
 
     @property
     def numbers(self) -> range:
-        """Of the nodes whose reports are expected."""
+        """The numbers of the nodes whose reports are expected."""
         return range(self.nodes) if self.nodes > 1 else range(self.node, self.node + 1)
 
     def found(self) -> dict[int, Path]:
-        """The reports that are there, by node."""
-        every = {n: [self.folder / f"{self.name}_node{n}{suffix}" for suffix in SUFFIXES] for n in self.numbers}
-        there = {n: [path for path in paths if path.is_file()] for n, paths in every.items()}
-        return {n: paths[0] for n, paths in there.items() if paths}
+        """Return the reports that are there, by node."""
+        candidates = {
+            node: [self.folder / f"{self.name}_node{node}{suffix}" for suffix in SUFFIXES] for node in self.numbers
+        }
+        existing = {node: [path for path in paths if path.is_file()] for node, paths in candidates.items()}
+        return {node: paths[0] for node, paths in existing.items() if paths}
 
 
 @dataclass(frozen=True)
 class ProgramRun:
-    """What a capture left: a report of every node, the exit code of the program, and whether it is a good one."""
+    """Describes what a capture left."""
 
-    reports: tuple[Path, ...]
+    reports: tuple[Path, ...]  # one of every node
     code: int
-    good: bool
+    good: bool  # the program ended by itself, or by nsys after the captured range
 
 
 def job_of(environment: Mapping[str, str]) -> Slurm:
-    """What SLURM says of this process. Raises UsageMistake where several tasks of a node would write one report."""
+    """Return what SLURM says of this process. Raises UsageMistake where several tasks of a node would write one
+    report.
+    """
     if not environment.get("SLURM_JOB_ID"):
         return Slurm()
     step = _number(environment, "SLURM_STEP_ID")
@@ -172,27 +178,28 @@ def job_of(environment: Mapping[str, str]) -> Slurm:
 
 
 def _number(environment: Mapping[str, str], name: str) -> int | None:
+    """Return a variable of the environment that is a whole number, None for another one."""
     text = environment.get(name, "")
     return int(text) if text.isdecimal() and len(text) < 12 else None
 
 
 def flags_of(nsys: Nsys) -> dict[str, str]:
-    """``FLAGS``, as far as this nsys knows them."""
-    known = nsys.options("profile")
-    flags = {name: value for name, value in FLAGS.items() if name in known}
+    """Return those of ``PROFILE_FLAGS`` that this nsys knows."""
+    known_options = nsys.options("profile")
+    flags = {name: value for name, value in FLAGS.items() if name in known_options}
     if "cuda-event-trace" in flags and not nsys.takes("profile", "cuda-event-trace", "auto"):
         flags["cuda-event-trace"] = "true"
     return flags
 
 
 def profile_words(nsys: str, capture: NsysCommand, flags: Mapping[str, str] = FLAGS) -> list[str]:
-    """The command line of ``nsys profile``, with flags that the capture's own options replace.
+    """Return the command line of ``nsys profile``, with flags that the capture's own options replace.
 
     The node's number in the report's name is filled in on each node, by nsys itself, where several are captured.
     """
-    given = [option.partition("=")[0].lstrip("-") for option in capture.options]
-    given += OF_THE_RANGE if capture.whole_run else ()
-    flags = {n: v for n, v in flags.items() if n not in given}
+    replaced_flags = [option.partition("=")[0].lstrip("-") for option in capture.options]
+    replaced_flags += OF_THE_RANGE if capture.whole_run else ()
+    flags = {n: v for n, v in flags.items() if n not in replaced_flags}
     node = "%q{SLURM_NODEID}" if capture.nodes > 1 else str(capture.node)
     folder = str(capture.folder.absolute()).replace("%", "%%")
     output = f"--output={folder}/{capture.name}_node{node}"
@@ -207,20 +214,20 @@ def run_capture(capture: NsysCommand, job: Slurm, *, force: bool = False) -> Pro
     """
     nsys = _nsys(capture, job)
     _ready(capture, job, force=force)
-    before = _gpus(capture)
-    words = profile_words("nsys" if capture.nodes > 1 else nsys.path, capture, flags_of(nsys))
+    gpus_before = _gpus(capture)
+    command = profile_words("nsys" if capture.nodes > 1 else nsys.path, capture, flags_of(nsys))
     if capture.nodes > 1:
-        words = [*_srun(capture), *words]
+        command = [*_srun(capture), *command]
     elif shutil.which(capture.program[0]) is None:
         raise UsageMistake(f"there is no program '{printable(capture.program[0])}' (on PATH, or executable)")
-    code, temporary = _run(words)
+    code, temporary_files = _run(command)
     reports = capture.found()
-    after = _gpus(capture)
-    missing = [n for n in capture.numbers if n not in reports]
-    if missing:
-        _say_why(capture, job, code, missing, temporary)
+    gpus_after = _gpus(capture)
+    missing_nodes = [n for n in capture.numbers if n not in reports]
+    if missing_nodes:
+        _say_why(capture, job, code, missing_nodes, temporary_files)
     for number, report in reports.items():
-        log = GpuLog(before.get(number, ()), after.get(number, ()))
+        log = GpuLog(gpus_before.get(number, ()), gpus_after.get(number, ()))
         if any(log):
             with contextlib.suppress(OSError):  # a report without it is a good one
                 write_log(report, log)
@@ -229,63 +236,71 @@ def run_capture(capture: NsysCommand, job: Slurm, *, force: bool = False) -> Pro
 
 
 def _gpus(capture: NsysCommand) -> Mapping[int, Sequence[GpuState]]:
-    """What nvidia-smi says of the GPUs, by node; nothing where it cannot be asked."""
+    """Return what nvidia-smi says of the GPUs, by node; nothing where it cannot run."""
     if capture.nodes > 1:
         return ask([*_srun(capture), "--label"])
     return {capture.node: ask().get(0, ())}
 
 
 def _nsys(capture: NsysCommand, job: Slurm) -> Nsys:
-    """The nsys of this node; where a job step is started, it must be there inside the step too."""
+    """Return the nsys of this node; where a job step is started, it must be there inside the step too.
+
+    Raises CaptureError where it is not.
+    """
     nsys = find_nsys()
     if nsys is None:
-        where = f" inside the job step, on node {job.node} {printable(job.host)}".rstrip() if job.in_step else ""
-        load = (
+        location = f" inside the job step, on node {job.node} {printable(job.host)}".rstrip() if job.in_step else ""
+        advice = (
             "load its module in the step's own script" if job.in_step else "install Nsight Systems, or load its module"
         )
-        raise CaptureError(f"nsys is not on PATH{where}: {load}")
+        raise CaptureError(f"nsys is not on PATH{location}: {advice}")
     if capture.nodes > 1:
         if shutil.which("srun") is None:
             raise CaptureError("srun is not on PATH: it starts nsys on every node")
-        asked = subprocess.run(
+        check = subprocess.run(
             [*_srun(capture), "nsys", "--version"], stdin=subprocess.DEVNULL, capture_output=True, check=False
         )
-        if asked.returncode != 0:
-            said = (asked.stderr.decode("utf-8", "replace").strip().splitlines() or [""])[-1]
+        if check.returncode != 0:
+            last_line = (check.stderr.decode("utf-8", "replace").strip().splitlines() or [""])[-1]
             raise CaptureError(
-                f"nsys is not on PATH inside the job step: `srun … nsys --version` ended with {asked.returncode} "
-                f"({printable(said)}): load its module before, or `export PATH`"
+                f"nsys is not on PATH inside the job step: `srun … nsys --version` ended with {check.returncode} "
+                f"({printable(last_line)}): load its module before, or `export PATH`"
             )
     return nsys
 
 
 def _srun(capture: NsysCommand) -> list[str]:
+    """Return the beginning of a command that runs once on each node."""
     # A good run ends in 143: that of one node must not end the others, which still write their reports.
-    every = ["--ntasks-per-node=1", "--kill-on-bad-exit=0", "--wait=0"]
-    return ["srun", f"--nodes={capture.nodes}", f"--ntasks={capture.nodes}", *every]
+    options = ["--ntasks-per-node=1", "--kill-on-bad-exit=0", "--wait=0"]
+    return ["srun", f"--nodes={capture.nodes}", f"--ntasks={capture.nodes}", *options]
 
 
 def _ready(capture: NsysCommand, job: Slurm, *, force: bool) -> None:
-    """Make the folder, and see that it can be written and holds nothing of an earlier capture of this name."""
+    """Make the folder, and check that it can be written and holds nothing of an earlier capture of this name."""
     folder = capture.folder
     with one_line(CaptureError, f"{folder}: a report cannot be written there"):
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=folder):
             pass
     node = str(capture.node) if job.one_of_many else "*"
-    there = [p for s in (*SUFFIXES, EXPORT, GPU_LOG) for p in sorted(folder.glob(f"{capture.name}_node{node}{s}"))]
-    if there and not force:
-        raise UsageMistake(f"{there[0]}: exists: give another --output or --name, or --force")
-    for path in there:  # or what is old would pass for the new
+    old_files = [
+        path
+        for suffix in (*SUFFIXES, EXPORT, GPU_LOG)
+        for path in sorted(folder.glob(f"{capture.name}_node{node}{suffix}"))
+    ]
+    if old_files and not force:
+        raise UsageMistake(f"{old_files[0]}: exists: give another --output or --name, or --force")
+    for path in old_files:  # or what is old would pass for the new
         path.unlink()
 
 
 def _run(words: Sequence[str]) -> tuple[int, list[Path]]:
-    """The exit code, and the files in a temporary folder that nsys said it wrote."""
+    """Run a command, and return its exit code and the files in a temporary folder that nsys said it wrote."""
     with one_line(CaptureError, f"{words[0]}: cannot be started"):
         process = subprocess.Popen(words, stdout=subprocess.PIPE, bufsize=0)
-    said: list[bytes] = []
-    listener = threading.Thread(target=_pass_on, args=(process.stdout, said), daemon=True)
+    file_lines: list[bytes] = []
+    listener = threading.Thread(target=_pass_on, args=(process.stdout, file_lines), daemon=True)
     listener.start()
     while True:
         # Ctrl-C reaches nsys too: it stops the program and writes what it has.
@@ -294,49 +309,53 @@ def _run(words: Sequence[str]) -> tuple[int, list[Path]]:
             # A process that the program left behind may hold the output open for ever.
             listener.join(OUTPUT_ENDS_S)
             break
-    told = _TEMPORARY.findall(b"".join(said))
-    return code, sorted({Path(os.fsdecode(path)) for path in told})
+    named_files = _TEMPORARY.findall(b"".join(file_lines))
+    return code, sorted({Path(os.fsdecode(path)) for path in named_files})
 
 
 def _pass_on(output: IO[bytes], said: list[bytes]) -> None:
-    """Write what comes where our own output goes, and keep the lines in which nsys names a file."""
+    """Write the output of nsys where our own output goes, and keep the lines in which it names a file."""
     line = b""
-    open_still = True
+    is_open = True
     while block := output.read(1 << 16):
-        if open_still:
+        if is_open:
             try:
                 sys.stdout.buffer.write(block)
                 sys.stdout.buffer.flush()
             except (OSError, ValueError):  # nobody reads on: the program is not to be held up by that
-                open_still = False
+                is_open = False
         *lines, line = re.split(rb"[\r\n]", line[-LONGEST_LINE:] + block)
         said += [text for text in (*lines, line) if _TEMPORARY.search(text)]
 
 
 def _say_why(capture: NsysCommand, job: Slurm, code: int, missing: Sequence[int], temporary: Sequence[Path]) -> None:
-    """Always raises."""
+    """Raise CaptureError that says why reports are missing, NothingMeasured where the program never started the
+    profiler.
+    """
     nodes = f" of node {', '.join(map(str, missing))}" if capture.nodes > 1 or job.nodes else ""
-    none = f"there is no report{nodes}"
-    moved = [path for path in temporary if path.suffix in SUFFIXES]
-    if moved:
-        wanted = capture.folder / f"{capture.name}_node{missing[0]}{moved[-1].suffix}"
+    problem = f"there is no report{nodes}"
+    moved_reports = [path for path in temporary if path.suffix in SUFFIXES]
+    if moved_reports:
+        target = capture.folder / f"{capture.name}_node{missing[0]}{moved_reports[-1].suffix}"
         raise CaptureError(
-            f"nsys could not write {wanted} and moved the report to its temporary folder: it is {moved[-1]}; "
+            f"nsys could not write {target} and moved the report to its temporary folder: it is {moved_reports[-1]}; "
             "move it where it belongs"
         )
     names = [f"{capture.name}_node{n}.qdstrm" for n in missing]
-    raw = [path for path in (*(capture.folder / name for name in names), *temporary) if path.suffix == ".qdstrm"]
-    raw = [path for path in raw if path.is_file()]
-    if raw:
+    raw_streams = [
+        path for path in (*(capture.folder / name for name in names), *temporary) if path.suffix == ".qdstrm"
+    ]
+    raw_streams = [path for path in raw_streams if path.is_file()]
+    if raw_streams:
         raise CaptureError(
-            f"{none}, only {raw[0]}: nsys could not import what it had recorded (is QdstrmImporter installed, is the "
-            "disk full?): import it with `QdstrmImporter -i` of the same Nsight Systems"
+            f"{problem}, only {raw_streams[0]}: nsys could not import what it had recorded (is QdstrmImporter "
+            "installed, is the disk full?): import it with `QdstrmImporter -i` of the same Nsight Systems"
         )
     if code not in ENDED_BY_NSYS:
-        raise CaptureError(f"{none}: the program, or nsys itself, ended with {code}; see their output above")
+        raise CaptureError(f"{problem}: the program, or nsys itself, ended with {code}; see their output above")
     if not capture.whole_run:
         raise NothingMeasured(
-            f"{none}: the program ended without starting the profiler: mark the step with pytest_nsys.profiled_step "
+            f"{problem}: the program ended without starting the profiler: mark the step with pytest_nsys.profiled_step "
             "(or cudaProfilerStart), let it run beyond the warm-up steps, or give --whole-run"
         )
-    raise CaptureError(f"{none}, although nsys ended with {code}: see its output above")
+    raise CaptureError(f"{problem}, although nsys ended with {code}: see its output above")

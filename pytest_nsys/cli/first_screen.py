@@ -1,4 +1,4 @@
-"""The first screen: what is in a run, on at most 40 lines."""
+"""What does ``pytest-nsys TRACE…`` print first? What is in a run, on at most 40 lines."""
 
 from __future__ import annotations
 
@@ -18,7 +18,11 @@ from pytest_nsys.reports.tables.formats import Format
 def first_screen(
     asked: MeasureOptions, traces: tuple[str, ...], steps: int | None, config: str | None, output: str | None
 ) -> None:
-    """What it is, where its steps go, its kernels, its communication, what to look at, and what to type next."""
+    """Print what the run is, where its steps go, its kernels and communication, what to look at, and what to type
+    next.
+
+    Raises UsageMistake for the format CSV: the first screen is no table.
+    """
     if asked.format is Format.CSV:
         raise UsageMistake("the first screen is no table: give --format json, or --view NAME --format csv")
     workload = Workload() if config is None else read_config(Path(config))
@@ -28,21 +32,21 @@ def first_screen(
         tell("reading the trace")
         run = asked.one_run(traces, workload, metrics=["compute_absent_ns", "exposed_ns"])
         with run as (captures, spec):
-            chosen = frozenset(asked.chosen(captures.runs[0].ranks)) if asked.ranks else None
-            summary = summary_of(captures, spec, traces, tell, chosen)
-            found = replace(summary, given=asked.typed, searched=asked.searched)
+            rank_numbers = frozenset(asked.chosen(captures.runs[0].ranks)) if asked.ranks else None
+            summary = summary_of(captures, spec, traces, tell, rank_numbers)
+            complete_summary = replace(summary, given=asked.typed, searched=asked.searched)
             if asked.format is Format.HTML:
                 from pytest_nsys.reports.page.trace_page import draw_trace, render_trace_page  # only a page pays for it
 
                 tell("drawing the page")
-                page = render_trace_page(found, draw_trace(captures, spec, found, asked.ranks))
+                page = render_trace_page(complete_summary, draw_trace(captures, spec, complete_summary, asked.ranks))
     match asked.format:
         case Format.JSON:
-            text = as_json_screen(found)
+            text = as_json_screen(complete_summary)
         case Format.MARKDOWN:
-            text = FirstScreen(found).markdown()
+            text = FirstScreen(complete_summary).markdown()
         case Format.HTML:
             text = page
         case _:
-            text = "".join(f"{line}\n" for line in FirstScreen(found, pen_of(output)).lines())
+            text = "".join(f"{line}\n" for line in FirstScreen(complete_summary, pen_of(output)).lines())
     deliver(text, output, drawn=True)

@@ -19,54 +19,60 @@ from pytest_nsys.reports.screens.check import CheckedGate, MistakeAt
 
 
 class GateFiles(NamedTuple):
-    """What is told of gate files; ``problems`` say what is wrong, ``not_collected`` which of them pytest leaves out."""
+    """Holds what a check of gate files found."""
 
     files: Sequence[CheckedGate] = ()
-    not_collected: Sequence[str] = ()
+    not_collected: Sequence[str] = ()  # gate files that pytest leaves out
     problems: Sequence[str] = ()
 
 
 def holds_gates(path: Path) -> bool:
-    """Whether a path means gate files: one by its name, or a folder with some."""
+    """Return whether a path means gate files: one by its name, or a folder with some."""
     return any(gate_files_below(path, named_as_gate)) if path.is_dir() else named_as_gate(path.name)
 
 
 def checked_gates(values: Sequence[str], *, collects: bool) -> GateFiles:
-    """The gate files that files and folders mean: those that pytest collects, or where it ``collects`` none, all."""
-    absent = [f"{value}: there is no such file or folder" for value in values if not Path(value).exists()]
-    there = [value for value in values if Path(value).exists()]
-    below: list[Path] = []
-    for path in map(Path, there):
-        below += gate_files_below(path, named_as_gate) if path.is_dir() else [path]
+    """Check the gate files that files and folders mean: those that pytest collects, or all where pytest cannot run."""
+    absent_files = [f"{value}: there is no such file or folder" for value in values if not Path(value).exists()]
+    existing_files = [value for value in values if Path(value).exists()]
+    gate_paths: list[Path] = []
+    for path in map(Path, existing_files):
+        gate_paths += gate_files_below(path, named_as_gate) if path.is_dir() else [path]
     if not collects:
-        return _told(below, [], absent)
-    found, said = collected(there, None) if there else ([], "")
-    paths = [shown(each.path) for each in found]
-    known = {path.resolve() for path in paths}
-    missed = [path for path in below if path.resolve() not in known and not misnamed(path.name)]
-    told = _told(paths, missed, absent)
-    if said and not any(each.mistakes for each in told.files):  # a mark that is not registered, a conftest
-        say(said, err=True, nl=False)
-        return GateFiles((), told.not_collected, [*absent, "pytest cannot collect the gate files: see what it printed"])
-    if there and not found:
-        none = f"pytest collects no gate file (*{GATE_SUFFIX}) in {', '.join(there)}"
-        return told._replace(problems=[*told.problems, none])
-    return told
+        return _told(gate_paths, [], absent_files)
+    gates, output = collected(existing_files, None) if existing_files else ([], "")
+    paths = [shown(gate.path) for gate in gates]
+    collected_paths = {path.resolve() for path in paths}
+    missed_paths = [path for path in gate_paths if path.resolve() not in collected_paths and not misnamed(path.name)]
+    checked = _told(paths, missed_paths, absent_files)
+    if output and not any(gate.mistakes for gate in checked.files):  # a mark that is not registered, a conftest
+        say(output, err=True, nl=False)
+        return GateFiles(
+            (), checked.not_collected, [*absent_files, "pytest cannot collect the gate files: see what it printed"]
+        )
+    if existing_files and not gates:
+        problem = f"pytest collects no gate file (*{GATE_SUFFIX}) in {', '.join(existing_files)}"
+        return checked._replace(problems=[*checked.problems, problem])
+    return checked
 
 
 def _told(paths: Sequence[Path], missed: Sequence[Path], absent: Sequence[str]) -> GateFiles:
+    """Check each gate file, and return the results with the problems."""
     files = [_checked(path) for path in paths]
-    wrong = [f"{each.file}: {counted(len(each.mistakes), 'mistake')}" for each in files if each.mistakes]
-    return GateFiles(files, [*map(str, missed)], [*absent, *wrong])
+    problems = [f"{gate.file}: {counted(len(gate.mistakes), 'mistake')}" for gate in files if gate.mistakes]
+    return GateFiles(files, [*map(str, missed)], [*absent, *problems])
 
 
 def _checked(path: Path) -> CheckedGate:
+    """Check one gate file, and return how many assertions or which mistakes it has."""
     try:
-        if why := misnamed(path.name):
-            raise GateFileError([Mistake(str(path), why, 1, 1)])
+        if problem := misnamed(path.name):
+            raise GateFileError([Mistake(str(path), problem, 1, 1)])
         gate = load_gate_file(path.resolve(), display=path)
     except GateFileError as error:
-        return CheckedGate(str(path), None, [MistakeAt(m.line, m.column, m.text) for m in error.mistakes], None)
+        return CheckedGate(
+            str(path), None, [MistakeAt(mistake.line, mistake.column, mistake.text) for mistake in error.mistakes], None
+        )
     return CheckedGate(str(path), len(gate.assertions), [], _stale_schema(path) or None)
 
 
@@ -74,12 +80,14 @@ _NAMED_SCHEMA = re.compile(r"^#.*\$schema[=:]\s*(?P<path>\S+)", re.MULTILINE)
 
 
 def _stale_schema(path: Path) -> str:
-    """That the copy of the schema, which the gate file names for editors, is of another version; else empty."""
+    """Describe a copy of the schema, which the gate file names for editors, of another version; else return an empty
+    text.
+    """
     with contextlib.suppress(OSError, UnicodeError, ValueError):
-        found = _NAMED_SCHEMA.search(path.read_text(encoding="utf-8"))
-        copy = path.parent / found["path"] if found is not None else None
-        own = copy.read_bytes() if copy is not None and copy.is_file() else b""
-        if copy is not None and SCHEMA_TITLE in own and own != SCHEMA.read_bytes():
+        match = _NAMED_SCHEMA.search(path.read_text(encoding="utf-8"))
+        copy = path.parent / match["path"] if match is not None else None
+        content = copy.read_bytes() if copy is not None and copy.is_file() else b""
+        if copy is not None and SCHEMA_TITLE in content and content != SCHEMA.read_bytes():
             command = typed(["cp", str(SCHEMA), str(shown(copy))])
             return f"its copy of the schema is of another version: {command}"
     return ""

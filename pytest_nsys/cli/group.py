@@ -23,26 +23,29 @@ from pytest_nsys.core.errors import GOES_ON, GateFileError, NothingMeasured, Nsy
 from pytest_nsys.core.version import VERSION
 from pytest_nsys.core.words import print_plainly, printable
 
+# An error is one line; a name in it may be of any length.
 LONGEST_LINE = 4000
 
 
 class Exit(IntEnum):
-    """Of every command. The last two are as a shell reports a program that Ctrl-C or a closed pipe ended."""
+    """Lists the exit codes of every command."""
 
     GOOD = 0
     WORSE = 1
     MISTAKE = 2
     NO_DATA = 3
+    # As a shell reports a program that Ctrl-C (SIGINT, 2) or a closed pipe (SIGPIPE, 13) ended: 128 and the signal.
     INTERRUPTED = 130
     BROKEN_PIPE = 141
 
 
 def complain(line: object) -> None:
+    """Print an error as one line."""
     say(f"error: {printable(str(line), LONGEST_LINE)}", err=True)
 
 
+# The command that a bare path means.
 SHOW = "show"
-"""The command that a bare path means."""
 
 GROUPS: Mapping[str, Mapping[str, tuple[str, str]]] = {
     "Look": {
@@ -70,6 +73,7 @@ sentence of its help. The list of all is printed without importing any.
 
 COMMANDS = {name: entry for group in GROUPS.values() for name, entry in group.items()}
 
+# What to type instead of words that are no command here, as other tools have them.
 MEANT = {
     **dict.fromkeys(("summary", "stats", "analyze", "info", "view", "open"), "pytest-nsys TRACE…"),
     **dict.fromkeys(("gate", "draft", "new"), "pytest-nsys init TRACE…"),
@@ -82,39 +86,39 @@ MEANT = {
     "help": "pytest-nsys --help",
     "version": "pytest-nsys --version",
 }
-"""What to type instead of words that are no command, as other tools have them."""
 
+# Variable of the environment that has a defect show its traceback.
 DEBUG = "PYTEST_NSYS_DEBUG"
-"""Variable of the environment that has a defect show its traceback."""
 
 
+# Click cuts a sentence of a help at 45 characters unless it is told otherwise.
 ANY_LENGTH = 1000
 
 
 class ListingGroup(click.Group):
-    """A group whose help has the whole first sentence of every command, which click would cut."""
+    """Lists the whole first sentence of every command in a group's help, which click would cut."""
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write each group as a section."""
+        """Write each group of commands as a section."""
         for title, names in self.sections(ctx).items():
             with formatter.section(title):
                 formatter.write_dl([(name, self.sentence(name)) for name in names])
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002  click's name
-        """In the order in which they stand in their module, the one for most first."""
+        """Return the commands in the order in which they stand in their module, the one for most first."""
         return list(self.commands)
 
     def sections(self, ctx: click.Context) -> Mapping[str, Iterable[str]]:
-        """The names of the commands, by the heading that they stand under."""
+        """Return the names of the commands, by the heading that they stand under."""
         return {"Commands": self.list_commands(ctx)}
 
     def sentence(self, name: str) -> str:
-        """The first of a command's help."""
+        """Return the first sentence of a command's help."""
         return self.commands[name].get_short_help_str(ANY_LENGTH)
 
 
 class LazyGroup(ListingGroup):
-    """The commands of ``COMMANDS``."""
+    """Imports each of ``COMMANDS`` when it is called."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002  click's name
         return list(COMMANDS)
@@ -126,7 +130,7 @@ class LazyGroup(ListingGroup):
         return COMMANDS[name][1]
 
     def format_usage(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """A path first, which is what most people type."""
+        """Write the usage with a path first, which is what most people type."""
         formatter.write_usage(ctx.command_path, "TRACE…")
         formatter.write_usage(ctx.command_path, "COMMAND …", prefix=" " * len("Usage: "))
 
@@ -139,37 +143,43 @@ class LazyGroup(ListingGroup):
         return command
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
-        """The names as the help lists them: click would import every command for its sentence."""
+        """Return the names as the help lists them: click would import every command for its sentence."""
         names = [CompletionItem(name, help=self.sentence(name)) for name in COMMANDS if name.startswith(incomplete)]
         return [*names, *click.Command.shell_complete(self, ctx, incomplete)]
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """As click does it, but a path, and an option that is not of this group, are those of ``show``."""
-        own = {name for parameter in self.get_params(ctx) for name in parameter.opts}
-        first = args[0] if args else ""
-        if is_path(first, self.list_commands(ctx)) if not first.startswith("-") else first not in own:
+        """Parse as click does, but give a path, and an option that is not of this group, to ``show``."""
+        option_names = {name for parameter in self.get_params(ctx) for name in parameter.opts}
+        first_word = args[0] if args else ""
+        if (
+            is_path(first_word, self.list_commands(ctx))
+            if not first_word.startswith("-")
+            else first_word not in option_names
+        ):
             args = [SHOW, *args]
         return super().parse_args(ctx, args)
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """The command, or the mistake with what to type instead or the one that was perhaps meant."""
-        known = self.list_commands(ctx)
+        """Return the command. Raises UsageMistake with what to type instead, or fails with the command that was perhaps
+        meant.
+        """
+        commands = self.list_commands(ctx)
         word = args[0] if args else ""
-        if word in known and os.path.lexists(word):
+        if word in commands and os.path.lexists(word):
             say(f"note: {word} is the command; for the path {word} write ./{word}", err=True)
         elif word in MEANT:
             raise UsageMistake(f"no command and no file '{word}': type {MEANT[word]}")
-        elif word and word not in known:
-            nearest = did_you_mean(word, [*known, *_names_here()])
-            ctx.fail(f"no command and no file '{printable(word, 40)}'{nearest}")
+        elif word and word not in commands:
+            suggestion = did_you_mean(word, [*commands, *_names_here()])
+            ctx.fail(f"no command and no file '{printable(word, 40)}'{suggestion}")
         return super().resolve_command(ctx, args)
 
     def make_context(
         self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
     ) -> click.Context:
-        """As click does it; here ``--help`` and ``--version`` print."""
+        """Make the context as click does; ``--help`` and ``--version`` print during this."""
         with errors_as_exit_codes():
             return super().make_context(info_name, args, parent, **extra)
 
@@ -179,7 +189,9 @@ class LazyGroup(ListingGroup):
 
 
 def is_path(word: str, commands: Collection[str]) -> bool:
-    """Whether a first word that is no option is a trace: no command, and there, or with a separator or a glob."""
+    """Return whether a first word that is no option is a trace: no command, and there, or with a separator or a
+    glob.
+    """
     if word in commands or not word:
         return False
     return any(sign in word for sign in "/*?[" + os.sep) or word.startswith("~") or os.path.lexists(word)
@@ -194,7 +206,7 @@ def _names_here() -> list[str]:
 
 @contextlib.contextmanager
 def errors_as_exit_codes() -> Iterator[None]:
-    """Every expected error ends the program with one line each and no traceback."""
+    """End the program with an exit code, one line for each expected error, and no traceback."""
     for stream in (sys.stdout, sys.stderr):
         print_plainly(stream)  # a name that the terminal's encoding lacks is no reason to fail
     try:
@@ -211,14 +223,14 @@ def errors_as_exit_codes() -> Iterator[None]:
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(Exit.BROKEN_PIPE)
     except OSError as error:
-        what = error.strerror or str(error)
-        _end(Exit.MISTAKE, f"{error.filename}: {what}" if error.filename else f"cannot write or read: {what}")
+        problem = error.strerror or str(error)
+        _end(Exit.MISTAKE, f"{error.filename}: {problem}" if error.filename else f"cannot write or read: {problem}")
     except click.exceptions.Exit:
         raise
     except click.ClickException as error:
-        shown = io.StringIO()
-        error.show(shown)  # with words that somebody typed
-        say(shown.getvalue(), err=True, nl=False)
+        message = io.StringIO()
+        error.show(message)  # with words that somebody typed
+        say(message.getvalue(), err=True, nl=False)
         sys.exit(error.exit_code)
     except (click.Abort, KeyboardInterrupt):  # click would end with 1
         say("\ninterrupted", err=True)
@@ -226,8 +238,8 @@ def errors_as_exit_codes() -> Iterator[None]:
     except Exception as error:  # Python would end with 1, which is a verdict: "worse"
         if os.environ.get(DEBUG):
             traceback.print_exc()
-        said = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
-        _end(Exit.MISTAKE, f"this is a bug in pytest-nsys, please report it: {said} ({DEBUG}=1 shows where)")
+        description = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+        _end(Exit.MISTAKE, f"this is a bug in pytest-nsys, please report it: {description} ({DEBUG}=1 shows where)")
 
 
 def _end(code: Exit, *lines: str) -> NoReturn:
@@ -237,7 +249,7 @@ def _end(code: Exit, *lines: str) -> NoReturn:
 
 
 def show_version(ctx: click.Context, _parameter: click.Parameter, asked: bool) -> None:
-    """The ``--version`` option: the version of the installed distribution."""
+    """Print the version of the installed distribution, for the ``--version`` option."""
     if asked:
         say(f"pytest-nsys {VERSION}")
         ctx.exit()

@@ -1,4 +1,4 @@
-"""The runs of the past: ``pytest-nsys history`` shows their rows."""
+"""What did past runs measure? ``pytest-nsys history`` shows how their rows moved."""
 
 from __future__ import annotations
 
@@ -65,30 +65,35 @@ def history(
     """
     path = Path(database)
     selectors = selectors_of(where)
-    stored = _without_other_keys(path, load(path, _gates(path, of), branch, last), key)
-    tracks = _tracks(path, stored, metrics, selectors, branch, of)
-    trends = on_one_scale([trend_of(track, stored.verdicts) for track in tracks])
+    past_runs = _without_other_keys(path, load(path, _gates(path, of), branch, last), key)
+    tracks = _tracks(path, past_runs, metrics, selectors, branch, of)
+    trends = on_one_scale([trend_of(track, past_runs.verdicts) for track in tracks])
     with naming(str(path)):
-        text, doubts = history_report(stored, tracks, trends, format, sys.stdout.encoding or "ascii")
+        text, doubts = history_report(past_runs, tracks, trends, format, sys.stdout.encoding or "ascii")
     say(text, nl=False)
-    told = [f"note: {line}" for line in accepted_lines(trends)]
-    notes = [*_notes(tracks), *told, *(f"warning: {doubt}" for doubt in (*doubts, ahead(stored.runs)) if doubt)]
+    accepted_notes = [f"note: {line}" for line in accepted_lines(trends)]
+    notes = [
+        *_notes(tracks),
+        *accepted_notes,
+        *(f"warning: {doubt}" for doubt in (*doubts, ahead(past_runs.runs)) if doubt),
+    ]
     print_notes(printable(note, 2000) for note in notes)
 
 
 def _gates(path: Path, wanted: str | None) -> list[str] | None:
-    """The gate files that are meant, None for all. Raises UsageMistake where none is."""
+    """Return the gate files that are meant, None for all. Raises UsageMistake where none is."""
     if wanted is None:
         return None
-    stored = known_in(path, "gate")
-    found = [gate for gate in stored if gate == wanted or fnmatch.fnmatchcase(gate, wanted)]
-    if stored and not found:
-        told = hint(wanted, stored, "stored are")
-        raise UsageMistake(f"{path}: there is no run of the gate file '{printable(wanted, 100)}'{told}")
-    return found
+    stored_gates = known_in(path, "gate")
+    gates = [gate for gate in stored_gates if gate == wanted or fnmatch.fnmatchcase(gate, wanted)]
+    if stored_gates and not gates:
+        suggestion = hint(wanted, stored_gates, "stored are")
+        raise UsageMistake(f"{path}: there is no run of the gate file '{printable(wanted, 100)}'{suggestion}")
+    return gates
 
 
 def _without_other_keys(path: Path, stored: History, key: str | None) -> History:
+    """Return the history of the runs whose key begins so. Raises UsageMistake where there is none."""
     if key is None:
         return stored
     digests = sorted({run.digest for run in stored.runs if run.digest is not None})
@@ -97,7 +102,7 @@ def _without_other_keys(path: Path, stored: History, key: str | None) -> History
             f"{path}: there is no run of the key '{printable(key, 40)}': stored are {', '.join(digests)}"
         )
     runs = tuple(run for run in stored.runs if (run.digest or "").startswith(key))
-    return History(runs, tuple(s for s in stored.series if s.digest.startswith(key)), stored.verdicts)
+    return History(runs, tuple(series for series in stored.series if series.digest.startswith(key)), stored.verdicts)
 
 
 def _tracks(
@@ -108,7 +113,7 @@ def _tracks(
     branch: str | None,
     gate: str | None,
 ) -> list[Track]:
-    """The rows that are asked for.
+    """Return the rows that are requested, over time.
 
     Raises UsageMistake for a metric or dimension that no run has, NothingMeasured where nothing is stored.
     """
@@ -122,53 +127,57 @@ def _tracks(
     metrics = [_stored_as(metric, names) for metric in metrics]
     for metric in metrics:
         if metric not in names:
-            told = hint(metric, names, "stored are")
-            raise UsageMistake(f"{path}: no run has the metric '{printable(metric, 60)}'{told}")
+            suggestion = hint(metric, names, "stored are")
+            raise UsageMistake(f"{path}: no run has the metric '{printable(metric, 60)}'{suggestion}")
     _check_where(stored, metrics, selectors)
-    tracks, absent = tracks_of(stored, metrics, selectors)
+    tracks, missing_rows = tracks_of(stored, metrics, selectors)
     if not tracks:
-        by_reason = grouped((why, what) for what, why in absent)
-        told = "; ".join(f"{', '.join(dict.fromkeys(of))}: {why}" for why, of in by_reason.items())
-        raise NothingMeasured(f"{path}: no row matches: {told}")
+        by_reason = grouped((reason, row) for row, reason in missing_rows)
+        reasons = "; ".join(f"{', '.join(dict.fromkeys(rows))}: {reason}" for reason, rows in by_reason.items())
+        raise NothingMeasured(f"{path}: no row matches: {reasons}")
     return tracks
 
 
 def _stored_as(name: str, names: Sequence[str]) -> str:
-    """The name of a metric that a person calls otherwise, as in ``exposed``; histories have names of their own, too."""
-    meant = metric_named(name) if name not in names else None
-    return name if meant is None else meant.name
+    """Return the name of a metric that a person calls otherwise, as in ``exposed``; histories have names of their own,
+    too.
+    """
+    metric = metric_named(name) if name not in names else None
+    return name if metric is None else metric.name
 
 
 def _of_branch(path: Path, branch: str, gate: str | None) -> str:
-    """Which branch has no run, and which branches have one; empty for a history without any run."""
+    """Describe which branch has no run, and which branches have one; empty for a history without any run."""
     if not known_in(path, "gate"):
         return ""
-    known = known_in(path, "branch")
-    meant = did_you_mean(branch, known) if branch not in known else ""
-    where = f" in {gate}" if gate is not None else ""
-    there = f"there are {', '.join(known)}" if known else "none of its runs is of a known branch"
-    return f" of the branch {printable(branch, 100)}{meant}{where}; {there}"
+    branches = known_in(path, "branch")
+    suggestion = did_you_mean(branch, branches) if branch not in branches else ""
+    gate_text = f" in {gate}" if gate is not None else ""
+    branches_text = f"there are {', '.join(branches)}" if branches else "none of its runs is of a known branch"
+    return f" of the branch {printable(branch, 100)}{suggestion}{gate_text}; {branches_text}"
 
 
 def _check_where(stored: History, metrics: Sequence[str], selectors: Mapping[str, Selector]) -> None:
-    """Every metric that was named has the dimensions that are selected; where none was named, one of all has."""
-    axes = sorted({axis for run in stored.runs for own in run.coordinates.values() for axis in own})
+    """Raise UsageMistake where a named metric, or with none named every one, lacks a dimension that is selected."""
+    axes = sorted({axis for run in stored.runs for coordinates in run.coordinates.values() for axis in coordinates})
     dimensions = {series.sid.metric: series.dimensions for series in stored.series}
     if metrics:
         for metric in metrics:
             check_dimensions(metric, dimensions[metric], axes, selectors)
     else:
-        every = list(dict.fromkeys(d for own in dimensions.values() for d in own))
-        check_dimensions("what is stored", every, axes, selectors)
+        all_dimensions = list(
+            dict.fromkeys(dimension for series_dimensions in dimensions.values() for dimension in series_dimensions)
+        )
+        check_dimensions("what is stored", all_dimensions, axes, selectors)
 
 
 def _notes(tracks: Sequence[Track]) -> Iterator[str]:
-    """Over which runs the rows are, and what is compared of each gate file's newest run of a key."""
+    """Yield over which runs the rows are, and what is compared of each gate file's newest run of a key."""
     runs = {run.id: run for track in tracks for run in track.runs}
-    times, last = [run.time for run in runs.values()], runs[max(runs)].commit
-    at = f" at {last[:SHORT_COMMIT]}" if last else ""
-    yield f"note: {counted(len(runs), 'run')} from {min(times)} to {max(times)}{at}"
+    times, last_commit = [run.time for run in runs.values()], runs[max(runs)].commit
+    commit_text = f" at {last_commit[:SHORT_COMMIT]}" if last_commit else ""
+    yield f"note: {counted(len(runs), 'run')} from {min(times)} to {max(times)}{commit_text}"
     newest = {(track.series.gate, track.series.digest): track.runs[-1] for track in tracks}
     for (gate, digest), run in newest.items():
-        words = ", ".join(f"{name} {shown(value)}" for name, value in (run.key or {}).items() if value is not None)
-        yield f"note: {gate}, key {digest}: {words}"
+        key_text = ", ".join(f"{name} {shown(value)}" for name, value in (run.key or {}).items() if value is not None)
+        yield f"note: {gate}, key {digest}: {key_text}"

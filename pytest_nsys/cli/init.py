@@ -1,6 +1,6 @@
-"""``pytest-nsys init``: a trace in, a gate file with reasons and its baseline out.
+"""How does a trace become a gate file with reasons and its baseline? ``pytest-nsys init`` writes both.
 
-What is drafted passes on the trace: a sentence that does not is left out, and told of.
+What is drafted passes on the trace: a sentence that does not is left out, and named.
 """
 
 from __future__ import annotations
@@ -61,6 +61,7 @@ from pytest_nsys.verdicts.refresh import Keep, Refresh, Written
 from pytest_nsys.verdicts.refresh_modes import Mode
 from pytest_nsys.verdicts.stored_baseline import StoredBaseline
 
+# The summary has at most twenty lines.
 SHOWN_LEFT = 3
 GATES = f"gates{GATE_SUFFIX}"
 
@@ -91,22 +92,22 @@ def init(
     Each TRACE is one run (file, folder or quoted glob). Several are captures of one program, whose spread sets the
     margins, or, where each holds other ranks, files of one run.
     """
-    asks = not force and sys.stdin.isatty() and sys.stdout.isatty()
-    path = _target(output, asks=asks, force=force)
-    given = convention_of(convention, anchor)
-    alone = partial(draft_alone, given, anchor, kind)
-    with contextlib.closing(CaptureCache(OpenOnce(reading_ahead(executor), alone))) as library:
-        trial, others = agreeing(Traces(library, traces, anchor, kind), given)
-        draft, left = drafted(trial, path, given)
-        written = _write(path, draft, trial, baseline_dir, replaces=force or path.exists())
-    _tell(path, draft, written, [*others, *left], trial.traces, baseline_dir)
+    is_interactive = not force and sys.stdin.isatty() and sys.stdout.isatty()
+    path = _target(output, asks=is_interactive, force=force)
+    named_convention = convention_of(convention, anchor)
+    draft_one = partial(draft_alone, named_convention, anchor, kind)
+    with contextlib.closing(CaptureCache(OpenOnce(reading_ahead(executor), draft_one))) as cache:
+        draft_traces, outliers = agreeing(Traces(cache, traces, anchor, kind), named_convention)
+        draft, omitted = drafted(draft_traces, path, named_convention)
+        refresh_result = _write(path, draft, draft_traces, baseline_dir, replaces=force or path.exists())
+    _tell(path, draft, refresh_result, [*outliers, *omitted], draft_traces.traces, baseline_dir)
 
 
 # The files
 
 
 def _target(output: str, *, asks: bool, force: bool) -> Path:
-    """Where the gate file goes. Raises UsageMistake where it cannot, or must not without a word."""
+    """Return where the gate file goes. Raises UsageMistake where it cannot be written, or must not without a word."""
     path = Path(os.path.abspath(output))
     if output.endswith("/") or (path.is_dir() and not output.endswith(GATE_SUFFIX)):
         path /= GATES
@@ -114,12 +115,13 @@ def _target(output: str, *, asks: bool, force: bool) -> Path:
         path = path.with_name(f"{path.name}{GATE_SUFFIX}")
     if not path.name.endswith(GATE_SUFFIX) or path.name == GATE_SUFFIX:
         raise UsageMistake(f"{printable(output)}: pytest finds gate files by name: end it in {GATE_SUFFIX}")
+    # A path with brackets would be taken for the parameters of a test.
     if "[" in str(path):
         raise UsageMistake(f"{printable(output)}: pytest reads brackets in a path as parameters: give one without")
-    standing = next(each for each in (path, *path.parents) if each.exists())
-    if path.is_dir() or (standing != path and not standing.is_dir()):
-        raise UsageMistake(f"{printable(output)}: {'is a folder' if path.is_dir() else f'{standing} is not a folder'}")
-    if not os.access(standing, os.W_OK):
+    existing = next(candidate for candidate in (path, *path.parents) if candidate.exists())
+    if path.is_dir() or (existing != path and not existing.is_dir()):
+        raise UsageMistake(f"{printable(output)}: {'is a folder' if path.is_dir() else f'{existing} is not a folder'}")
+    if not os.access(existing, os.W_OK):
         raise UsageMistake(f"{printable(output)}: cannot be written: permission denied")
     schema = path.with_name(SCHEMA_NAME)
     if schema.exists() and SCHEMA_TITLE not in schema.read_bytes():
@@ -135,36 +137,37 @@ def _target(output: str, *, asks: bool, force: bool) -> Path:
 def _write(path: Path, draft: Draft, trial: Traces, baseline_dir: str | None, *, replaces: bool) -> Written | None:
     """Write the baseline, the schema beside the gate file, and the gate file last: all of them, or as it was before.
 
-    Who is killed in between leaves a baseline that nobody reads, and no gate that lacks its own.
+    A program that is killed in between leaves a baseline that nobody reads, and no gate that lacks its own.
     """
     text, schema = gate_text(draft), path.with_name(SCHEMA_NAME)
-    gate, before = loads_gate_file(text, path=path), _contents(path, schema)
-    stored: Path | None = None
-    new = [folder for folder in path.parents if not folder.exists()]
+    gate, contents_before = loads_gate_file(text, path=path), _contents(path, schema)
+    store_folder: Path | None = None
+    new_folders = [folder for folder in path.parents if not folder.exists()]
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         store = place_of(path, baseline_dir).store(gate)
         if not replaces and store.all():
             raise BaselineError(f"{store.folder}: holds baselines of this gate file already: give --force")
-        before, stored = before | _contents(*store.folder.glob("*")), store.folder
-        new += [folder for folder in (store.folder, store.folder.parent) if not folder.exists()]
+        contents_before, store_folder = contents_before | _contents(*store.folder.glob("*")), store.folder
+        new_folders += [folder for folder in (store.folder, store.folder.parent) if not folder.exists()]
         captures = trial.captures(gate.resolved_convention)
-        written = store_rows(gate, captures, store, keep=kept_windows)
-        if wrong := judged(gate, captures, store):
-            raise NothingMeasured(f"the drafted gate does not pass on its own trace: {next(iter(wrong.values()))}")
+        refresh_result = store_rows(gate, captures, store, keep=kept_windows)
+        if failures := judged(gate, captures, store):
+            raise NothingMeasured(f"the drafted gate does not pass on its own trace: {next(iter(failures.values()))}")
         write_whole(schema, SCHEMA.read_bytes())
         write_whole(path, text.encode())
     except (NsysError, OSError):
-        for each in {*before, *(stored.glob("*") if stored is not None else ())}:
-            _put_back(each, before.get(each))
-        for folder in new:
+        for changed_path in {*contents_before, *(store_folder.glob("*") if store_folder is not None else ())}:
+            _put_back(changed_path, contents_before.get(changed_path))
+        for folder in new_folders:
             with contextlib.suppress(OSError):  # something else is in it, or it was never made
                 folder.rmdir()
         raise
-    return written
+    return refresh_result
 
 
 def _contents(*paths: Path) -> dict[Path, bytes | None]:
+    """Return the content of each file, None where there is none."""
     return {path: path.read_bytes() if path.is_file() else None for path in paths}
 
 
@@ -188,46 +191,58 @@ def _tell(
     traces: Sequence[str],
     baseline_dir: str | None,
 ) -> None:
-    """What was done and what to type next, in at most twenty lines."""
-    shown = os.path.relpath(path)
+    """Print what was done and what to type next, in at most twenty lines."""
+    shown_path = os.path.relpath(path)
     choice = draft.choice
-    own = "this trace" if len(traces) == 1 else "these traces"
-    say(f"wrote {shown}: {counted(len(draft.sentences), 'assertion')}, all of which pass on {own}")
+    traces_text = "this trace" if len(traces) == 1 else "these traces"
+    say(f"wrote {shown_path}: {counted(len(draft.sentences), 'assertion')}, all of which pass on {traces_text}")
     if written is not None:
         say(f"wrote {os.path.relpath(written.path)}: their baseline")
         say(written.kept)
     say(f"wrote {os.path.relpath(path.with_name(SCHEMA_NAME))}: editors check the gate file by it")
-    found = choice.told if choice.searched is not None else f"convention {convention_words(choice.convention)}"
-    say(f"{found}, {choice.spec}")
+    convention_text = (
+        choice.told if choice.searched is not None else f"convention {convention_words(choice.convention)}"
+    )
+    say(f"{convention_text}, {choice.spec}")
     for line in draft.mostly:
         say(line)
-    for allowed in choice.quality.values():
-        say(f"warning: {allowed.words}; the gate allows it")
-    doubted = [sentence for sentence in draft.sentences if sentence.doubt]
-    for sentence in doubted[:SHOWN_LEFT]:
+    for allowed_fact in choice.quality.values():
+        say(f"warning: {allowed_fact.words}; the gate allows it")
+    doubted_sentences = [sentence for sentence in draft.sentences if sentence.doubt]
+    for sentence in doubted_sentences[:SHOWN_LEFT]:
         say(f"warning: '{printable(sentence.title, 60)}': {printable(sentence.doubt, 200)}")
-    if len(doubted) > SHOWN_LEFT:
-        say(f"warning: so do captures of {counted(len(doubted) - SHOWN_LEFT, 'more assertion')}")
-    for each in left[:SHOWN_LEFT]:
-        say(f"left out '{printable(each.title, 60)}': {printable(each.why, 160)}")
+    if len(doubted_sentences) > SHOWN_LEFT:
+        say(f"warning: so do captures of {counted(len(doubted_sentences) - SHOWN_LEFT, 'more assertion')}")
+    for omission in left[:SHOWN_LEFT]:
+        say(f"left out '{printable(omission.title, 60)}': {printable(omission.why, 160)}")
     if len(left) > SHOWN_LEFT:
         say(f"left out {len(left) - SHOWN_LEFT} more")
-    given = [] if draft.traces else [f"--nsys-trace={trace}" for trace in traces]
-    gate = ["pytest", shown, *([f"--nsys-baseline-dir={baseline_dir}"] if baseline_dir else [])]
-    accept = ["pytest-nsys", "baseline", "refresh", shown, *(["--baseline-dir", baseline_dir] if baseline_dir else [])]
+    trace_options = [] if draft.traces else [f"--nsys-trace={trace}" for trace in traces]
+    gate_command = ["pytest", shown_path, *([f"--nsys-baseline-dir={baseline_dir}"] if baseline_dir else [])]
+    refresh_command = [
+        "pytest-nsys",
+        "baseline",
+        "refresh",
+        shown_path,
+        *(["--baseline-dir", baseline_dir] if baseline_dir else []),
+    ]
     say("\nnow type:")
-    say(f"  {typed([*gate, *given])}")
-    say(f"  {typed(gate)} --nsys-trace=THE_NEXT_RUN")
-    say(f'  {typed(accept)} --trace=THE_NEXT_RUN --reason "…"')
-    cut = typed(["pytest-nsys", "cut", "--gate", shown, *(traces if len(traces) <= SHOWN_LEFT else ["TRACES"])])
-    say(f"  {cut}  # what it judges, as one small trace")
+    say(f"  {typed([*gate_command, *trace_options])}")
+    say(f"  {typed(gate_command)} --nsys-trace=THE_NEXT_RUN")
+    say(f'  {typed(refresh_command)} --trace=THE_NEXT_RUN --reason "…"')
+    cut_command = typed(
+        ["pytest-nsys", "cut", "--gate", shown_path, *(traces if len(traces) <= SHOWN_LEFT else ["TRACES"])]
+    )
+    say(f"  {cut_command}  # what it judges, as one small trace")
 
 
 REASON = "first baseline by pytest-nsys init"
 
 
 class Left(NamedTuple):
-    """A sentence that was left out and what it said of its own trace, or a trace and how it differs from the others."""
+    """Names a sentence that was left out with what it said of its own trace, or a trace with how it differs from the
+    others.
+    """
 
     title: str
     why: str
@@ -235,30 +250,28 @@ class Left(NamedTuple):
 
 @dataclass(frozen=True)
 class Traces:
-    """The traces, opened under one convention after the other. A person named the pattern ``anchor`` and the ``kind``
-    of steps.
-    """
+    """Opens the traces under one convention after the other."""
 
     library: CaptureCache
     traces: tuple[str, ...]
-    anchor: Anchor | None = None
-    kind: str | None = None
+    anchor: Anchor | None = None  # the pattern that a person named
+    kind: str | None = None  # the kind of steps that a person named
 
     def captures(self, convention: Convention) -> Captures:
-        """The captures under a convention. Raises UsageMistake, TraceError."""
+        """Return the captures under a convention. Raises UsageMistake, TraceError."""
         return self.library.captures(self.traces, Path(), convention)
 
     def _run(self, convention: Convention) -> Run:
         return self.captures(convention).runs[0]
 
     def choose(self, given: Convention | None) -> Choice:
-        """How windows are found, by the first capture. Raises NothingMeasured."""
+        """Return how windows are found, by the first capture. Raises NothingMeasured."""
         check_named(self.traces)
         self._refuse_cuts()
         self._check_captures()
         run = self._run(LABELLED)
-        usual = usual_convention(run.traces[0].path)
-        extended = GENERIC if usual is None else usual.convention
+        usual_choice = usual_convention(run.traces[0].path)
+        extended = GENERIC if usual_choice is None else usual_choice.convention
         if given is None and self.anchor is not None:
             choice = found(run, self._run, extended, self.anchor)
             self._run(choice.convention).measured(choice.spec).filled()  # says why where it does not fit
@@ -272,18 +285,21 @@ class Traces:
         return with_bounds(choice, self._run(choice.convention))
 
     def _of_kind(self, choice: Choice, kind: str) -> Choice:
-        """The choice, for steps of a kind. Raises UsageMistake for what is none, NothingMeasured where no step is."""
+        """Return the choice, for steps of a kind. Raises UsageMistake for what is none, NothingMeasured where no step
+        is.
+        """
         if not choice.kinds:
             raise UsageMistake(f"--window {printable(kind, 40)}: the steps of this trace have no kinds: leave it out")
         if kind not in (kinds := choice.convention.kind_names):
             raise UsageMistake(f"--window {printable(kind, 40)}: is no kind of steps{hint(kind, kinds, 'there are')}")
         steps = self._run(choice.convention).steps
-        if (lacks := steps.lacks(kind)) is not None:
-            raise NothingMeasured(f"{printable(self.traces[0])}: {lacks}")
-        chosen = replace(choice, kind=kind)
-        return of_one_step(chosen) if steps.counts[kind] == 1 else chosen
+        if (problem := steps.lacks(kind)) is not None:
+            raise NothingMeasured(f"{printable(self.traces[0])}: {problem}")
+        kind_choice = replace(choice, kind=kind)
+        return of_one_step(kind_choice) if steps.counts[kind] == 1 else kind_choice
 
     def _refuse_cuts(self) -> None:
+        """Raise UsageMistake where one of the traces is a cut."""
         for path in (path for value in self.traces for path in find_traces(value, Path())):
             if mark_of(path) is not None:
                 raise UsageMistake(
@@ -291,8 +307,9 @@ class Traces:
                 )
 
     def _check_captures(self) -> None:
+        """Raise UsageMistake where the traces share some ranks, but not all."""
         ranks = [[rank.number for rank in run.ranks] for run in self.captures(LABELLED).runs]
-        if any(own != ranks[0] for own in ranks):
+        if any(rank_numbers != ranks[0] for rank_numbers in ranks):
             raise UsageMistake(
                 f"the {len(ranks)} traces share some ranks, but not all: give captures of all ranks, or the files of "
                 "one run, each with ranks of its own"
@@ -300,15 +317,17 @@ class Traces:
 
 
 def _as_extended(choice: Choice) -> Choice:
-    """A built-in convention with another anchor as what it is: that convention, and the anchor."""
+    """Return a choice that is a built-in convention with another anchor as that: the convention, and the anchor."""
     base = BUILT_IN.get(choice.base.name)
-    same = base is not None and base.with_anchor(choice.base.anchor) == choice.base
-    return replace(choice, base=base) if base is not None and same else choice
+    is_same = base is not None and base.with_anchor(choice.base.anchor) == choice.base
+    return replace(choice, base=base) if base is not None and is_same else choice
 
 
 def agreeing(trial: Traces, given: Convention | None) -> tuple[Traces, list[Left]]:
     """Return the captures that are alike, and the others with why: merged, their spread would let pass what they differ
-    by. Raises NothingMeasured, UsageMistake, TraceError.
+    by.
+
+    Raises NothingMeasured, UsageMistake, TraceError.
     """
     if len(trial.traces) < 2:
         return trial, []
@@ -319,34 +338,41 @@ def agreeing(trial: Traces, given: Convention | None) -> tuple[Traces, list[Left
     captures.refuse_twins(choice.spec)
     for run in captures.runs:
         run.measured(choice.spec).filled()
-    others = _find_other_lengths(captures, choice.spec, trial.traces) or _find_hiccup(captures, choice.spec)
-    if not others:
+    outliers = _find_other_lengths(captures, choice.spec, trial.traces) or _find_hiccup(captures, choice.spec)
+    if not outliers:
         return trial, []
-    agreed = tuple(trace for place, trace in enumerate(trial.traces) if place not in others)
-    return replace(trial, traces=agreed), [Left(trial.traces[place], why) for place, why in others.items()]
+    agreeing_traces = tuple(trace for index, trace in enumerate(trial.traces) if index not in outliers)
+    return replace(trial, traces=agreeing_traces), [
+        Left(trial.traces[index], reason) for index, reason in outliers.items()
+    ]
 
 
 def _find_other_lengths(captures: Captures, spec: WindowSpec, names: Sequence[str]) -> dict[int, str]:
     """Return the captures whose longest step is unlike those of most, with both in words."""
-    longest = [max(own) for own in zip(*Figures(captures, spec).each("window_ns").values(), strict=True)]
-    apart = far_apart(longest)
-    agreed = [n for n in range(len(longest)) if n not in apart]
-    if not apart:
+    longest = [
+        max(capture_lengths)
+        for capture_lengths in zip(*Figures(captures, spec).each("window_ns").values(), strict=True)
+    ]
+    outliers = far_apart(longest)
+    agreeing_indices = [n for n in range(len(longest)) if n not in outliers]
+    if not outliers:
         return {}
-    usual = format_value(median([longest[n] for n in agreed]), TIME)
-    whose = f"in {len(agreed)} others" if len(agreed) > 1 else f"in {names[agreed[0]]}"
-    which = ", and of two nobody knows which: give a third" if len(longest) == 2 else ""
-    why = f"{usual} {whose}: a hiccup, or another program{which}"
-    return {n: f"{format_value(longest[n], TIME)} a step, {why}" for n in apart}
+    usual_length = format_value(median([longest[n] for n in agreeing_indices]), TIME)
+    majority_text = (
+        f"in {len(agreeing_indices)} others" if len(agreeing_indices) > 1 else f"in {names[agreeing_indices[0]]}"
+    )
+    doubt_text = ", and of two nobody knows which: give a third" if len(longest) == 2 else ""
+    reason = f"{usual_length} {majority_text}: a hiccup, or another program{doubt_text}"
+    return {n: f"{format_value(longest[n], TIME)} a step, {reason}" for n in outliers}
 
 
 def _find_hiccup(captures: Captures, spec: WindowSpec) -> dict[int, str]:
     """Return the one capture of five or more that is a hiccup, by a row of a time that is drafted."""
     rows: list[dict[tuple[str, tuple[Label, ...]], Value]] = [{} for _ in captures.runs]
-    metrics = [name for name, each in METRICS.items() if each.drafted is not None and each.unit == TIME]
+    metrics = [name for name, metric in METRICS.items() if metric.drafted is not None and metric.unit == TIME]
     for name in dict.fromkeys((*NEVER_DROPPED, "exposed_ns", *metrics)):
-        for own, table in zip(rows, captures.each(METRICS[name], spec), strict=True):
-            own.update({(name, row.labels): row.value for row in table.rows})
+        for capture_rows, table in zip(rows, captures.each(METRICS[name], spec), strict=True):
+            capture_rows.update({(name, row.labels): row.value for row in table.rows})
     hiccup = find_hiccup(rows)
     if hiccup is None:
         return {}
@@ -356,7 +382,7 @@ def _find_hiccup(captures: Captures, spec: WindowSpec) -> dict[int, str]:
 
 
 def drafted(trial: Traces, path: Path, given: Convention | None = None) -> tuple[Draft, list[Left]]:
-    """The gate file for the traces, which passes on them, and what was left out for that.
+    """Return the gate file for the traces, which passes on them, and what was left out for that.
 
     ``path`` is where the file is to stand. Raises NothingMeasured where nothing can be judged.
     """
@@ -366,30 +392,30 @@ def drafted(trial: Traces, path: Path, given: Convention | None = None) -> tuple
     for run in captures.runs:
         run.measured(choice.spec).filled()  # says why another capture has no such window
     figures = Figures(captures, choice.spec)
-    most = _mostly(figures)
+    activity_lines = _mostly(figures)
     sentences = draft_sentences(figures)
-    doubted = [Left(each.title, each.doubt) for each in sentences if not each.drafted]
+    doubted_sentences = [Left(sentence.title, sentence.doubt) for sentence in sentences if not sentence.drafted]
     draft = Draft(
-        about=(*_about(figures, trial.traces), *most),
-        mostly=most,
+        about=(*_about(figures, trial.traces), *activity_lines),
+        mostly=activity_lines,
         traces=_written_traces(trial.traces, path),
         choice=choice,
         tolerance=file_tolerance(figures),
         smallest=written_ns(file_smallest_ns(figures)),
         tolerance_why=_why_tolerance(figures),
-        sentences=tuple(each for each in sentences if each.drafted),
+        sentences=tuple(sentence for sentence in sentences if sentence.drafted),
         world=len(captures.runs[0].ranks),
     )
-    draft, left = checked(draft, lambda gate: trial.captures(gate.resolved_convention), path.name)
-    return draft, [*doubted, *left]
+    draft, omitted = checked(draft, lambda gate: trial.captures(gate.resolved_convention), path.name)
+    return draft, [*doubted_sentences, *omitted]
 
 
 def draft_alone(given: Convention | None, anchor: Anchor | None, kind: str | None, trace: Trace) -> None:
     """Ask a trace of a run what a draft asks, by choosing for it alone; what only the run asks is read later."""
-    trial = Traces(CaptureCache(lambda *_: lambda _: trace), (str(trace.path),), anchor, kind)
-    with contextlib.suppress(Exception):  # goes wrong once more for the run, and is told there
-        choice = trial.choose(given)
-        figures = Figures(trial.captures(choice.convention), choice.spec)
+    draft_traces = Traces(CaptureCache(lambda *_: lambda _: trace), (str(trace.path),), anchor, kind)
+    with contextlib.suppress(Exception):  # it goes wrong once more for the run, which reports it
+        choice = draft_traces.choose(given)
+        figures = Figures(draft_traces.captures(choice.convention), choice.spec)
         draft_sentences(figures)
         for mode in KernelsMode:
             windows = figures.captures.runs[0].measured(replace(choice.spec, kernels=mode))
@@ -399,18 +425,19 @@ def draft_alone(given: Convention | None, anchor: Anchor | None, kind: str | Non
 
 
 def _written_traces(traces: Sequence[str], path: Path) -> tuple[str, ...]:
-    """The traces as the gate file names them; none where they lie far from it, or their names are no text."""
-    found = []
+    """Return the traces as the gate file names them; none where they lie far from it, or their names are no text."""
+    paths = []
     for trace in traces:
         relative = os.path.relpath(os.path.abspath(os.path.expanduser(trace)), path.parent)
-        near = not relative.startswith(os.path.join("..", "..", ".."))
-        if not near or not relative.isprintable() or relative != relative.strip():
+        is_near = not relative.startswith(os.path.join("..", "..", ".."))
+        if not is_near or not relative.isprintable() or relative != relative.strip():
             return ()
-        found.append(relative)
-    return tuple(found)
+        paths.append(relative)
+    return tuple(paths)
 
 
 def _about(figures: Figures, traces: Sequence[str]) -> tuple[str, ...]:
+    """Describe of what the gate file is drafted, and what to do with its limits."""
     capture = figures.captures.runs[0]
     parts = [counted(len(capture.ranks), "rank"), in_words(figures.captures.mesh.sizes), capture.gpu_model() or ""]
     names = ", ".join(Path(trace).name for trace in traces[:3]) + (" …" if len(traces) > 3 else "")
@@ -421,14 +448,15 @@ def _about(figures: Figures, traces: Sequence[str]) -> tuple[str, ...]:
 
 
 def _mostly(figures: Figures) -> tuple[str, ...]:
-    """What the windows mostly are, and what to do: a gate on the rest judges little."""
-    found = mostly(find_budgets(figures.captures.runs[0].measured(figures.spec).filled()))
-    part = figures.captures.convention.marks_parts or figures.spec.explicit is not None
-    of = "run" if figures.spec.whole_run else "window" if part else "step"
-    return () if found is None else mostly_lines(found, of, SHOW_RUN)
+    """Describe what most of the windows' time is, and what to do: a gate on the rest judges little."""
+    activity = mostly(find_budgets(figures.captures.runs[0].measured(figures.spec).filled()))
+    is_part = figures.captures.convention.marks_parts or figures.spec.explicit is not None
+    unit_name = "run" if figures.spec.whole_run else "window" if is_part else "step"
+    return () if activity is None else mostly_lines(activity, unit_name, SHOW_RUN)
 
 
 def _why_tolerance(figures: Figures) -> tuple[str, ...]:
+    """Describe where the tolerance of the file comes from."""
     if figures.count == 1:
         return (
             "What 'plus tolerance' allows. One trace shows no noise: 5% is a guess, as is 10% where a time moves more.",
@@ -448,83 +476,86 @@ def store_rows(
 
     ``keep`` makes the file of the run's windows that is kept beside it.
     """
-    wanted = [assertion for assertion in gate.assertions if assertion.reads_stored]
-    if not wanted:
+    assertions = [assertion for assertion in gate.assertions if assertion.reads_stored]
+    if not assertions:
         return None
     context = GateContext(captures, gate, StoredBaseline(captures, gate, store))
     refresh = Refresh(gate, context, reason, Mode.ALL, shown=os.path.relpath, keep=keep)
-    refresh.wanted += wanted
+    refresh.wanted += assertions
     return refresh.write()
 
 
 def judged(gate: GateFile, captures: Captures, store: BaselineStore) -> dict[int, str]:
-    """What is wrong with each assertion, by its place; nothing where all pass without a warning but that captures
-    disagree.
+    """Return what is wrong with each assertion, by its place.
+
+    Nothing where all pass without a warning but that captures disagree.
     """
     context = GateContext(captures, gate, StoredBaseline(captures, gate, store))
-    found: dict[int, str] = {}
-    for place, assertion in enumerate(gate.assertions):
+    failures: dict[int, str] = {}
+    for index, assertion in enumerate(gate.assertions):
         try:
             verdict = evaluate(assertion, context)
         except NsysError as error:
-            found[place] = str(error)
+            failures[index] = str(error)
             continue
-        # That captures disagree is told, and no reason to judge less: a gate on the rest would see less still.
-        far = captures.outlying(assertion.measures, spec_for(captures.convention, assertion))
-        said = [warning for warning in verdict.warnings if warning not in far]
-        if verdict.outcome is not Outcome.PASSED or said:
-            found[place] = f"{verdict.outcome}: {said[0] if said else verdict.message}"
-    return found
+        # That captures disagree is reported, and no reason to judge less: a gate on the rest would see less still.
+        outlier_warnings = captures.outlying(assertion.measures, spec_for(captures.convention, assertion))
+        warnings = [warning for warning in verdict.warnings if warning not in outlier_warnings]
+        if verdict.outcome is not Outcome.PASSED or warnings:
+            failures[index] = f"{verdict.outcome}: {warnings[0] if warnings else verdict.message}"
+    return failures
 
 
 def checked(draft: Draft, evidence_of: Callable[[GateFile], Captures], name: str) -> tuple[Draft, list[Left]]:
-    """The draft with the sentences that pass on their trace, and those that do not.
+    """Return the draft with the sentences that pass on their trace, and those that do not.
 
     Raises NothingMeasured where none does.
     """
-    left: list[Left] = []
+    omitted: list[Left] = []
     draft = _excused(draft, evidence_of, name)
     while draft.sentences:
-        wrong = _wrong(draft, evidence_of, name)
-        if not wrong:
-            return draft, left
-        left += [Left(draft.sentences[place].title, why) for place, why in wrong.items()]
-        kept = tuple(s for place, s in enumerate(draft.sentences) if place not in wrong)
-        draft = replace(draft, sentences=kept)
-    raise NothingMeasured(f"nothing can be judged on this trace: {left[0].why if left else 'it has no rows'}")
+        failures = _wrong(draft, evidence_of, name)
+        if not failures:
+            return draft, omitted
+        omitted += [Left(draft.sentences[index].title, reason) for index, reason in failures.items()]
+        passing_sentences = tuple(sentence for index, sentence in enumerate(draft.sentences) if index not in failures)
+        draft = replace(draft, sentences=passing_sentences)
+    raise NothingMeasured(f"nothing can be judged on this trace: {omitted[0].why if omitted else 'it has no rows'}")
 
 
 def _excused(draft: Draft, evidence_of: Callable[[GateFile], Captures], name: str) -> Draft:
-    """The draft, which lets those ranks lack rows that do."""
-    found = []
+    """Return the draft with an allowance for the rows that some ranks lack."""
+    missing_rows = []
     gate = loads_gate_file(gate_text(draft), path=Path(name))
     captures = evidence_of(gate)
     for assertion in gate.assertions:
         with contextlib.suppress(NsysError):  # the judgement of the draft tells of it
             table = captures.rows(assertion.measures, spec_for(captures.convention, assertion))
-            found += absences(table, assertion.where)
-    return replace(draft, allow_missing=excuse(found)) if found else draft
+            missing_rows += absences(table, assertion.where)
+    return replace(draft, allow_missing=excuse(missing_rows)) if missing_rows else draft
 
 
 @contextlib.contextmanager
 def _scratch_folder() -> Iterator[Path]:
-    """A folder in which a draft is tried. Raises UsageMistake where it cannot be written, which says where to make
-    room: nobody knows the folder itself.
+    """Yield a folder in which a draft is tried.
+
+    Raises UsageMistake where it cannot be written, which says where to make room: nobody knows the folder itself.
     """
     try:
         with tempfile.TemporaryDirectory() as folder:
             yield Path(folder).resolve()
     except (OSError, BaselineError) as error:
-        why = error if isinstance(error, OSError) else error.__cause__
-        if not isinstance(why, OSError):
+        cause = error if isinstance(error, OSError) else error.__cause__
+        if not isinstance(cause, OSError):
             raise
-        where = tempfile.tempdir or "the folder of temporary files"
+        folder_text = tempfile.tempdir or "the folder of temporary files"
         raise UsageMistake(
-            f"{where}: the draft cannot be tried there: {why.strerror}: make room, or set TMPDIR"
+            f"{folder_text}: the draft cannot be tried there: {cause.strerror}: make room, or set TMPDIR"
         ) from error
 
 
 def _wrong(draft: Draft, evidence_of: Callable[[GateFile], Captures], name: str) -> dict[int, str]:
+    """Return what is wrong with each sentence of a draft, tried on its trace in a folder that is deleted."""
     with _scratch_folder() as folder:
         path = folder / name
         gate = loads_gate_file(gate_text(draft), path=path)

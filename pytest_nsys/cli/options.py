@@ -1,7 +1,8 @@
-"""What do the options that every measuring command shares ask for, can it be meant, and where does the answer go?
+"""What do the options that every measuring command shares mean, and where does the answer go?
 
-A command takes them by :func:`measuring` and gets one :class:`MeasureOptions`. A new option of all of them is one line
-of ``_shared`` and one field. Rows go to standard output in the format asked for, notes to standard error.
+A command takes them by :func:`add_measure_options` and gets one :class:`MeasureOptions`. A new option of all of them is
+one line of ``_build_shared_options`` and one field. Rows go to standard output in the requested format, notes to
+standard error.
 """
 
 from __future__ import annotations
@@ -46,6 +47,7 @@ from pytest_nsys.tools.executors import check_executor, on_terminal
 from pytest_nsys.tools.files import write_whole
 from pytest_nsys.traces.measurements import measurements_of
 
+# The very last time stands for a range that was never closed.
 LATEST_NS = OPEN_END_NS - 1
 _WINDOW_HELP = "median, first, last, steady, run, an index, a pattern (%) of range names, or START:END in ns."
 _NUMBERS = re.compile(r"-?[0-9][0-9.:]*")
@@ -55,24 +57,19 @@ Decorator = Callable[[Callable[..., None]], Callable[..., None]]
 
 @dataclass(frozen=True)
 class MeasureOptions:
-    """What the shared options say. ``convention`` None: the one that the traces fit; no ``ranks``: all.
+    """Holds the values of the shared options, and what was found under them."""
 
-    ``span`` and ``kernels`` None: as the convention has it. ``window`` is in the words of a gate file, None where
-    nobody said one: then it is ``usually``, or the whole run where no step is found. ``looked`` is what was found, and
-    ``notes`` say it.
-    """
-
-    window: str | None = None
-    usually: str = MEDIAN
-    span: Span | None = None
-    kernels: KernelsMode | None = None
-    convention: str | None = None
+    window: str | None = None  # in the words of a gate file, None where nobody said one
+    usually: str = MEDIAN  # the window then, or the whole run where no step is found
+    span: Span | None = None  # None: as the convention has it
+    kernels: KernelsMode | None = None  # None: as the convention has it
+    convention: str | None = None  # None: the one that the traces fit
     anchor: Anchor | None = None
-    ranks: tuple[int, ...] = ()
+    ranks: tuple[int, ...] = ()  # none: all
     format: Format = Format.TABLE
     executor: str | None = None
-    notes: list[Note] = field(default_factory=list)
-    looked: list[Choice] = field(default_factory=list)
+    notes: list[Note] = field(default_factory=list)  # say which convention was found
+    looked: list[Choice] = field(default_factory=list)  # the convention that was found, one at most
 
     @cached_property
     def named(self) -> Convention | None:
@@ -81,39 +78,40 @@ class MeasureOptions:
 
     @property
     def searched(self) -> Searched:
-        """What repeats in the kernels, where anybody looked."""
+        """The search for what repeats in the kernels, where it was made."""
         return self.looked[0].searched if self.looked else None
 
     def fitted(
         self, traces: Sequence[str], library: CaptureCache, *, one_run: bool, span: Span | None = None
     ) -> tuple[Convention, WindowSpec, bool]:
-        """The convention that traces are measured under, in which windows, and whether there are steps.
+        """Return the convention that traces are measured under, in which windows, and whether there are steps.
 
-        ``span`` is taken where nobody asked for one. Raises UsageMistake, and as opening the first one does.
+        ``span`` is taken where the options have none. Raises UsageMistake, and as opening the first trace does.
         """
         check_named(traces)
-        convention, anchored = self.named, True
+        convention, has_steps = self.named, True
         if convention is None:
             choice = library.fitting(traces, Path(), self.anchor, one_run=one_run)
-            convention, anchored = choice.convention, choice.anchored
+            convention, has_steps = choice.convention, choice.anchored
             self.notes[:] = [Note(choice.told)] if traces else []
             self.looked[:] = [choice]
-        window = self.window or (self.usually if anchored else RUN)
-        return convention, spec_under(convention, window, self.span or span, self.kernels), anchored
+        window = self.window or (self.usually if has_steps else RUN)
+        return convention, spec_under(convention, window, self.span or span, self.kernels), has_steps
 
     @contextlib.contextmanager
     def captures(
         self, traces: Sequence[str], *, metrics: Sequence[str] = (), measurements: Sequence[str] = ()
     ) -> Iterator[tuple[Captures, WindowSpec]]:
-        """A capture for each path with the windows that are asked for, and the files let go at the end.
+        """Yield a capture for each path with the windows that are requested, and close the files at the end.
 
-        Of many, what ``metrics`` ask for is read ahead. ``measurements`` stand beside the traces, or are the captures.
+        Of many captures, the rows of ``metrics`` are read ahead. ``measurements`` stand beside the traces, or are the
+        captures.
         """
-        with reading(self.executor, self.format) as library:
-            beside = measurements_of(measurements, Path())
-            convention, spec, _ = self.fitted(traces, library, one_run=False)
-            found = library.captures(traces, Path(), convention, None, _requests(metrics, spec), beside)
-            yield found, self._apart(found, spec)
+        with reading(self.executor, self.format) as cache:
+            measurement_files = measurements_of(measurements, Path())
+            convention, spec, _ = self.fitted(traces, cache, one_run=False)
+            captures = cache.captures(traces, Path(), convention, None, _requests(metrics, spec), measurement_files)
+            yield captures, self._apart(captures, spec)
 
     @contextlib.contextmanager
     def one_run(
@@ -126,56 +124,69 @@ class MeasureOptions:
         families: Families | None = None,
         may_be_a_step: bool = False,
     ) -> Iterator[tuple[Captures, WindowSpec]]:
-        """One capture of all paths; else as :meth:`captures`. ``span`` is taken where nobody asked for one, and
-        ``families`` are those of the convention where none are given. ``may_be_a_step``: as :func:`as_one_step` has it.
+        """Yield one capture of all paths; else as :meth:`open_captures`.
+
+        ``span`` is taken where the options have none, and ``families`` are those of the convention where none are
+        given. ``may_be_a_step``: as :func:`assume_single_step` has it.
         """
         workload = workload or Workload()
-        with reading(self.executor, self.format) as library:
-            convention, spec, anchored = self.fitted(traces, library, one_run=True, span=span)
+        with reading(self.executor, self.format) as cache:
+            convention, spec, has_steps = self.fitted(traces, cache, one_run=True, span=span)
             if families is not None:
                 convention = replace(convention, families=families)
-            stated = workload
-            if may_be_a_step and (workload := as_one_step(stated, spec, anchored=anchored)) is not stated:
-                what = "whole run" if spec.whole_run else "window"
-                self.notes.append(Note(f"the {what} counts as one step: --steps N divides by N"))
-            found = library.one_run(traces, Path(), convention, workload, _requests(metrics, spec))
-            yield found, self._apart(found, spec)
+            stated_workload = workload
+            if (
+                may_be_a_step
+                and (workload := as_one_step(stated_workload, spec, anchored=has_steps)) is not stated_workload
+            ):
+                what_counts = "whole run" if spec.whole_run else "window"
+                self.notes.append(Note(f"the {what_counts} counts as one step: --steps N divides by N"))
+            captures = cache.one_run(traces, Path(), convention, workload, _requests(metrics, spec))
+            yield captures, self._apart(captures, spec)
 
     def _apart(self, found: Captures, spec: WindowSpec) -> WindowSpec:
-        """The windows as they are measured. Raises UsageMistake where two captures, or two ranks, are one trace."""
-        measured = usual(found.runs[0], spec, left_open(self.window, self.span, self.kernels))
-        with contextlib.suppress(NothingMeasured):  # which whoever asks for a figure is told
-            found.refuse_twins(measured)
-        return measured
+        """Return the windows as they are measured. Raises UsageMistake where two captures, or two ranks, are one
+        trace.
+        """
+        measured_spec = usual(found.runs[0], spec, left_open(self.window, self.span, self.kernels))
+        with contextlib.suppress(NothingMeasured):  # the error is raised where a figure is measured
+            found.refuse_twins(measured_spec)
+        return measured_spec
 
     @property
     def typed(self) -> tuple[tuple[str, str], ...]:
         """The options that say how it is measured, as they were typed, each with its value."""
         anchor = None if self.anchor is None else written_anchor(self.anchor)
-        said = {"window": self.window, "span": self.span, "kernels": self.kernels, "convention": self.convention}
-        said |= {"anchor": anchor}
+        value_by_name = {
+            "window": self.window,
+            "span": self.span,
+            "kernels": self.kernels,
+            "convention": self.convention,
+        }
+        value_by_name |= {"anchor": anchor}
         ranks = (("--rank", str(rank)) for rank in self.ranks)
-        return *ranks, *((f"--{name}", str(value)) for name, value in said.items() if value is not None)
+        return *ranks, *((f"--{name}", str(value)) for name, value in value_by_name.items() if value is not None)
 
     @contextlib.contextmanager
     def telling(self) -> Iterator[Callable[[str], None]]:
-        """What tells a terminal what is done now, on one line that is wiped out at the end; JSON is read by programs,
-        to which a terminal shows nothing.
-        """
-        shown = on_terminal(sys.stderr) and self.format is not Format.JSON
+        """Yield a function that shows on a terminal what is done now, on one line that is wiped out at the end.
 
-        def tell(what: str) -> None:
-            if shown:
-                print(f"\r{what} …\x1b[K", end="", file=sys.stderr, flush=True)
+        JSON is read by programs: with it the terminal shows nothing.
+        """
+        is_shown = on_terminal(sys.stderr) and self.format is not Format.JSON
+
+        def print_activity(activity: str) -> None:
+            if is_shown:
+                print(f"\r{activity} …\x1b[K", end="", file=sys.stderr, flush=True)
 
         try:
-            yield tell
+            yield print_activity
         finally:
-            if shown:
+            if is_shown:
                 print("\r\x1b[K", end="", file=sys.stderr, flush=True)
 
     def chosen(self, ranks: Sequence[Rank]) -> dict[int, Rank]:
-        """The ranks that were asked for, by number. Raises UsageMistake for one that does not exist."""
+        """Return the ranks that the options select, by number. Raises UsageMistake for one that does not exist."""
         return chosen_ranks(ranks, self.ranks)
 
 
@@ -184,33 +195,36 @@ def _requests(metrics: Sequence[str], spec: WindowSpec) -> list[Request]:
 
 
 def reading(executor: str | None, format: str) -> contextlib.closing[CaptureCache]:
-    """What opens traces, each once; JSON is read by programs, to which a terminal shows nothing.
+    """Return the cache that opens each trace once, and closes them at the end.
 
-    Raises UsageMistake for what is no executor.
+    With JSON, which programs read, a terminal shows nothing. Raises UsageMistake for an unknown executor.
     """
     return contextlib.closing(CaptureCache(reading_ahead(executor, shown=format != "json")))
 
 
 def reading_ahead(executor: str | None, *, shown: bool = True) -> ReadAhead:
-    """What reads traces before they are asked; ``shown``: a terminal shows how far. Raises UsageMistake."""
+    """Return the reader that reads traces ahead of the questions; ``shows_progress``: a terminal shows how far it is.
+
+    Raises UsageMistake for an unknown executor.
+    """
     if executor is not None:
         check_executor(executor)
     return ReadAhead(executor, shown=on_terminal(sys.stderr) and shown)
 
 
 def choice(*names: str, kind: type[StrEnum], **more: Any) -> Decorator:
-    """An option whose values are those of ``kind``, in which the command gets it."""
+    """Make an option whose values are those of ``kind``, in which the command gets it."""
 
-    def as_kind(_context: click.Context, _option: click.Parameter, value: str | None) -> StrEnum | None:
+    def convert(_context: click.Context, _option: click.Parameter, value: str | None) -> StrEnum | None:
         return None if value is None else kind(value)
 
-    return click.option(*names, type=click.Choice([str(each) for each in kind]), callback=as_kind, **more)
+    return click.option(*names, type=click.Choice([str(member) for member in kind]), callback=convert, **more)
 
 
 def amount(name: str, units: Mapping[str, int], wanted: str, **more: Any) -> Decorator:
-    """An option that is a number with one of ``units``; the command gets the number, in the unit that counts 1."""
+    """Make an option that is a number with one of ``units``; the command gets the number, in the unit that counts 1."""
 
-    def parsed(_context: click.Context, _option: click.Parameter, text: str | None) -> Fraction | None:
+    def parse_amount(_context: click.Context, _option: click.Parameter, text: str | None) -> Fraction | None:
         if text is None:
             return None
         try:
@@ -221,7 +235,7 @@ def amount(name: str, units: Mapping[str, int], wanted: str, **more: Any) -> Dec
             raise UsageMistake(f"{name} is a {wanted}, not '{printable(text, 40)}'")
         return quantity.value * units[quantity.unit]
 
-    return click.option(name, callback=parsed, **more)
+    return click.option(name, callback=parse_amount, **more)
 
 
 traces_argument = click.argument("traces", metavar="TRACES…", nargs=-1, required=True)
@@ -232,7 +246,7 @@ peak_option = amount(
 
 
 def _shared() -> dict[str, Decorator]:
-    """Every shared option, under the name of its value."""
+    """Return every shared option, under the name of its value."""
     return {
         "ranks": click.option(
             *("--rank", "ranks"), type=int, metavar="N", multiple=True, help="Only this rank (repeatable)."
@@ -254,33 +268,33 @@ def _shared() -> dict[str, Decorator]:
 
 
 def measuring(*, without: Collection[str] = ()) -> Decorator:
-    """Give a command the shared options but those ``without``; it gets them as ``asked``."""
+    """Give a command the shared options but those ``omitted``; it gets them as ``asked``."""
     shared = {name: option for name, option in _shared().items() if name not in without}
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
         @functools.wraps(command)
-        def with_asked(*args: object, **given: Any) -> None:
-            """The options in one, and the rest as it is."""
-            said = {name: given.pop(name) for name in shared}
-            if said["window"] is not None:
-                said["window"] = canonical(said["window"])
-            command(*args, asked=MeasureOptions(**said), **given)
+        def run_command(*args: object, **other_options: Any) -> None:
+            """Call the command with the shared options in one object, and the rest as it is."""
+            values = {name: other_options.pop(name) for name in shared}
+            if values["window"] is not None:
+                values["window"] = canonical(values["window"])
+            command(*args, asked=MeasureOptions(**values), **other_options)
 
-        found: Callable[..., None] = with_asked
+        decorated: Callable[..., None] = run_command
         for option in reversed(shared.values()):
-            found = option(found)
-        return found
+            decorated = option(decorated)
+        return decorated
 
     return decorate
 
 
 def canonical(window: str) -> str:
-    """The window in the words of a gate file. Raises UsageMistake."""
+    """Return the window in the words of a gate file. Raises UsageMistake for one that is none."""
     window = window.strip()
     if re.fullmatch(r"[0-9]{1,18}", window):
         return str(int(window))
-    if explicit := re.fullmatch(r"(-?[0-9]{1,30}):(-?[0-9]{1,30})", window):
-        start, end = int(explicit[1]), int(explicit[2])
+    if bounds := re.fullmatch(r"(-?[0-9]{1,30}):(-?[0-9]{1,30})", window):
+        start, end = int(bounds[1]), int(bounds[2])
         if max(abs(start), abs(end)) > LATEST_NS:
             raise UsageMistake(f"no trace has a time of more than {LATEST_NS} ns: {window}")
         if end <= start:
@@ -288,13 +302,13 @@ def canonical(window: str) -> str:
         return window
     if not window or _NUMBERS.fullmatch(window):
         raise UsageMistake(f"'{printable(window, 40)}' is not a window: give {_WINDOW_HELP}")
-    if meant := meant_word(window):
-        raise UsageMistake(f"unknown window '{printable(window, 40)}'{meant}")
+    if suggestion := meant_word(window):
+        raise UsageMistake(f"unknown window '{printable(window, 40)}'{suggestion}")
     return window
 
 
 def measurements_option(name: str, of: str) -> Decorator:
-    """An option that names files of measurements; the command gets them under its name with blanks underlined."""
+    """Make an option that names files of measurements; the command gets them under its name with blanks underlined."""
     text = f"JSON with values of the program: one file or glob per {of}, in their order."
     return click.option(name, multiple=True, metavar="FILE", help=text)
 
@@ -308,29 +322,32 @@ where_option = click.option(
 
 
 def selectors_of(where: Sequence[str]) -> dict[str, Selector]:
-    """One selector per dimension; the same dimension twice means either."""
+    """Return one selector per dimension; the same dimension twice means either. Raises UsageMistake for another
+    form.
+    """
     values: dict[str, list[str]] = {}
     for text in where:
         dimension, equals, value = (part.strip() for part in text.partition("="))
         if not (dimension and equals and value):
             raise UsageMistake(f"--where is DIM=VALUE, not '{printable(text, 60)}'")
         values.setdefault(dimension, []).append(value)
-    return {dimension: Selector(tuple(own)) for dimension, own in values.items()}
+    return {dimension: Selector(tuple(labels)) for dimension, labels in values.items()}
 
 
 def check_dimensions(
     metric: str, dimensions: Sequence[str], axes: Sequence[str], selectors: Mapping[str, Selector]
 ) -> None:
-    """Raises UsageMistake for a selector of a dimension that the metric lacks; ``axes`` are those of its ranks."""
-    known = (*dimensions, *(axes if "rank" in dimensions else ()))
+    """Raise UsageMistake for a selector of a dimension that the metric lacks; ``axes`` are those of its ranks."""
+    known_dimensions = (*dimensions, *(axes if "rank" in dimensions else ()))
     for dimension in selectors:
-        if dimension not in known:
-            told = hint(dimension, known, "it has")
-            raise UsageMistake(f"{metric} has no dimension '{printable(dimension, 40)}'{told}")
+        if dimension not in known_dimensions:
+            suggestion = hint(dimension, known_dimensions, "it has")
+            raise UsageMistake(f"{metric} has no dimension '{printable(dimension, 40)}'{suggestion}")
 
 
 # Answers
 
+# Names of files and kernels in a note may be of any length.
 LONGEST_NOTE = 2000
 
 
@@ -342,10 +359,10 @@ def format_of(
     *,
     default: str,
 ) -> str:
-    """The format asked for, else the one that the name of the file asks for.
+    """Return the format that is requested, else the one that the name of the file ends in.
 
-    Raises UsageMistake for a file that must not be written: an empty name, one of a suffix that is of no format where
-    none is asked for, and what is ``read``, each with what it is; as :func:`check_target`.
+    Raises UsageMistake for a file that must not be written: an empty name, a suffix that is of no format where no
+    format is given, and one of ``inputs``, each with what it is; as :func:`check_report_target`.
     """
     if output is not None:
         if not output.strip():
@@ -362,14 +379,14 @@ def format_of(
 
 
 def pen_of(output: str | None) -> Pen:
-    """What draws where the answer goes: a file has no colours."""
+    """Return what draws where the answer goes: a file has no colours."""
     return Pen.of(sys.stdout) if output is None else Pen()
 
 
 def deliver(text: str, output: str | None, *, drawn: bool = False) -> None:
-    """Write an answer into the file that was asked for, whole or not at all, or print it.
+    """Write an answer into the requested file, whole or not at all, or print it.
 
-    What is ``drawn`` has the colours that its stream takes.
+    With ``is_drawn`` it has the colours that its stream takes.
     """
     if output is None:
         say(text, nl=False, drawn=drawn)
@@ -386,7 +403,7 @@ def print_answer(
     json_rows: Sequence[Mapping[str, object]] | None = None,
     below: Iterable[str] = (),
 ) -> None:
-    """Print the rows, ``below`` them what people read besides, and beside them the notes, which JSON has as well."""
+    """Print the rows, ``lines_below`` them for people, and beside them the notes, which JSON has as well."""
     lines = {} if notes is None else {"notes": note_lines(notes)}
     say(table.render(format, {**(about or {}), **lines}, json_rows), nl=False)
     if format in (Format.TABLE, Format.MARKDOWN):
@@ -398,7 +415,7 @@ def print_answer(
 def about_windows(
     traces: Sequence[str], spec: WindowSpec, windows: Sequence[Mapping[str, object]], definition: int
 ) -> dict[str, object]:
-    """What JSON says of rows: of which trace, under which definition, and in which windows."""
+    """Return what JSON says of rows: of which trace, under which definition, and in which windows."""
     trace = traces[0] if len(traces) == 1 else list(traces)
     return {
         "trace": trace,
@@ -409,7 +426,7 @@ def about_windows(
 
 
 def note_lines(notes: Iterable[Note]) -> list[str]:
-    """Each note as one line that says whether it casts doubt."""
+    """Return each note as one line that says whether it casts doubt."""
     return [Note(printable(note.text, LONGEST_NOTE), note.warning).labelled for note in notes]
 
 
@@ -419,7 +436,7 @@ def print_notes(lines: Iterable[str]) -> None:
 
 
 def json_window(rank: Rank, window: Window, gpu_ns: tuple[int, int] | None) -> dict[str, object]:
-    """A window as JSON has it; ``gpu_ns`` bounds what was measured, None where the window holds no kernel."""
+    """Return a window as JSON has it; ``gpu_ns`` bounds what was measured, None where the window holds no kernel."""
     gpu_start, gpu_end = gpu_ns or (None, None)
     return {
         "rank": rank.number,

@@ -1,4 +1,6 @@
-"""``pytest-nsys rows`` prints the values of any metrics, exactly as a gate would see them; ``metrics`` lists them."""
+"""How does a command print the values of any metric, exactly as a gate would see them? ``metrics`` lists the
+metrics.
+"""
 
 from __future__ import annotations
 
@@ -65,40 +67,52 @@ def rows(
     _check_measured(names, measurements)
     metrics = [metric_of(name) for name in dict.fromkeys(names)]
     traces = (*(word for word in words if word not in names), *named)
-    alone = bool(measurements) and all(metric.outside for metric in metrics)
-    if not metrics or not (traces or alone):
-        lacks = "metric" if not metrics else "trace"
-        raise UsageMistake(f"no {lacks}: pytest-nsys rows METRIC… TRACES…; `pytest-nsys metrics` lists the metrics")
+    needs_no_trace = bool(measurements) and all(metric.outside for metric in metrics)
+    if not metrics or not (traces or needs_no_trace):
+        lacking_argument = "metric" if not metrics else "trace"
+        raise UsageMistake(
+            f"no {lacking_argument}: pytest-nsys rows METRIC… TRACES…; `pytest-nsys metrics` lists the metrics"
+        )
     selectors = selectors_of(where)
-    of_trace = [metric.name for metric in metrics if not metric.outside]
-    with asked.captures(traces, metrics=of_trace, measurements=measurements) as (captures, spec):
+    trace_metrics = [metric.name for metric in metrics if not metric.outside]
+    with asked.captures(traces, metrics=trace_metrics, measurements=measurements) as (captures, spec):
         metrics = [captures.metric(metric.name) for metric in metrics]
-        spec = spec if of_trace else OUTSIDE
+        spec = spec if trace_metrics else OUTSIDE
         ranks = frozenset(asked.chosen(captures.runs[0].ranks))
         axes = sorted({axis for coordinates in captures.mesh.coordinates.values() for axis in coordinates})
         for metric in metrics:
             check_dimensions(metric.name, metric.dimensions, axes, selectors)
-        found, absent = _selected(captures, metrics, spec, ranks, selectors)
-        notes = [*asked.notes, Note(str(spec)), *captures.notes(spec, *metrics), *(Note(text, True) for text in absent)]
+        metric_rows, problems = _selected(captures, metrics, spec, ranks, selectors)
+        notes = [
+            *asked.notes,
+            Note(str(spec)),
+            *captures.notes(spec, *metrics),
+            *(Note(text, True) for text in problems),
+        ]
         definition = max(metric.definition for metric in metrics)
-        about = about_windows(traces or measurements, spec, list(_windows(captures, spec, ranks)), definition)
-        table = _table(metrics, found)
-        json_rows = [{**row.labels, row.metric: plain(row.value, row.unit)} for row in found]
-        print_answer(asked.format, table, about, notes, json_rows=json_rows)
+        header = about_windows(traces or measurements, spec, list(_windows(captures, spec, ranks)), definition)
+        table = _table(metrics, metric_rows)
+        json_rows = [{**row.labels, row.metric: plain(row.value, row.unit)} for row in metric_rows]
+        print_answer(asked.format, table, header, notes, json_rows=json_rows)
 
 
 def _check_measured(names: Iterable[str], files: Sequence[str]) -> None:
-    """Raises UsageMistake for the name of a measurement that lacks the word before it."""
+    """Raise UsageMistake for the name of a measurement that lacks the word before it."""
     unknown = [name for name in names if metric_called(name) is None]
     if not unknown or not files:
         return
-    there = {each.metric for own in measurements_of(files, Path()) for file in own for each in read_measurements(file)}
-    if name := next((name for name in unknown if name in there), None):
+    measured_names = {
+        measurement.metric
+        for capture_files in measurements_of(files, Path())
+        for file in capture_files
+        for measurement in read_measurements(file)
+    }
+    if name := next((name for name in unknown if name in measured_names), None):
         raise UsageMistake(f"'{name}' is a measurement: write {shlex.quote(f'{MEASURED} {name}')}")
 
 
 def _is_path(word: str) -> bool:
-    """Whether a word that is no metric means a trace: it is there, or looks like a path."""
+    """Return whether a word that is no metric means a trace: it is there, or looks like a path."""
     return not word or any(character in word for character in "/.*?[~") or Path(word).exists()
 
 
@@ -109,42 +123,49 @@ def _selected(
     ranks: frozenset[int],
     selectors: Mapping[str, Selector],
 ) -> tuple[list[MetricRow], list[str]]:
-    """The rows of every metric, and what is to be said of the rest. Raises NothingMeasured where there is no row."""
-    found: list[MetricRow] = []
-    absent: list[str] = []
+    """Return the rows of every metric, and a line for each that is missing. Raises NothingMeasured where there is no
+    row.
+    """
+    rows: list[MetricRow] = []
+    problems: list[str] = []
     for metric in metrics:
         table = captures.rows(metric, OUTSIDE if metric.outside else spec, ranks if captures.paths else None)
-        for labels, why in table.missing:
-            absent.append(f"{metric.name}: {place_words(zip(metric.dimensions, labels, strict=True))}: {why}")
+        for labels, reason in table.missing:
+            problems.append(f"{metric.name}: {place_words(zip(metric.dimensions, labels, strict=True))}: {reason}")
         try:
             selected: list[Labelled] = select(table, selectors)
-        except NothingSelected as nothing:
-            absent.append(f"{metric.name}: {nothing}")
+        except NothingSelected as error:
+            problems.append(f"{metric.name}: {error}")
         else:
-            lost = (each for each in absences(table, selectors) if each.rank in ranks or not captures.paths)
-            absent += [f"{metric.name}: {each}" for each in lost]
-            found += [MetricRow(metric.name, labels, value, kept_in(metric.unit)) for labels, value in selected]
-    if not found:
-        raise NothingMeasured(f"no rows under {spec}: {'; '.join(absent)}")
-    return found, absent
+            missing_rows = (
+                missing_row
+                for missing_row in absences(table, selectors)
+                if missing_row.rank in ranks or not captures.paths
+            )
+            problems += [f"{metric.name}: {missing_row}" for missing_row in missing_rows]
+            rows += [MetricRow(metric.name, labels, value, kept_in(metric.unit)) for labels, value in selected]
+    if not rows:
+        raise NothingMeasured(f"no rows under {spec}: {'; '.join(problems)}")
+    return rows, problems
 
 
 def _windows(captures: Captures, spec: WindowSpec, ranks: frozenset[int]) -> Iterator[dict[str, object]]:
-    for place, capture in enumerate(() if spec.outside else captures.runs):
+    """Yield each window that was measured as JSON has it, with the number of its capture."""
+    for index, capture in enumerate(() if spec.outside else captures.runs):
         for _, windows in sorted(capture.measured(spec).filled(ranks).items()):
-            for w in windows:
-                yield {**json_window(w.rank, w.window, (w.start_ns, w.end_ns)), "capture": place}
+            for window in windows:
+                yield {**json_window(window.rank, window.window, (window.start_ns, window.end_ns)), "capture": index}
 
 
 def _table(metrics: Sequence[Metric], found: Sequence[MetricRow]) -> Table:
-    """Metric, every dimension that one of the metrics has, value, unit."""
-    dimensions = list(dict.fromkeys(d for metric in metrics for d in metric.dimensions))
+    """Return a table of metric, every dimension that one of the metrics has, value and unit."""
+    dimensions = list(dict.fromkeys(dimension for metric in metrics for dimension in metric.dimensions))
     units = {metric.name: metric.unit for metric in metrics}
     columns = [Column("metric"), *map(Column, dimensions), number("value"), Column("unit", CellKind.UNIT)]
     cells: list[Row] = []
     for row in found:
         value, unit = Measure(row.value, units[row.metric]), str(units[row.metric])
-        cells.append((row.metric, *(row.labels.get(d) for d in dimensions), value, unit))
+        cells.append((row.metric, *(row.labels.get(dimension) for dimension in dimensions), value, unit))
     return Table(columns, cells)
 
 
@@ -152,8 +173,8 @@ COLUMNS = (
     *texts("subject", "sentence", "name", "unit", "better"),
     *(Column("dimensions", CellKind.LIST), Column("definition", CellKind.NUMBER), Column("summary")),
 )
+# Columns at which the names of a subject are wrapped.
 WIDTH = 100
-"""Of the names of a subject."""
 
 
 @click.command()
@@ -167,19 +188,20 @@ def metrics(every: bool, format: Format) -> None:
     if every or format in (Format.JSON, Format.CSV):
         say(Table(COLUMNS, list(map(_known_of, METRICS.values()))).render(format), nl=False)
         return
-    first = [(example(METRICS[name]), question) for name, question in FIRST.items()]
-    print_answer(format, Table([*texts("write", "to answer")], first), below=_the_rest())
+    first_metrics = [(example(METRICS[name]), question) for name, question in FIRST.items()]
+    print_answer(format, Table([*texts("write", "to answer")], first_metrics), below=_the_rest())
 
 
 def _known_of(metric: Metric) -> Row:
     better, summary = metric.better and str(metric.better), metric.summary.replace("``", "")
-    named = (metric.subject, example(metric), metric.name, str(metric.unit), better)
-    return (*named, metric.dimensions, metric.definition, summary)
+    name_cells = (metric.subject, example(metric), metric.name, str(metric.unit), better)
+    return (*name_cells, metric.dimensions, metric.definition, summary)
 
 
 def _the_rest() -> Iterator[str]:
-    for subject, own in grouped((metric.subject, metric) for metric in METRICS.values()).items():
-        names = ", ".join(spoken(metric) for metric in own if metric.name not in FIRST)
+    """Yield the names of the metrics that the first table lacks, by subject, and how to see more."""
+    for subject, subject_metrics in grouped((metric.subject, metric) for metric in METRICS.values()).items():
+        names = ", ".join(spoken(metric) for metric in subject_metrics if metric.name not in FIRST)
         yield from textwrap.wrap(f"{subject}: {names}", WIDTH, subsequent_indent="  ")
     yield ""
     yield "--all says what each is; pytest-nsys rows METRIC TRACE has its values"

@@ -1,4 +1,4 @@
-"""How does a command print? Through one function, in which no text of a file or an option commands a terminal or CI."""
+"""How does a command print? By one function, so that no text of a file or an option controls a terminal or CI."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The options that commands share which may read no trace: importing them imports nothing that measures."""
+"""Which options do commands share that may read no trace? Importing them imports nothing that measures."""
 
 from __future__ import annotations
 

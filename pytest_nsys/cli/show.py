@@ -1,4 +1,4 @@
-"""``pytest-nsys TRACE…``: what is in a run, as one screen, or one part of it in full.
+"""What is in a run, as one screen, or one part of it in full? ``pytest-nsys TRACE…`` shows it.
 
 Each part is a view of ``reports.views.all_views``. An option that a view has no use for is a mistake that names those
 that take it.
@@ -50,16 +50,16 @@ from pytest_nsys.reports.tables.formats import Format
 from pytest_nsys.reports.views.all_views import VIEWS
 from pytest_nsys.reports.views.view import Looked, Shown, View
 
+# What is shown without a view.
 FIRST = "the first screen"
-"""What is shown without a view."""
 
 FIRST_TAKES = frozenset({"steps", "config"})
+# Options, by their Python names, that not every view takes.
 SOMETIMES = frozenset({"where", "steps", "step_time", "families", "gate", "config", "peak"})
-"""Options, by their Python names, that not every view takes."""
 
 
 class ViewName(click.Choice[str]):
-    """The name of a view, or one that says which is meant."""
+    """Accepts the name of a view, and suggests one for a name that is none."""
 
     def convert(self, value: str, *_: object) -> str:
         if value not in self.choices:
@@ -119,17 +119,17 @@ def show(
 
         first_screen(asked, traces, steps, config, output)
         return
-    shown = VIEWS[name]
-    _refuse_many(asked, shown.one_window)
+    chosen_view = VIEWS[name]
+    _refuse_many(asked, chosen_view.one_window)
     time_ns = None if step_time is None else round(step_time)
     workload = Workload(steps, time_ns, peak_gb_per_s=peak)
-    if "gate" in shown.takes:
+    if "gate" in chosen_view.takes:
         workload = _stages(gate)
-    elif "config" in shown.takes:
+    elif "config" in chosen_view.takes:
         workload = _configured(config)._replace(peak_gb_per_s=peak)
     table = None if families is None else built_in_or_read(families, {}, "table of families", read_families)
-    usually = shown.window if steps is None else RUN  # so many has the run
-    _show(shown, dataclasses.replace(asked, usually=usually), traces, where, workload, table, output)
+    default_window = chosen_view.window if steps is None else RUN  # so many has the run
+    _show(chosen_view, dataclasses.replace(asked, usually=default_window), traces, where, workload, table, output)
 
 
 def _show(
@@ -153,36 +153,36 @@ def _show(
         tell("reading the trace")
         with one_run as (captures, spec):
             encoding = "utf-8" if output is not None else sys.stdout.encoding or "ascii"
-            looked = Looked(captures, spec, asked.ranks, selectors, encoding)
+            request = Looked(captures, spec, asked.ranks, selectors, encoding)
             tell(f"measuring {view.name}")
-            found = view.look(looked)
+            shown_view = view.look(request)
             if asked.format is Format.HTML:  # which has the notes on it
-                text, notes = _draw_view(found, asked, traces), list[str]()
+                text, notes = _draw_view(shown_view, asked, traces), list[str]()
             else:
-                text, notes = _texts(found, asked, traces, pen_of(output))
+                text, notes = _texts(shown_view, asked, traces, pen_of(output))
     deliver(text, output, drawn=True)
     print_notes(notes)
 
 
-def _draw_view(found: Shown, asked: MeasureOptions, traces: Sequence[str]) -> str:
+def _draw_view(shown_view: Shown, asked: MeasureOptions, traces: Sequence[str]) -> str:
     """Return the page of one view."""
     from pytest_nsys.reports.page.trace_page import make_view_section, render_view_page  # only a page pays for it
 
     options = [word for option in asked.typed for word in option]
-    section = make_view_section(found, typed(["pytest-nsys", *traces, "--view", found.view.name, *options]))
+    section = make_view_section(shown_view, typed(["pytest-nsys", *traces, "--view", shown_view.view.name, *options]))
     return render_view_page(
         dataclasses.replace(section, remarks=[*note_lines(asked.notes), *section.remarks]), traces[0]
     )
 
 
 def _texts(found: Shown, asked: MeasureOptions, traces: Sequence[str], pen: Pen) -> tuple[str, list[str]]:
-    """What goes to standard output, and the notes that go beside it."""
+    """Return the text for standard output, and the notes that go beside it."""
     notes = note_lines(dict.fromkeys([*asked.notes, *found.notes]))
-    drawn = found.drawn(pen) if asked.format is Format.TABLE else []
-    windows = [json_window(*each) for each in found.windows] if asked.format is Format.JSON else []
-    about = about_windows(traces, found.looked.spec, windows, found.definition)
-    return "".join(f"{line}\n" for line in drawn) + found.render(
-        asked.format, {**about, "notes": notes}, pen.columns
+    drawn_lines = found.drawn(pen) if asked.format is Format.TABLE else []
+    windows = [json_window(*window) for window in found.windows] if asked.format is Format.JSON else []
+    header = about_windows(traces, found.looked.spec, windows, found.definition)
+    return "".join(f"{line}\n" for line in drawn_lines) + found.render(
+        asked.format, {**header, "notes": notes}, pen.columns
     ), notes
 
 
@@ -207,40 +207,40 @@ def _open_page(page: Path) -> None:
 
 
 def _stages(gate: str | None) -> Workload:
-    """What the gate file says of the work. Raises UsageMistake where it names no stages, GateFileError."""
+    """Return what the gate file says of the work. Raises UsageMistake where it names no stages, GateFileError."""
     if gate is None:
         raise UsageMistake("--view pipeline needs the stages: --gate FILE with pipeline: {stage0: …, stage1: …}")
-    found = load_one(Path(gate)).workload
-    if found.pipeline is None:
+    workload = load_one(Path(gate)).workload
+    if workload.pipeline is None:
         raise UsageMistake(f"{printable(gate)}: states no pipeline: {{stage0: …, stage1: …}}")
-    return found
+    return workload
 
 
 def _configured(config: str | None) -> Workload:
-    """What the configuration of a run says of its work. Raises UsageMistake."""
+    """Return what the configuration of a run says of its work. Raises UsageMistake where none is given."""
     if config is None:
         raise UsageMistake("--view config needs the configuration of the run: --config FILE.toml")
     return read_config(Path(config))
 
 
 def _refuse_many(asked: MeasureOptions, one_window: str) -> None:
-    """Raises UsageMistake for many windows where a view is of one, and says why."""
+    """Raise UsageMistake for many windows where a view is of one, and say why."""
     if one_window and asked.window is not None and of_one_window(asked.window) != asked.window:
         raise UsageMistake(f"--window {asked.window} is many windows: {one_window}")
 
 
 def takers(option: str) -> list[str]:
-    """The views that take an option, by its Python name."""
+    """Return the views that take an option, by its Python name."""
     if option not in SOMETIMES:
         return [FIRST, *VIEWS]
-    found = [name for name, view in VIEWS.items() if option in view.takes]
-    return [FIRST] * (option in FIRST_TAKES) + found
+    views = [name for name, view in VIEWS.items() if option in view.takes]
+    return [FIRST] * (option in FIRST_TAKES) + views
 
 
 def _refuse_others(context: click.Context, view: str) -> None:
-    """Raises UsageMistake for an option that was typed and that the view has no use for."""
+    """Raise UsageMistake for an option that was typed and that the view has no use for."""
     for parameter in context.command.params:
-        source = context.get_parameter_source(parameter.name or "")
-        if source is click.core.ParameterSource.COMMANDLINE and view not in (taking := takers(parameter.name or "")):
-            which = " or ".join(name for name in taking if name != FIRST)
-            raise UsageMistake(f"{parameter.opts[-1]} goes with --view {which}, not with {view}")
+        is_typed = context.get_parameter_source(parameter.name or "") is click.core.ParameterSource.COMMANDLINE
+        if is_typed and view not in (views := takers(parameter.name or "")):
+            view_names = " or ".join(name for name in views if name != FIRST)
+            raise UsageMistake(f"{parameter.opts[-1]} goes with --view {view_names}, not with {view}")

@@ -25,21 +25,21 @@ from pytest_nsys.traces.opening import format_of
 def checked_run(
     traces: Sequence[str], convention: str | None, anchor: Anchor | None, executor: str | None
 ) -> tuple[RunShape | None, list[str], Exit]:
-    """The run that traces are, why it cannot be read where it cannot, and the exit code that asks for."""
-    asked = MeasureOptions(convention=convention, anchor=anchor, executor=executor)
+    """Return the run that traces are, why it cannot be read where it cannot, and the exit code for that."""
+    options = MeasureOptions(convention=convention, anchor=anchor, executor=executor)
     try:
-        with asked.one_run(traces, may_be_a_step=True) as (captures, spec):
+        with options.one_run(traces, may_be_a_step=True) as (captures, spec):
             for run in captures.runs if anchor is not None else ():
                 for rank in run.ranks:
                     run.windows(rank, spec)  # says why the anchor that somebody typed makes none
-            return shape_of(captures, spec, asked), [], Exit.GOOD
+            return shape_of(captures, spec, options), [], Exit.GOOD
     except NsysError as error:
         code = Exit.NO_DATA if isinstance(error, NothingMeasured) else Exit.MISTAKE
         return None, [*measurements_among(traces)] or str(error).splitlines(), code
 
 
 def measurements_among(values: Sequence[str]) -> Iterator[str]:
-    """What among the traces are measurements, each with the option that takes it."""
+    """Yield which of the traces are measurements, each with the option that takes it."""
     for value in values:
         with contextlib.suppress(NsysError):
             for path in find_measurements(value, Path()):
@@ -48,17 +48,22 @@ def measurements_among(values: Sequence[str]) -> Iterator[str]:
 
 
 def shape_of(captures: Captures, spec: WindowSpec, asked: MeasureOptions) -> RunShape:
-    """What the report tells of a run."""
+    """Return what the report of a check says of a run."""
     (run,) = captures.runs
     files = [
-        TraceFile(str(shown(trace.path)), format_of(trace.path), facts.profiler_version)
-        for trace, facts in zip(run.traces, run.facts, strict=True)
+        TraceFile(str(shown(trace.path)), format_of(trace.path), trace_facts.profiler_version)
+        for trace, trace_facts in zip(run.traces, run.facts, strict=True)
     ]
     groups = [
-        Group(one.view, one.metrics, one.with_rows, {why: list(names) for why, names in one.without.items()})
-        for one in available(captures, spec)
+        Group(
+            view_group.view,
+            view_group.metrics,
+            view_group.with_rows,
+            {reason: list(names) for reason, names in view_group.without.items()},
+        )
+        for view_group in available(captures, spec)
     ]
-    found = captures.facts_about(spec, Bounds(world=run.workload.world), *map(METRICS.__getitem__, OF_A_RUN))
+    facts = captures.facts_about(spec, Bounds(world=run.workload.world), *map(METRICS.__getitem__, OF_A_RUN))
     return RunShape(
         files=files,
         ranks=[rank.number for rank in run.ranks],
@@ -66,15 +71,15 @@ def shape_of(captures: Captures, spec: WindowSpec, asked: MeasureOptions) -> Run
         convention=asked.notes[0].text if asked.notes else captures.convention_words,
         anchored=not spec.whole_run,
         measured_as=str(spec),
-        quality=[*_unfilled(run, spec), *(fact.error for fact in found if fact.weight is Weight.ERROR)],
-        doubts=[fact.sentence for fact in found if fact.weight is Weight.DOUBT],
+        quality=[*_unfilled(run, spec), *(fact.error for fact in facts if fact.weight is Weight.ERROR)],
+        doubts=[fact.sentence for fact in facts if fact.weight is Weight.DOUBT],
         groups=groups,
     )
 
 
 def _unfilled(run: Run, spec: WindowSpec) -> Iterator[str]:
-    """That a rank has no window, or an empty one."""
+    """Yield that a rank has no window, or an empty one."""
     try:
         run.measured(spec).filled()
-    except NothingMeasured as why:
-        yield str(why)
+    except NothingMeasured as error:
+        yield str(error)

@@ -1,1 +1,3 @@
-"""Trace files in: one module per input format, and the recognition of which is which."""
+"""How does a trace file become the answers that are measured? One module per input format, and the choice among
+them.
+"""

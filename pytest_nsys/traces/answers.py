@@ -18,44 +18,46 @@ from pytest_nsys.core.tables import NO_CALLS, LaunchCalls, Memory, Ranges, Serie
 
 
 class ApiCalls(NamedTuple):
-    """Calls of the API in any order, as parallel columns; ``name`` holds indices into ``names``."""
+    """Holds calls of the API in any order, as parallel columns."""
 
     start_ns: Column
     end_ns: Column
     thread: Column
-    name: Column
+    name: Column  # indices into names
     correlation: Column
     names: Sequence[str]
 
     def take(self, rows: Column) -> ApiCalls:
-        """The calls at ``rows``, in that order."""
+        """Return the calls at ``indices``, in that order."""
         start, end, thread, name, correlation = (columns.take(column, rows) for column in self[:5])
         return ApiCalls(start, end, thread, name, correlation, self.names)
 
     def rows(self) -> Iterator[Api]:
-        """Each call as one object, in their order."""
+        """Yield each call as one object, in their order."""
         names = map(self.names.__getitem__, self.name)
         return map(Api, self.start_ns, names, self.end_ns, self.thread)
 
 
 class CallTable(NamedTuple):
-    """The earliest call of each of some ascending correlations, of one process."""
+    """Holds the earliest call of each of some ascending correlations, of one process."""
 
     ids: Column
     calls: LaunchCalls
 
     def of(self, correlation: Column) -> LaunchCalls:
-        """The call of each correlation, NO_LAUNCH where there is none."""
-        each = zip(self.calls, (NO_LAUNCH, NO_LAUNCH, 0), strict=True)
-        start, end, thread = (columns.joined(self.ids, own, missing, correlation) for own, missing in each)
+        """Return the call of each correlation, NO_LAUNCH where there is none."""
+        values_and_defaults = zip(self.calls, (NO_LAUNCH, NO_LAUNCH, 0), strict=True)
+        start, end, thread = (
+            columns.joined(self.ids, values, default, correlation) for values, default in values_and_defaults
+        )
         return LaunchCalls(start, end, columns.narrowed(thread))
 
     def starts_of(self, correlation: Column) -> Column:
-        """The start of the call of each correlation, NO_LAUNCH where there is none."""
+        """Return the start of the call of each correlation in ns, NO_LAUNCH where there is none."""
         return columns.joined(self.ids, self.calls.start_ns, NO_LAUNCH, correlation)
 
     def starts(self) -> dict[int, int]:
-        """The start of the call by correlation."""
+        """Return the start of each call in ns, by correlation."""
         return dict(zip(self.ids, self.calls.start_ns, strict=True))
 
 
@@ -63,7 +65,7 @@ EMPTY = CallTable(array("q"), NO_CALLS)
 
 
 class Earliest:
-    """The earliest call of each of some correlations, while calls are read; NO_LAUNCH is no correlation."""
+    """Collects the earliest call of each of some correlations, while calls are read; NO_LAUNCH is no correlation."""
 
     def __init__(self, correlation: Column) -> None:
         ids = columns.values(correlation)
@@ -71,32 +73,32 @@ class Earliest:
         self._calls: list[Column] = []
 
     def see(self, correlation: Column, *calls: Column) -> None:
-        """More calls, of other correlations too: start, end and thread of each, or always its start alone."""
+        """Add calls, of other correlations too: start, end and thread of each, or always its start alone."""
         self._calls = self._calls or [array("q", [NEVER]) * len(self.ids) for _ in calls]
         columns.lower(self.ids, self._calls, correlation, calls)
 
     def missing(self) -> Column:
-        """The correlations of which no call was seen."""
+        """Return the correlations of which no call was added."""
         return columns.take(self.ids, columns.where(columns.equal(self._calls[0], NEVER))) if self._calls else self.ids
 
     def table(self) -> CallTable:
-        """What was seen; calls that were seen by their start alone have no end and no thread."""
+        """Return the calls that were added; those added by their start alone have no end and no thread."""
         ids, calls = self.ids, self._calls or [*NO_CALLS]
-        seen = columns.where_not(columns.equal(calls[0], NEVER))
-        if len(seen) < len(ids):
-            ids, *calls = (columns.take(column, seen) for column in (ids, *calls))
+        rows_with_call = columns.where_not(columns.equal(calls[0], NEVER))
+        if len(rows_with_call) < len(ids):
+            ids, *calls = (columns.take(column, rows_with_call) for column in (ids, *calls))
         return CallTable(ids, LaunchCalls(*calls, *NO_CALLS[len(calls) :]))
 
 
 def earliest_calls(correlation: Column, calls: LaunchCalls) -> CallTable:
-    """The earliest of some calls by correlation; those whose correlation is NO_LAUNCH have none."""
-    found = Earliest(correlation)
-    found.see(correlation, *calls)
-    return found.table()
+    """Return the earliest of some calls by correlation; those whose correlation is NO_LAUNCH have none."""
+    earliest = Earliest(correlation)
+    earliest.see(correlation, *calls)
+    return earliest.table()
 
 
 def not_by_nccl(name: str) -> bool:
-    """Whether a range is none of NCCL's own."""
+    """Return whether a range is none of those that NCCL writes itself."""
     return not name.startswith(COMMUNICATION_PREFIX)
 
 
@@ -109,15 +111,15 @@ def named_ranges(
     *,
     wanted: Callable[[str], bool] = not_by_nccl,
 ) -> Ranges:
-    """Those of a known name that is wanted, by start, end and name."""
+    """Return the ranges whose name is known and passes ``name_filter``, ordered by start, end and name."""
     numbers = columns.values(name)
     names = list(dict.fromkeys(known[number] for number in numbers if number in known and wanted(known[number])))
-    place = {text: i for i, text in enumerate(names)}
-    at = array("i", [place.get(known[number], -1) if number in known else -1 for number in numbers])
-    name = columns.joined(numbers, at, -1, name)
-    own = columns.where_not(columns.equal(name, -1))
-    if len(own) < len(name):
-        start, end, thread, name = (columns.take(column, own) for column in (start, end, thread, name))
+    index_by_name = {text: i for i, text in enumerate(names)}
+    new_ids = array("i", [index_by_name.get(known[number], -1) if number in known else -1 for number in numbers])
+    name = columns.joined(numbers, new_ids, -1, name)
+    named_rows = columns.where_not(columns.equal(name, -1))
+    if len(named_rows) < len(name):
+        start, end, thread, name = (columns.take(column, named_rows) for column in (start, end, thread, name))
     order = columns.order(start, end)
     _settle_ties(order, columns.take(start, order), columns.take(end, order), lambda i: names[name[i]])
     start, end, thread, name = (columns.take(column, order) for column in (start, end, thread, name))
@@ -135,11 +137,11 @@ def _settle_ties(order: Column, start: Column, end: Column, name_of: Callable[[i
             order[low:high] = array("q", sorted(order[low:high], key=name_of))
 
 
+# So many lanes are looked for in the same rows: ranks mostly do the same at the same time.
 AT_ONCE = 32
-"""So many lanes are looked for in the same rows."""
 
 Busy = Callable[[Sequence[Lane], Interval], Collection[Lane]]
-"""Those lanes of some on which a kernel runs in a span, as far as a quick look sees it."""
+"""Returns those of some lanes on which a kernel runs in a span, as far as a quick look sees it."""
 
 
 def idle(
@@ -147,81 +149,87 @@ def idle(
     busy: Busy,
     times: Callable[[Mapping[Lane, Interval]], Mapping[Lane, Iterable[Interval]]],
 ) -> Mapping[Lane, Sequence[Interval]]:
-    """Those of the spans, by start, in which no kernel of the lane runs.
+    """Return the spans of each lane, by start, in which no kernel of the lane runs.
 
-    Ranks mostly do the same at the same time: they are looked at together. ``times`` are of all kernels that touch
-    a span, for the spans that are left.
+    ``read_kernel_times`` reads the times of all kernels that touch a span, for the lanes that a quick look leaves open.
     """
-    left: dict[Lane, list[Interval]] = {}
-    for together in _groups(spans):
-        lanes, own = zip(*together, strict=True)
-        found = busy(lanes, (max(low for low, _ in own), min(high for _, high in own)))
-        for lane, span in together:
-            if lane not in found and (len(lanes) == 1 or lane not in busy([lane], span)):
-                left.setdefault(lane, []).append(span)
-    kernels = times({lane: (own[0][0], own[-1][1]) for lane, own in left.items()}) if left else {}
-    each = {lane: idle_among(*_columns(kernels.get(lane, ())), own) for lane, own in left.items()}
-    return {lane: own for lane, own in each.items() if own}
+    unresolved_spans: dict[Lane, list[Interval]] = {}
+    for group in _groups(spans):
+        lanes, group_spans = zip(*group, strict=True)
+        busy_lanes = busy(lanes, (max(low for low, _ in group_spans), min(high for _, high in group_spans)))
+        # A kernel of one lane hides that another is idle for a part of it: each idle lane of a group is asked for once
+        # more, alone.
+        for lane, span in group:
+            if lane not in busy_lanes and (len(lanes) == 1 or lane not in busy([lane], span)):
+                unresolved_spans.setdefault(lane, []).append(span)
+    kernel_times = (
+        times({lane: (lane_spans[0][0], lane_spans[-1][1]) for lane, lane_spans in unresolved_spans.items()})
+        if unresolved_spans
+        else {}
+    )
+    idle_by_lane = {
+        lane: idle_among(*_columns(kernel_times.get(lane, ())), lane_spans)
+        for lane, lane_spans in unresolved_spans.items()
+    }
+    return {lane: idle_spans for lane, idle_spans in idle_by_lane.items() if idle_spans}
 
 
 def _columns(kernels: Iterable[Interval]) -> tuple[Column, Column]:
-    """The starts and the ends of kernels, by start."""
+    """Return the starts and the ends of kernels, ordered by start."""
     starts, ends = zip(*sorted(kernels), strict=True) if kernels else ((), ())
     return array("q", starts), array("q", ends)
 
 
 def _groups(spans: Mapping[Lane, Sequence[Interval]]) -> Iterator[list[tuple[Lane, Interval]]]:
-    """All spans, those of several lanes together that have some time in common."""
+    """Yield all spans in groups of several lanes whose spans have some time in common."""
     group: dict[Lane, Interval] = {}
-    until = 0
-    each = [(span, lane) for lane, own in spans.items() for span in own]
-    for span, lane in sorted(each, key=itemgetter(0)):
-        if group and (lane in group or span[0] >= until or len(group) == AT_ONCE):
+    common_end = 0
+    spans_with_lanes = [(span, lane) for lane, lane_spans in spans.items() for span in lane_spans]
+    for span, lane in sorted(spans_with_lanes, key=itemgetter(0)):
+        if group and (lane in group or span[0] >= common_end or len(group) == AT_ONCE):
             yield [*group.items()]
             group = {}
-        until = min(until, span[1]) if group else span[1]
+        common_end = min(common_end, span[1]) if group else span[1]
         group[lane] = span
     if group:
         yield [*group.items()]
 
 
 def idle_among(starts: Column, ends: Column, spans: Sequence[Interval]) -> list[Interval]:
-    """Those of the spans in which none of the kernels, by start, runs."""
+    """Return those of the spans in which none of the kernels runs; the kernels are ordered by start."""
     latest = array("q", accumulate(ends, max, initial=0))
     return [(low, high) for low, high in spans if not (n := bisect_left(starts, high)) or latest[n] <= low]
 
 
 class Allocation(NamedTuple):
-    """One allocation, or the free of one at ``place``, a process and an address; ``lane`` is None where it is on no
-    device, or nothing says on which.
-    """
+    """Describes one allocation of memory, or the free of one."""
 
     start_ns: int
-    place: tuple[int, int]
-    lane: Lane | None
+    place: tuple[int, int]  # process and address
+    lane: Lane | None  # None where it is on no device, or nothing says on which
     size_bytes: int
     frees: bool
 
 
 def levels(each: Iterable[Allocation]) -> dict[Lane, Memory]:
-    """What each process had allocated on each device.
+    """Return how many bytes each process had allocated on each device, from each change on.
 
-    An allocation is freed by its address: what was allocated before the recording began is in no sum, and its free
-    takes nothing off.
+    An allocation is freed by its address: memory allocated before the recording began is in no sum, and its free takes
+    nothing off.
     """
-    held: dict[tuple[int, int], tuple[Lane, int]] = {}
+    live_allocations: dict[tuple[int, int], tuple[Lane, int]] = {}
     level: defaultdict[Lane, int] = defaultdict(int)
     changes: defaultdict[Lane, list[tuple[int, int]]] = defaultdict(list)
-    earlier: defaultdict[Lane, int] = defaultdict(int)
-    for start, place, lane, size, frees in each:
-        if place in held and (frees or lane is not None):  # its free may be lost
-            where, freed = held.pop(place)
-            level[where] -= freed
-            changes[where].append((start, level[where]))
-        elif frees and lane is not None:
-            earlier[lane] += 1
-        if not frees and lane is not None:
-            held[place] = (lane, size)
-            level[lane] += size
+    freed_earlier: defaultdict[Lane, int] = defaultdict(int)
+    for start, process_address, lane, size_bytes, is_free in each:
+        if process_address in live_allocations and (is_free or lane is not None):  # its free may be lost
+            freed_lane, freed_bytes = live_allocations.pop(process_address)
+            level[freed_lane] -= freed_bytes
+            changes[freed_lane].append((start, level[freed_lane]))
+        elif is_free and lane is not None:
+            freed_earlier[lane] += 1
+        if not is_free and lane is not None:
+            live_allocations[process_address] = (lane, size_bytes)
+            level[lane] += size_bytes
             changes[lane].append((start, level[lane]))
-    return {lane: Memory(Series.of(changes[lane]), earlier[lane]) for lane in {*changes, *earlier}}
+    return {lane: Memory(Series.of(changes[lane]), freed_earlier[lane]) for lane in {*changes, *freed_earlier}}

@@ -37,75 +37,62 @@ from pytest_nsys.core.tables import Kernels, Memory, Ranges, Series
 from pytest_nsys.core.trace import Trace
 from pytest_nsys.core.words import printable
 
+# Raise it where the members of the mark change.
 FORMAT = 1
-"""Of the mark: raise it where its members change."""
 AGAIN = "cut it again from its trace"
 
 
 class LostWork(msgspec.Struct, frozen=True):
-    """What became of the calls of a ``process`` in the windows of one view, where work of some was lost: ``records``
-    are those of LaunchRecords, the missing share as text. ``called_ns`` is None of a whole run.
-    """
+    """Says what became of the calls of a process in the windows of one view, where work of some was lost."""
 
     process: int
-    called_ns: Interval | None
-    records: list[tuple[LaunchKind, int, str, Api | None, int]]
+    called_ns: Interval | None  # None of a whole run
+    records: list[tuple[LaunchKind, int, str, Api | None, int]]  # those of LaunchRecord, the missing share as text
 
 
 class MarkedRank(msgspec.Struct, frozen=True):
-    """What the mark says of one rank, which is ``device`` of a ``process``, None for all that its process uses.
-
-    All kernels that touch a span of ``on_gpu`` are here, and all that were launched in one of ``called``. ``shares``
-    numbers the GPUs of a run in which processes share some, by device. ``idle`` are periods of anchors in the run
-    without a kernel, ``units`` the steps: see TraceFacts.
-    """
+    """Holds what the mark says of one rank."""
 
     process: int
-    device: int | None
+    device: int | None  # None for all that its process uses
     number: int
     setup: Setup | None
-    on_gpu: list[Interval]
-    called: list[Interval]
-    idle: list[Interval]
-    units: list[tuple[str, bool, list[Interval], list[Interval]]]
-    gpus: dict[int, str]
-    shares: dict[int, int]
+    on_gpu: list[Interval]  # all kernels that touch one of these spans are in the cut
+    called: list[Interval]  # and all that were launched in one of these
+    idle: list[Interval]  # periods of anchors in the run without a kernel
+    units: list[tuple[str, bool, list[Interval], list[Interval]]]  # the steps of the run: see TraceFacts
+    gpus: dict[int, str]  # models by device
+    shares: dict[int, int]  # number of the GPU by device, in a run in which processes share some
     memory: list[tuple[int, int]] | None
     freed_earlier: int
     sm_clocks: list[tuple[int, int]] | None
 
     @property
     def lane(self) -> Lane:
-        """Where its kernels are."""
+        """The lane that the rank's kernels are on."""
         return Lane(self.process, self.device)
 
     @property
     def pid(self) -> int:
-        """The number of its process."""
+        """The operating system's number of the rank's process."""
         return ProcessId(0, self.process).pid
 
 
 class Mark(msgspec.Struct, frozen=True, kw_only=True):
-    """What a cut says of itself.
-
-    ``measured`` tells in words how its windows were picked. ``recorded`` are the questions of the protocol to which the
-    trace had an answer. ``ranges`` are the patterns of which all ranges of the run are here. ``libraries`` are the
-    kernels of known libraries, wherever in the run. ``facts`` are those of the traces, without what is of one rank.
-    ``anchored``: ranges or kernels mark its steps.
-    """
+    """Holds what a cut says of itself."""
 
     format: int = FORMAT
-    measured: str
+    measured: str  # how its windows were picked, in words
     convention: str
     fingerprint: str
     mapping: dict[str, Any] | None
     copies: list[str]
-    libraries: list[tuple[str, str]]
-    ranges: list[str]
-    recorded: list[str]
+    libraries: list[tuple[str, str]]  # kernels of known libraries, wherever in the run
+    ranges: list[str]  # patterns of which all ranges of the run are in the cut
+    recorded: list[str]  # questions of the protocol to which the trace had an answer
     lost: list[LostWork]
-    facts: TraceFacts
-    anchored: bool
+    facts: TraceFacts  # of the traces, without what is of one rank
+    anchored: bool  # ranges or kernels mark its steps
     ranks: list[MarkedRank]
 
     @property
@@ -114,12 +101,12 @@ class Mark(msgspec.Struct, frozen=True, kw_only=True):
         return any(view.whole_run for view in self.facts.views)
 
     def dumps(self) -> str:
-        """Return it as JSON in ASCII."""
+        """Return the mark as JSON in ASCII."""
         return json.dumps(msgspec.to_builtins(self, str_keys=True), separators=(",", ":"))
 
 
 def read_mark(path: Path, text: str) -> Mark:
-    """The mark with which a text begins. Raises TraceError where it was changed, or is of another version."""
+    """Return the mark with which a text begins. Raises TraceError where it was changed, or is of another version."""
     try:
         content, _ = json.JSONDecoder().raw_decode(text)
         if isinstance(content, dict) and content.get("format") != FORMAT:
@@ -133,22 +120,20 @@ def read_mark(path: Path, text: str) -> Mark:
 
 
 def changed(path: Path) -> TraceError:
-    """What is wrong with a cut that cannot have been written so."""
+    """Return the error for a cut that cannot have been written so."""
     return TraceError(f"{path}: is not a complete cut of pytest-nsys: it was changed or truncated; {AGAIN}")
 
 
 class Usual(NamedTuple):
-    """Under which convention a trace is usually read. ``certain``: this trace under no other one. ``whole_run``: it has
-    no windows.
-    """
+    """Names the convention under which a trace is usually read."""
 
     convention: Convention
-    certain: bool = False
-    whole_run: bool = False
+    certain: bool = False  # this trace is read under no other one
+    whole_run: bool = False  # it has no windows
 
 
 def usual_of(path: Path, mark: Mark) -> Usual:
-    """A cut is read under what it was cut under. Raises UsageMistake where it does not hold that."""
+    """Return the convention that a cut was cut under. Raises UsageMistake where the mark does not hold it."""
     convention = BUILT_IN.get(mark.convention)
     if convention is None or convention.fingerprint() != mark.fingerprint:
         with suppress(ValueError):
@@ -163,11 +148,11 @@ def usual_of(path: Path, mark: Mark) -> Usual:
 
 
 MAY_LACK = ("api_calls", "copies", "transfers", "stream_waits", "collectives")
-"""Questions of the protocol whose answer is None where a trace has no record."""
+"""Names the questions of the protocol whose answer is None where a trace has no record."""
 
 
 class CutTrace:
-    """A :class:`~pytest_nsys.core.trace.Trace` of which only some windows are left: ``inner`` reads the file."""
+    """Reads a :class:`~pytest_nsys.core.trace.Trace` of which only some windows are left: ``inner`` reads the file."""
 
     def __init__(self, inner: Trace, mark: Mark) -> None:
         self.inner, self.mark, self.path = inner, mark, inner.path
@@ -175,20 +160,20 @@ class CutTrace:
 
     @classmethod
     def of(cls, inner: Trace, mark: Mark) -> Trace:
-        """The trace of a cut, which answers each question of the protocol."""
+        """Return the trace of a cut, which answers each question of the protocol."""
         return cast(Trace, cls(inner, mark))
 
     def __getattr__(self, member: str) -> Any:
         if member.startswith("_"):
             raise AttributeError(member)
-        answer = getattr(self.inner, member)
+        ask_inner = getattr(self.inner, member)
         if member not in MAY_LACK:
-            return answer
-        recorded = member in self.mark.recorded  # though there may be none of it in the windows
-        return lambda *question: (answer(*question) or {}) if recorded else None
+            return ask_inner
+        is_recorded = member in self.mark.recorded  # though there may be none of it in the windows
+        return lambda *arguments: (ask_inner(*arguments) or {}) if is_recorded else None
 
     def facts(self) -> TraceFacts:
-        """What the trace said of its profiler and GPUs, and that this is no whole trace."""
+        """Return what the trace said of its profiler and GPUs, and that this is no whole trace."""
         mark, ranks = self.mark, self.mark.ranks
         return mark.facts._replace(
             notes=(f"{self.path}: is a cut ({mark.measured}, convention {mark.convention})",),
@@ -199,44 +184,46 @@ class CutTrace:
         )
 
     def setups(self) -> Mapping[int, Setup]:
-        """What the trace stated of its ranks; a setup label among the ranges says the same."""
+        """Return what the trace stated of its ranks; a setup label among the ranges says the same."""
         return {rank.process: rank.setup for rank in self.mark.ranks if rank.setup is not None}
 
     def library_kernels(self) -> Set[tuple[str, str]]:
-        """The names of the kernels of known communication libraries, wherever in the run."""
+        """Return the names of the kernels of known communication libraries, wherever in the run."""
         return frozenset(self.mark.libraries)
 
     def unasked(self) -> Set[int]:
-        """None: what ran in other processes is not here."""
+        """Return no process: what ran in other processes is not in the cut."""
         return frozenset()
 
     def idle(self, spans: Mapping[Lane, Sequence[Interval]]) -> Mapping[Lane, Sequence[Interval]]:
-        """Those of the spans that were idle in the trace: a cut keeps the kernels of its windows alone."""
-        known = {lane: {*self._ranks[lane].idle} for lane in spans}
-        found = {lane: [span for span in own if span in known[lane]] for lane, own in spans.items()}
-        return {lane: own for lane, own in found.items() if own}
+        """Return those of the spans that were idle in the trace: a cut keeps the kernels of its windows alone."""
+        idle_spans = {lane: {*self._ranks[lane].idle} for lane in spans}
+        idle_by_lane = {
+            lane: [span for span in lane_spans if span in idle_spans[lane]] for lane, lane_spans in spans.items()
+        }
+        return {lane: lane_spans for lane, lane_spans in idle_by_lane.items() if lane_spans}
 
     def ranges(self, patterns: Sequence[str]) -> Mapping[int, Ranges]:
-        """The anchors and setup labels of the run.
+        """Return the anchors and setup labels of the run.
 
-        Raises NothingMeasured for another pattern: of other ranges only those around the window are here.
+        Raises NothingMeasured for another pattern: of other ranges only those around the window are in the cut.
         """
         mark = self.mark
-        if others := [pattern for pattern in patterns if pattern not in mark.ranges]:
+        if other_patterns := [pattern for pattern in patterns if pattern not in mark.ranges]:
             raise NothingMeasured(
                 f"{self.path}: is a cut ({mark.measured}, convention {mark.convention}), which does not hold "
-                f"all ranges like '{printable(others[0], 80)}': measure under that convention, or on the trace"
+                f"all ranges like '{printable(other_patterns[0], 80)}': measure under that convention, or on the trace"
             )
         return self.inner.ranges(patterns)
 
     def module_calls(self) -> Mapping[int, Ranges]:
-        """None: they are the stack of the host."""
+        """Return none: they are the stack of the host."""
         return {}
 
     def kernels(self, spans: Mapping[Lane, Interval | None]) -> Mapping[Lane, Kernels]:
-        """The kernels of each lane that touch its span.
+        """Return the kernels of each lane that touch its span.
 
-        Raises NothingMeasured where more is asked for than the file holds: that would be another number.
+        Raises NothingMeasured for a span that the file does not hold: that would be another number.
         """
         if None in spans.values() and not self.mark.whole_run:
             raise NothingMeasured(
@@ -246,11 +233,14 @@ class CutTrace:
         return self.inner.kernels(spans)
 
     def kernels_launched(self, spans: Mapping[Lane, Interval]) -> Mapping[Lane, Kernels]:
-        """The kernels of each lane that were launched in its span, edges included. Raises as :meth:`kernels` does."""
+        """Return the kernels of each lane that were launched in its span, edges included. Raises as :meth:`kernels`
+        does.
+        """
         self._check_held(spans, {lane: rank.called for lane, rank in self._ranks.items()})
         return self.inner.kernels_launched(spans)
 
     def _check_held(self, spans: Mapping[Lane, Interval | None], held: Mapping[Lane, Sequence[Interval]]) -> None:
+        """Raise NothingMeasured where a span is in none of those whose kernels are all in the cut."""
         for lane, span in spans.items() if not self.mark.whole_run else ():
             # Of what begins where windows end all is here until compute does, and nobody asks for more.
             if span is None or not any(
@@ -265,19 +255,24 @@ class CutTrace:
     def launch_records(
         self, spans: Mapping[int, Interval | None], _kernels: Mapping[Lane, Kernels], /
     ) -> Mapping[int, Sequence[LaunchRecord]]:
-        """What the trace had on record of the calls in the same span: of others a cut holds no call."""
-        known = [own for own in self.mark.lost if own.process in spans and own.called_ns == spans[own.process]]
+        """Return what the trace had on record of the calls in the same span: of others a cut holds no call."""
+        lost_works = [
+            lost_work
+            for lost_work in self.mark.lost
+            if lost_work.process in spans and lost_work.called_ns == spans[lost_work.process]
+        ]
         return {
-            own.process: [
-                LaunchRecord(kind, n, Fraction(lost), first, out) for kind, n, lost, first, out in own.records
+            lost_work.process: [
+                LaunchRecord(kind, calls, Fraction(share), first, outside)
+                for kind, calls, share, first, outside in lost_work.records
             ]
-            for own in known
+            for lost_work in lost_works
         }
 
     def copies_as_kernels(self, kinds: Sequence[str]) -> Mapping[Lane, Kernels]:
-        """The copies that counted as communication.
+        """Return the copies that counted as communication.
 
-        Raises NothingMeasured where other kinds of copies did: those of these kinds may not all be here.
+        Raises NothingMeasured where other kinds of copies did: those of these kinds may not all be in the cut.
         """
         mark = self.mark
         if set(mark.copies) != set(kinds):
@@ -289,61 +284,59 @@ class CutTrace:
         return self.inner.copies_as_kernels(kinds)
 
     def memory(self) -> Mapping[Lane, Memory] | None:
-        """What was allocated in the windows, and the peak of the run; None where the trace had no record of it."""
-        found = {
+        """Return what was allocated in the windows, and the peak of the run; None where the trace had no record of
+        it.
+        """
+        memory_by_lane = {
             rank.lane: Memory(Series.of(rank.memory), rank.freed_earlier)
             for rank in self.mark.ranks
             if rank.memory is not None
         }
-        return found or None
+        return memory_by_lane or None
 
     def lanes(self) -> Sequence[Lane]:
-        """Every (process, device) of a rank that ran a kernel, ordered."""
+        """Return every (process, device) of a rank that ran a kernel, ordered."""
         return [lane for lane in self.inner.lanes() if {lane, Lane(lane.global_pid, None)} & self._ranks.keys()]
 
     def sm_clocks(self, spans: Mapping[Lane, Interval | None]) -> Mapping[Lane, Series] | None:
-        """Samples of the SM clock in the windows of each lane; None where there were none on record."""
-        clocks = {lane: self._ranks[lane].sm_clocks for lane in spans if lane in self._ranks}
-        found = {lane: Series.of(own) for lane, own in clocks.items() if own is not None}
-        return found or None
+        """Return samples of the SM clock in the windows of each lane; None where there were none on record."""
+        samples_by_lane = {lane: self._ranks[lane].sm_clocks for lane in spans if lane in self._ranks}
+        clocks_by_lane = {lane: Series.of(samples) for lane, samples in samples_by_lane.items() if samples is not None}
+        return clocks_by_lane or None
 
 
 class CutPart(NamedTuple):
-    """What of one trace goes into a cut: operations of a GPU that touch one of the spans of their lane, ranges and
-    waiting calls of a process that touch its span, and all its ranges like one of ``patterns``.
-
-    ``clocks`` numbers the machines of the trace, for several traces become one file.
-    """
+    """Describes what of one trace goes into a cut."""
 
     trace: Trace
-    clocks: Mapping[int, int]
-    on_gpu: Mapping[Lane, Sequence[Interval]]
-    on_host: Mapping[int, Interval]
-    patterns: Sequence[str]
-    waiting: Sequence[str]
+    clocks: Mapping[int, int]  # number of each machine's clock, as several traces become one file
+    on_gpu: Mapping[Lane, Sequence[Interval]]  # operations of a GPU that touch one of the spans of their lane
+    on_host: Mapping[int, Interval]  # ranges and waiting calls of a process that touch its span
+    patterns: Sequence[str]  # all ranges of the run whose name matches one of these
+    waiting: Sequence[str]  # globs of the calls in which the host waits
 
     def clock_of(self, global_pid: int) -> int:
-        """The number that the clock of a process has in the cut."""
+        """Return the number that the clock of a process has in the cut."""
         return self.clocks[global_pid >> MACHINE_BITS]
 
     def process_in_cut(self, global_pid: int) -> int:
-        """The serialised id of a process as the cut has it."""
+        """Return the serialised id of a process as the cut has it."""
         return process_in_cut(self.clock_of(global_pid), global_pid)
 
 
 def touching_any(kernels: Kernels, spans: Sequence[Interval]) -> Kernels:
-    """Those of the kernels that touch one of the spans."""
-    each = [columns.touching(kernels.start_ns, kernels.end_ns, *span) for span in spans]
-    return kernels.take(each[0] if len(each) == 1 else sorted({*chain.from_iterable(each)}))
+    """Return those of the kernels that touch one of the spans."""
+    index_lists = [columns.touching(kernels.start_ns, kernels.end_ns, *span) for span in spans]
+    return kernels.take(index_lists[0] if len(index_lists) == 1 else sorted({*chain.from_iterable(index_lists)}))
 
 
 def process_in_cut(clock: int, global_pid: int) -> int:
-    """The serialised id of a process whose clock has this number in a cut."""
+    """Return the serialised id of a process whose clock has this number in a cut."""
     return clock << MACHINE_BITS | ProcessId(0, global_pid).pid << 24
 
 
 def reader_of(trace: Trace) -> Any:
-    """What reads the file of a trace that others stand around."""
+    """Return the reader of a trace's file, from inside the traces that wrap it."""
     while (inner := getattr(trace, "inner", None)) is not None:
         trace = inner
     return trace

@@ -1,6 +1,6 @@
-"""What nvidia-smi said before and after a capture stands in a file beside its report: clocks, throttling, the driver.
+"""What did nvidia-smi say before and after a capture? A file beside the report has clocks, throttling and the driver.
 
-It is told beside what is judged, and decides nothing.
+It is shown beside what is judged, and decides nothing.
 """
 
 from __future__ import annotations
@@ -18,31 +18,32 @@ from pytest_nsys.tools.files import write_whole
 from pytest_nsys.tools.nvidia_smi import SET, GpuState
 
 ENDING = ".nvidia-smi.json"
+# A larger file is no log of a node's GPUs, and would only fill the memory.
 LARGEST_BYTES = 1 << 20
 
 
 class GpuLog(NamedTuple):
-    """The GPUs of a node before and after a run."""
+    """Holds the states of a node's GPUs before and after a run."""
 
     before: Sequence[GpuState]
     after: Sequence[GpuState]
 
 
 def log_of(trace: Path) -> Path:
-    """Where the log of a report, or of its export, is."""
+    """Return where the log of a report, or of its export, is."""
     return trace.with_suffix(ENDING)
 
 
 def write_log(report: Path, log: GpuLog) -> Path:
-    """Put the log beside its report. Raises OSError."""
+    """Write the log beside its report, and return its path. Raises OSError."""
     path = log_of(report)
-    said = {when: [state._asdict() for state in states] for when, states in log._asdict().items()}
-    write_whole(path, json.dumps(said, indent=1).encode() + b"\n")
+    states_by_moment = {moment: [state._asdict() for state in states] for moment, states in log._asdict().items()}
+    write_whole(path, json.dumps(states_by_moment, indent=1).encode() + b"\n")
     return path
 
 
 def read_log(trace: Path) -> GpuLog | None:
-    """The log beside a trace, None where there is none. Raises ValueError for a file that is none."""
+    """Return the log beside a trace, None where there is none. Raises ValueError for a file that is none."""
     path = log_of(trace)
     try:
         with path.open("rb") as file:
@@ -50,15 +51,17 @@ def read_log(trace: Path) -> GpuLog | None:
     except OSError:
         return None
     try:
-        said = json.loads(content)
-        return GpuLog(*(tuple(_state(**each) for each in said[when]) for when in GpuLog._fields))
+        states_by_moment = json.loads(content)
+        return GpuLog(*(tuple(_state(**members) for members in states_by_moment[moment]) for moment in GpuLog._fields))
     except (ValueError, TypeError, KeyError, RecursionError):
         raise ValueError(f"{path}: is not a log of nvidia-smi: delete it, or capture again") from None
 
 
 def _state(**said: Any) -> GpuState:
+    """Return the state of one GPU. Raises ValueError for a member of the wrong type, TypeError for one that is none."""
     state = GpuState(**said)
     texts, numbers = (state.name, state.driver), (state.gpu, state.sm_mhz, state.most_mhz, state.reasons)
+    # true of JSON is an int to isinstance, and no number here.
     if state.gpu is None or any(type(n) is not int for n in numbers if n is not None):
         raise ValueError("no number")
     if any(not isinstance(text, str) for text in texts if text is not None):
@@ -67,7 +70,7 @@ def _state(**said: Any) -> GpuState:
 
 
 def notes_on_gpus(trace: Path) -> Iterator[Note]:
-    """What the log beside a trace says: a warning for each reason for which a GPU was throttled."""
+    """Yield what the log beside a trace says: a warning for each reason for which a GPU was throttled."""
     try:
         log = read_log(trace)
     except ValueError as error:
@@ -75,13 +78,13 @@ def notes_on_gpus(trace: Path) -> Iterator[Note]:
         return
     if log is None:
         return
-    for when, states in zip(("before", "after"), log, strict=True):
+    for moment, states in zip(("before", "after"), log, strict=True):
         reasons = dict.fromkeys(reason for state in states for reason in state.throttled)
         for reason in reasons:
-            which = _gpus([state.gpu for state in states if reason in state.throttled])
-            yield Note(f"{trace}: {which} throttled {when} the run, says nvidia-smi: {reason}", True)
-    if told := "; ".join(_told(log)):
-        yield Note(f"{trace}: {told}")
+            gpus = _gpus([state.gpu for state in states if reason in state.throttled])
+            yield Note(f"{trace}: {gpus} throttled {moment} the run, says nvidia-smi: {reason}", True)
+    if summary := "; ".join(_told(log)):
+        yield Note(f"{trace}: {summary}")
 
 
 def _gpus(numbers: Sequence[int]) -> str:
@@ -89,20 +92,27 @@ def _gpus(numbers: Sequence[int]) -> str:
 
 
 def _told(log: GpuLog) -> Iterator[str]:
+    """Yield what both states of the GPUs say of the driver, the SM clock and settings, each as a phrase."""
     states = [*log.before, *log.after]
     if drivers := dict.fromkeys(printable(state.driver, 40) for state in states if state.driver is not None):
         yield f"driver {', '.join(drivers)}"
-    clocks = {when: _span([state.sm_mhz for state in each]) for when, each in log._asdict().items()}
-    if said := [f"{clock} {when} the run" for when, clock in clocks.items() if clock]:
-        most = _span([state.most_mhz for state in states])
-        yield f"SM clock {' and '.join(said)}" + (f", at most {most}" if most else "")
-    for bit, words in SET.items():
-        if own := sorted({state.gpu for state in states if (state.reasons or 0) & bit}):
-            yield f"{words} on {_gpus(own)}"
+    clocks = {
+        moment: _span([state.sm_mhz for state in moment_states]) for moment, moment_states in log._asdict().items()
+    }
+    if clock_texts := [f"{clock} {moment} the run" for moment, clock in clocks.items() if clock]:
+        highest_clock = _span([state.most_mhz for state in states])
+        yield f"SM clock {' and '.join(clock_texts)}" + (f", at most {highest_clock}" if highest_clock else "")
+    for bit, reason in SET.items():
+        if gpus := sorted({state.gpu for state in states if (state.reasons or 0) & bit}):
+            yield f"{reason} on {_gpus(gpus)}"
 
 
 def _span(clocks: Sequence[int | None]) -> str:
-    """From the lowest to the highest of those that are known."""
-    known = sorted({clock for clock in clocks if clock is not None})
-    ends = [format_value(clock, MEGAHERTZ) for clock in dict.fromkeys((known[0], known[-1]))] if known else []
+    """Return the lowest and the highest of the clocks that are known, as text in MHz; empty where none is."""
+    known_clocks = sorted({clock for clock in clocks if clock is not None})
+    ends = (
+        [format_value(clock, MEGAHERTZ) for clock in dict.fromkeys((known_clocks[0], known_clocks[-1]))]
+        if known_clocks
+        else []
+    )
     return " to ".join(ends).replace(f" {MEGAHERTZ} to", " to")

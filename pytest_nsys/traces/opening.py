@@ -33,45 +33,48 @@ if TYPE_CHECKING:
 
 
 class Twice(NamedTuple):
-    """Two paths that are one trace: one file, or two with the same bytes."""
+    """Names two paths that are one trace: one file, or two with the same bytes."""
 
     first: Path
     second: Path
 
     @property
     def is_copy(self) -> bool:
+        """Whether the two are different files with the same bytes."""
         return self.first.resolve() != self.second.resolve()
 
 
 def given_twice(captures: Iterable[Iterable[Path]]) -> Twice | None:
-    """The first trace that two of the captures share; None where there is none."""
+    """Return the first trace that two of the captures share; None where there is none."""
     return next(shared(captures), None)
 
 
 def shared(captures: Iterable[Iterable[Path]]) -> Iterator[Twice]:
-    """The traces of captures that one before them has, too, each once."""
-    earlier: dict[object, list[Path]] = {}
+    """Yield the traces of captures that an earlier capture has, too, each once."""
+    earlier_paths: dict[object, list[Path]] = {}
     for capture in captures:
-        own = [(_likeness(path), path) for path in capture]
-        for likeness, second in own:
-            same = (
-                one
-                for one in earlier.get(likeness, ())
-                if one.resolve() == second.resolve() or _same_bytes(one, second)
+        likeness_and_paths = [(_likeness(path), path) for path in capture]
+        for likeness, second in likeness_and_paths:
+            duplicates = (
+                earlier_path
+                for earlier_path in earlier_paths.get(likeness, ())
+                if earlier_path.resolve() == second.resolve() or _same_bytes(earlier_path, second)
             )
-            if first := next(same, None):
+            if first := next(duplicates, None):
                 yield Twice(first, second)
-        for likeness, path in own:
-            earlier.setdefault(likeness, []).append(path)
+        for likeness, path in likeness_and_paths:
+            earlier_paths.setdefault(likeness, []).append(path)
 
 
 def _files(path: Path) -> Iterator[Path]:
-    """The files of a trace, which may be a folder of them."""
+    """Yield the files of a trace, which may be a folder of them."""
     return iter(sorted(path.rglob("*.parquet"))) if path.is_dir() else iter([path])
 
 
 def _likeness(path: Path) -> object:
-    """What two traces of the same bytes have in common; one without a byte has nothing in common with any other."""
+    """Return a value that two traces of the same bytes have in common; a trace without a byte has none in common with
+    another.
+    """
     try:
         files = [(str(file.relative_to(path)), *_size_and_sample(file)) for file in _files(path)]
     except OSError:  # the reader says why
@@ -80,16 +83,16 @@ def _likeness(path: Path) -> object:
 
 
 def _size_and_sample(path: Path) -> tuple[int, int]:
-    """The size of a file, and a number for bytes from all over it: ranks' traces may all be as large."""
+    """Return the size of a file in bytes, and a hash of bytes from all over it: ranks' traces may all be as large."""
     size = path.stat().st_size
     if not size:
         return 0, 0
     with path.open("rb") as file:
-        some = []
+        samples = []
         for n in range(SAMPLES):
             file.seek(size * n // SAMPLES)
-            some.append(file.read(SAMPLE_BYTES))
-    return size, hash(b"".join(some))
+            samples.append(file.read(SAMPLE_BYTES))
+    return size, hash(b"".join(samples))
 
 
 def _same_bytes(first: Path, second: Path) -> bool:
@@ -100,45 +103,47 @@ def _same_bytes(first: Path, second: Path) -> bool:
         return False
 
 
+# Bytes of a file by which it mostly shows at once that it is no copy of another.
 SAMPLES, SAMPLE_BYTES = 16, 1 << 12
-"""Of a file, to see at once that it is no copy of another."""
 
+# Only those count in which a profiler's marks are: other JSON lies beside traces.
 JSON = (".json", ".json.gz")
-"""Only those count in which a profiler's marks are: other JSON lies beside traces."""
 SQLITE = (".sqlite", ".sqlite.gz")
 XPLANE = ".xplane.pb"
+# How rocprofv3 ends its databases' names, and begins those of their tables; other databases lie beside traces, too.
 ROCPD, RESULTS, ROCPD_TABLES = ".db", "_results.db", "rocpd_"
-"""How rocprofv3 ends its databases' names, and begins those of their tables; other databases lie beside traces, too."""
 CSV = ".csv"
+# Bytes in which the header of a CSV file is.
 LOOKED_AT = 1 << 10
-"""Bytes in which the header of a CSV file is."""
 ITERATION = re.compile(r"iteration_(\d+)")
+# JAX names the folder of a profile by the second in which it began.
 PROFILE = re.compile(r"\d{4}(_\d\d){5}.*")
-"""How JAX names the folder of a profile: by the second in which it began."""
+# The same trace once more, which JAX writes beside it on request (create_perfetto_trace).
 PERFETTO = ("perfetto_trace.json.gz", "perfetto_trace.json")
-"""The same trace once more, which JAX writes beside it where it is asked to."""
 _DIGITS = re.compile(r"(\d+)")
 
 
 def by_number(path: Path) -> tuple[list[tuple[int, str]], str]:
-    """What paths are sorted by: numbers in a name by their value, the rest as text."""
+    """Return the key by which paths are sorted: numbers in a name by their value, the rest as text."""
     parts = _DIGITS.split(str(path))
     return [(int(part), "") if part.isascii() and part.isdecimal() else (-1, part) for part in parts], str(path)
 
 
 def traces_in(folder: Path, suffixes: Sequence[str]) -> list[Path]:
-    """The traces directly in a folder: files of the suffixes, and JSON and databases that a profiler wrote."""
+    """Return the traces directly in a folder, by number: files of the suffixes, and JSON and databases of a
+    profiler.
+    """
     files = sorted((path for path in folder.iterdir() if path.is_file()), key=by_number)
-    found = [
+    trace_paths = [
         path
         for path in files
         if path.name.endswith(tuple(suffixes)) or _is_json_trace(path) or (path.suffix == ROCPD and _is_rocpd(path))
     ]
-    return without_cuts([path for path in found if path.name not in PERFETTO] or found)
+    return without_cuts([path for path in trace_paths if path.name not in PERFETTO] or trace_paths)
 
 
 def without_cuts(found: list[Path]) -> list[Path]:
-    """The files without the cuts of traces that lie among them; where all are cuts, they are what is meant."""
+    """Return the files without the cuts of traces that lie among them; where all are cuts, they are what is meant."""
     return [path for path in found if not path.name.endswith((*CUT_SUFFIXES, DRAWING_SUFFIX))] or found
 
 
@@ -151,57 +156,62 @@ def _is_json_trace(path: Path) -> bool:
 
 
 def iterations(folder: Path) -> list[Path]:
-    """The folders of TorchTitan's steps that hold traces, by step."""
-    found = [path for path in folder.iterdir() if ITERATION.fullmatch(path.name) and path.is_dir()]
-    return [path for path in sorted(found, key=by_number) if traces_in(path, ())]
+    """Return the folders of TorchTitan's steps that hold traces, ordered by step."""
+    folders = [path for path in folder.iterdir() if ITERATION.fullmatch(path.name) and path.is_dir()]
+    return [path for path in sorted(folders, key=by_number) if traces_in(path, ())]
 
 
 def split_profile(folder: Path) -> list[Path]:
-    """The traces of JAX below a log folder, by host: one profiling window may lie in several ``profile/<time>/``, for
-    each process names its folder by its own clock. Raises UsageMistake where one lacks its JSON.
+    """Return the traces of JAX below a log folder, ordered by host. Raises UsageMistake where one lacks its JSON.
+
+    One profiling window may lie in several ``profile/<time>/``, as each process names its folder by its own clock.
     """
     root = next((path for path in (folder / "plugins" / "profile", folder / "profile") if path.is_dir()), folder)
-    found: list[Path] = []
-    for window in root.iterdir():
-        if window.is_dir() and PROFILE.fullmatch(window.name):
-            check_xplanes(window)
-            found += traces_in(window, ())
-    return sorted(found, key=lambda path: (by_number(Path(path.name)), by_number(path)))
+    traces: list[Path] = []
+    for profile_folder in root.iterdir():
+        if profile_folder.is_dir() and PROFILE.fullmatch(profile_folder.name):
+            check_xplanes(profile_folder)
+            traces += traces_in(profile_folder, ())
+    return sorted(traces, key=lambda path: (by_number(Path(path.name)), by_number(path)))
 
 
 def of_hosts(folder: Path) -> list[Path]:
-    """The databases of rocprofv3 in ``HOST/``, as it puts them below the folder that it is given."""
+    """Return the databases of rocprofv3 in ``HOST/``, as it puts them below the folder that it is given."""
     return [path for path in sorted(folder.glob(f"*/*{RESULTS}"), key=by_number) if _is_rocpd(path)]
 
 
 def check_xplanes(folder: Path) -> None:
-    """Raises UsageMistake where a profile of JAX in a folder has no JSON beside it: a rank would be missing."""
+    """Raise UsageMistake where a profile of JAX in a folder has no JSON beside it: a rank would be missing."""
     names = {path.name for path in folder.iterdir()}
-    alone = [n for n in sorted(names) if not {n.replace(XPLANE, f".trace{suffix}") for suffix in JSON} & names]
-    if why := why_xplane(folder, alone):
-        raise UsageMistake(f"{folder}: {why}")
+    xplanes_without_json = [
+        n for n in sorted(names) if not {n.replace(XPLANE, f".trace{suffix}") for suffix in JSON} & names
+    ]
+    if problem := why_xplane(folder, xplanes_without_json):
+        raise UsageMistake(f"{folder}: {problem}")
 
 
 def the_iteration(folder: Path) -> list[Path]:
-    """The traces of the one step that a folder holds, none where it holds none. Raises UsageMistake for several."""
-    found = iterations(folder)
-    if len(found) > 1:
-        names = ", ".join(path.name for path in found[:3]) + (" …" if len(found) > 3 else "")
+    """Return the traces of the one step that a folder holds, none where it holds none. Raises SeveralCaptures for
+    several.
+    """
+    folders = iterations(folder)
+    if len(folders) > 1:
+        names = ", ".join(path.name for path in folders[:3]) + (" …" if len(folders) > 3 else "")
         raise SeveralCaptures(
-            f"{folder}: holds the traces of {len(found)} steps ({names}), each with its ranks: give one of them"
+            f"{folder}: holds the traces of {len(folders)} steps ({names}), each with its ranks: give one of them"
         )
-    return traces_in(found[0], ()) if found else []
+    return traces_in(folders[0], ()) if folders else []
 
 
 def why_xplane(folder: Path, names: Sequence[str]) -> str | None:
-    """What to do about a profile of JAX of which only the protobuf is there; None where there is none."""
-    found = [name for name in names if name.endswith(XPLANE)]
-    if not found:
+    """Describe what to do about a profile of JAX of which only the protobuf is there; None where there is none."""
+    xplanes = [name for name in names if name.endswith(XPLANE)]
+    if not xplanes:
         return None
-    source = str(folder / found[0])
+    source = str(folder / xplanes[0])
     target = source.removesuffix(XPLANE) + ".trace.json.gz"
     return (
-        f"holds {printable(found[0])} without its trace.json.gz: install xprof beside JAX and profile again, or "
+        f"holds {printable(xplanes[0])} without its trace.json.gz: install xprof beside JAX and profile again, or "
         'convert it: python -c "import gzip; from xprof.convert.raw_to_tool_data import xspace_to_tool_data as tool; '
         f"gzip.open({target!r}, 'wt').write(tool([{source!r}], 'trace_viewer', {{}})[0])\""
     )
@@ -230,7 +240,7 @@ def _raw_stream(path: Path) -> Trace:
 
 
 def _sqlite(path: Path) -> Trace:
-    """The names of its tables tell which profiler wrote it."""
+    """Open a SQLite file with the reader of the profiler that wrote it, told by the names of its tables."""
     file = SqliteFile(path, again="profile again") if path.suffix == ROCPD else SqliteFile(path)
     if not _has_rocpd(file):
         from pytest_nsys.traces.nsys.sqlite import NsysSqlite  # whoever looks for a trace does not read it yet
@@ -247,12 +257,12 @@ def _sqlite(path: Path) -> Trace:
 
 
 def is_of_tables(path: Path) -> bool:
-    """Whether a trace is tables, of nsys or of rocprofv3, else JSON."""
+    """Return whether a trace is tables, of nsys or of rocprofv3, else JSON."""
     return _reader_of(path) is not _json
 
 
 def _mark_in(file: SqliteFile) -> Mark | None:
-    """The mark of a cut, None for an export that is none. Raises TraceError."""
+    """Return the mark of a cut, None for an export that is none. Raises TraceError for a damaged mark."""
     if CUT_TABLE not in file.tables:
         return None
     from pytest_nsys.traces.cut import read_mark
@@ -261,7 +271,9 @@ def _mark_in(file: SqliteFile) -> Mark | None:
 
 
 def mark_of(path: Path) -> Mark | None:
-    """The mark of a cut; None for a whole trace, and for a file that is none. Raises TraceError for a damaged cut."""
+    """Return the mark of a cut; None for a whole trace, and for a file that is none. Raises TraceError for a damaged
+    cut.
+    """
     reader = _reader_of(path)
     if reader is _json:
         from pytest_nsys.traces.chrome.writers import mark_of_json
@@ -278,7 +290,9 @@ def _has_rocpd(file: SqliteFile) -> bool:
 
 
 def _is_rocpd(path: Path) -> bool:
-    """Whether rocprofv3 wrote the file; one that is called as if and cannot be read fails where it is opened."""
+    """Return whether rocprofv3 wrote the file; one that is named like it and cannot be read fails where it is
+    opened.
+    """
     try:
         with closing(SqliteFile(path)) as file:
             return _has_rocpd(file)
@@ -329,12 +343,12 @@ EXPORTS = (".sqlite", ".sqlite3")
 IN_FOLDERS = (*EXPORTS, *REPORTS, *CUT_SUFFIXES[:1])
 """Suffixes that a folder is searched for; another file is read when it is named."""
 
+# How nsys ends the name of a folder of Parquet files, which is one trace.
 PARQUET = "_pqtdir"
-"""How nsys ends the name of a folder of Parquet files, which is one trace."""
 
 
 def find_traces(value: str, base: Path) -> tuple[Path, ...]:
-    """The files that ``value`` means, relative to ``base``, in the order of their names.
+    """Return the files that ``value`` means, relative to ``base``, in the order of their names.
 
     Raises UsageMistake where there are none.
     """
@@ -345,14 +359,14 @@ def find_traces(value: str, base: Path) -> tuple[Path, ...]:
 
 
 def is_there(value: str, base: Path) -> bool:
-    """Whether ``value`` means anything at all, be it no trace; a folder that is kept empty in git is nothing.
+    """Return whether ``value`` means anything at all, be it no trace; a folder that is kept empty in git is nothing.
 
-    Raises UsageMistake where that cannot be told.
+    Raises UsageMistake where the path cannot be read.
     """
     with one_line(UsageMistake, f"{printable(value)}: cannot be read"):
         path = base / Path(value).expanduser()
         if path.is_dir():
-            return any(not inside.name.startswith(".") for inside in path.iterdir())
+            return any(not entry.name.startswith(".") for entry in path.iterdir())
         return path.exists() or (glob.has_magic(value) and any(glob.iglob(str(path), recursive=True)))
 
 
@@ -360,61 +374,63 @@ def _find(value: str, path: Path) -> tuple[Path, ...]:
     if is_parquet(path):
         return (path,)
     if path.is_dir():
-        found = [*traces_in(path, IN_FOLDERS), *filter(is_parquet, sorted(path.iterdir()))] or the_iteration(path)
-        found = found or split_profile(path) or of_hosts(path)
-        if not found:
+        traces = [*traces_in(path, IN_FOLDERS), *filter(is_parquet, sorted(path.iterdir()))] or the_iteration(path)
+        traces = traces or split_profile(path) or of_hosts(path)
+        if not traces:
             raise UsageMistake(f"{path}: {_why_no_traces(path)}")
         check_xplanes(path)
-        return _one_of_each(found)
+        return _one_of_each(traces)
     if path.exists():
         return (path,)
     if glob.has_magic(value):
         matches = sorted((Path(p) for p in glob.glob(str(path), recursive=True)), key=by_number)
-        found = without_cuts([p for p in matches if (p.is_file() and not p.name.endswith(GPU_LOG)) or is_parquet(p)])
-        if not found:
-            folders = f"; {matches[0]} is a folder, and each folder is a run of its own" if matches else ""
-            raise UsageMistake(f"{path}: matches no file{folders}")
-        return _one_of_each(found)
+        traces = without_cuts([p for p in matches if (p.is_file() and not p.name.endswith(GPU_LOG)) or is_parquet(p)])
+        if not traces:
+            folder_text = f"; {matches[0]} is a folder, and each folder is a run of its own" if matches else ""
+            raise UsageMistake(f"{path}: matches no file{folder_text}")
+        return _one_of_each(traces)
     raise UsageMistake(f"{path}: there is no such file or folder")
 
 
 def stem_of(path: Path) -> str:
-    """The name of a trace, or of a folder that holds several, without what says its format."""
+    """Return the name of a trace, or of a folder that holds several, without what says its format."""
     name = path.resolve().name
-    known = [suffix for suffix in (*READERS, PARQUET) if name.endswith(suffix)]
-    return name.removesuffix(max(known, key=len, default=""))
+    suffixes = [suffix for suffix in (*READERS, PARQUET) if name.endswith(suffix)]
+    return name.removesuffix(max(suffixes, key=len, default=""))
 
 
 def is_parquet(path: Path) -> bool:
-    """Whether the path is a folder of Parquet files that nsys wrote."""
+    """Return whether the path is a folder of Parquet files that nsys wrote."""
     return path.is_dir() and (path.name.endswith(PARQUET) or (path / "StringIds.parquet").is_file())
 
 
 def _one_of_each(found: Sequence[Path]) -> tuple[Path, ...]:
-    """Without the exports that lie beside their report, whose reader takes them where they are not older, and without
-    a second export of another kind.
+    """Return the traces without exports that repeat their report, or another export of it.
+
+    A report's reader takes the export beside it where that is not older.
     """
     reports = {path.with_suffix("") for path in found if path.suffix in REPORTS}
     exports = {path.with_suffix("") for path in found if path.suffix in EXPORTS}
 
-    def extra(path: Path) -> bool:
+    def is_repeated(path: Path) -> bool:
         if path.suffix in EXPORTS:
             return path.with_suffix("") in reports
         return path.name.endswith(PARQUET) and path.with_name(path.name.removesuffix(PARQUET)) in reports | exports
 
-    return _of_workers([path for path in found if not extra(path)])
+    return _of_workers([path for path in found if not is_repeated(path)])
 
 
 def _of_workers(found: Sequence[Path]) -> tuple[Path, ...]:
-    """Without the databases of launchers, as torchrun is one: rocprofv3 writes one for every process. Such a database
-    has no kernel and no range; where all are so, they stay, to be told of.
+    """Return the traces without the databases of launchers such as torchrun: rocprofv3 writes one for every process.
+
+    Such a database has no kernel and no range; where all are so, they stay, for an error to name them.
     """
-    working = tuple(path for path in found if path.suffix != ROCPD or len(found) == 1 or not _is_idle(path))
-    return working or tuple(found)
+    busy_paths = tuple(path for path in found if path.suffix != ROCPD or len(found) == 1 or not _is_idle(path))
+    return busy_paths or tuple(found)
 
 
 def _is_idle(path: Path) -> bool:
-    """Whether a process used no GPU and marked nothing; a trace that cannot be read fails where it is opened."""
+    """Return whether a process used no GPU and marked nothing; a trace that cannot be read fails where it is opened."""
     try:
         with closing(_sqlite(path)) as trace:
             return not trace.facts().has_kernels and not trace.ranges(["%"])
@@ -424,39 +440,41 @@ def _is_idle(path: Path) -> bool:
 
 def _why_no_traces(folder: Path) -> str:
     entries = sorted(folder.iterdir())
-    raw = [p.name for p in entries if p.suffix == ".qdstrm"]
-    if raw:
-        return f"holds no trace, but {printable(raw[0])}, which nsys could not turn into a report: capture it again"
+    raw_files = [p.name for p in entries if p.suffix == ".qdstrm"]
+    if raw_files:
+        return (
+            f"holds no trace, but {printable(raw_files[0])}, which nsys could not turn into a report: capture it again"
+        )
     if xplane := why_xplane(folder, [p.name for p in entries]):
         return xplane
-    if why := _why_others(folder):
-        return why
-    inside = [p.name for p in entries if p.is_dir() and p.name[0] != "." and traces_in(p, IN_FOLDERS)]
-    if inside:
-        return f"holds no trace itself; its folder {inside[0]} does: one run is one folder"
+    if problem := _why_others(folder):
+        return problem
+    trace_folders = [p.name for p in entries if p.is_dir() and p.name[0] != "." and traces_in(p, IN_FOLDERS)]
+    if trace_folders:
+        return f"holds no trace itself; its folder {trace_folders[0]} does: one run is one folder"
     return f"holds no trace ({', '.join(f'*{suffix}' for suffix in (*IN_FOLDERS, *JSON, RESULTS))})"
 
 
 def _why_others(folder: Path) -> str | None:
-    """What the first file of a profiler that is not read is, and what to do; None where there is none."""
+    """Describe the first file of a profiler that is not read, and what to do; None where there is none."""
     files = sorted(path for pattern in ("*", "*/*") for path in folder.glob(pattern) if path.is_file())
     for path in files:
         if path.name.endswith(JSON):
             from pytest_nsys.traces.chrome.writers import why_not_read
 
             with suppress(TraceError):  # of what cannot be read nothing is known
-                if why := why_not_read([path]):
-                    return why
-        elif why := _why_other(path):
-            return f"holds {printable(path.name)}, which {why}"
+                if problem := why_not_read([path]):
+                    return problem
+        elif problem := _why_other(path):
+            return f"holds {printable(path.name)}, which {problem}"
     return None
 
 
 def _why_other(path: Path) -> str | None:
-    """What a file that is no JSON is, and what to do, where a profiler wrote it that is not read; else None."""
-    for suffix, why in SUFFIXES.items():
+    """Describe a file that is no JSON, and what to do, where a profiler that is not read wrote it; else return None."""
+    for suffix, problem in SUFFIXES.items():
         if path.name.endswith(suffix):
-            return why
+            return problem
     if path.suffix != CSV:
         return None
     with suppress(OSError), path.open("rb") as file:
@@ -465,7 +483,7 @@ def _why_other(path: Path) -> str | None:
 
 
 def check_one_format(traces: Sequence[Trace]) -> None:
-    """Raises TraceError where the traces of one run are of two formats; a report is of the format of its export."""
+    """Raise SeveralCaptures where the traces of one run are of two formats; a report is of the format of its export."""
     for trace in traces:
         if _reader(trace) is not _reader(traces[0]) and not (_of_nsys(trace) and _of_nsys(traces[0])):
             raise SeveralCaptures(
@@ -487,28 +505,30 @@ def _of_nsys(trace: Trace) -> bool:
 
 
 def open_trace(path: Path) -> Trace:
-    """The trace in a file. Raises TraceError for a file that is none."""
+    """Open the trace in a file. Raises TraceError for a file that is none."""
     return _reader_of(path)(path)
 
 
 def format_of(path: Path) -> str:
-    """What wrote a trace, and as what, in words. Raises TraceError for a file that cannot be read."""
+    """Describe which profiler wrote a trace, and as what. Raises TraceError for a file that cannot be read."""
     reader = _reader_of(path)
     if mark_of(path) is not None:
         return "pytest-nsys cut"
     if reader is _json:
         from pytest_nsys.traces.chrome.writers import WRITERS, writer_of
 
-        found = writer_of(path)
-        return next((name for name, writer in WRITERS.items() if writer is found), IN_WORDS[_json])
+        trace_writer = writer_of(path)
+        return next((name for name, writer in WRITERS.items() if writer is trace_writer), IN_WORDS[_json])
     if reader is _sqlite and _is_rocpd(path):
         return "database of rocprofv3"
     return IN_WORDS[reader]
 
 
 def usual_convention(path: Path) -> Usual | None:
-    """Under which convention a trace of this format is usually read, None for exports of nsys; a cut is read under that
-    of the cut. Raises TraceError for a file that cannot be read, UsageMistake for a cut whose convention is not known.
+    """Return under which convention a trace of this format is usually read, None for exports of nsys.
+
+    A cut is read under the convention it was cut under. Raises TraceError for a file that cannot be read, UsageMistake
+    for a cut whose convention is not known.
     """
     if (mark := mark_of(path)) is not None:
         from pytest_nsys.traces.cut import usual_of
@@ -523,16 +543,19 @@ def usual_convention(path: Path) -> Usual | None:
 
 
 def _reader_of(path: Path) -> Callable[[Path], Trace]:
-    """By the suffix, else by the first bytes: gzip or JSON in a file of any name, the rest is taken for an export."""
+    """Return the reader of a file, by its suffix, else by its first bytes: gzip or JSON in a file of any name.
+
+    Everything else is taken for an export of nsys.
+    """
     if is_parquet(path):
         return _parquet
     if path.name.endswith(GATE_SUFFIX):
         raise TraceError(f"{path}: is a gate file, not a trace: pytest judges by it, `pytest-nsys check` checks it")
     if path.is_file() and _why_other(path) is not None:
         return _refused
-    known = next((read for suffix, read in READERS.items() if path.name.endswith(suffix)), None)
-    if known is not None:
-        return known
+    reader = next((suffix_reader for suffix, suffix_reader in READERS.items() if path.name.endswith(suffix)), None)
+    if reader is not None:
+        return reader
     try:
         with path.open("rb") if path.is_file() else io.BytesIO() as file:  # a pipe would wait for ever
             start = file.read(2)

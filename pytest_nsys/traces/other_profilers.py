@@ -1,6 +1,6 @@
 """Which traces are not read, or hold nothing to measure, though a profiler wrote them, and what is done instead?
 
-Each is told in one line, with the way out: who has such a file should not guess what is wrong with it.
+Each is described in one line, with the way out: who has such a file should not guess what is wrong with it.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ from collections.abc import Collection, Mapping
 
 from pytest_nsys.core.file_names import DRAWING_MEMBER
 
+# Globs of the calls that launch a kernel, or a graph of them; versions are in their names: cudaLaunchKernelExC_v11060.
 LAUNCHES = ("*Launch*Kernel*", "*GraphLaunch*")
-"""Globs of the calls that launch a kernel, or a graph of them: ``cudaLaunchKernelExC_v11060``."""
 
 GPUS = "only GPUs of NVIDIA and AMD are measured"
 
@@ -32,11 +32,11 @@ SUFFIXES: Mapping[str, str] = {
 """By the ending of a name: what the file is, and what to do."""
 
 _ROCPROF = f"of rocprof, which rocprofv3 replaces: {_ROCPD}"
+# The header of results.csv (rocprof), of the file plugin of rocprofv2, and of results.stats.csv.
 _CSV_OF_ROCPROF = re.compile(
     rb'\s*(?:"?Index"?,"?KernelName"?,|"?Dispatch_ID"?,"?GPU_ID"?,|"?Name"?,"?Calls"?,"?TotalDurationNs"?,)',
     re.IGNORECASE,
 )
-"""The header of ``results.csv`` (rocprof), of the file plugin of rocprofv2, and of ``results.stats.csv``."""
 
 _JSON: Mapping[re.Pattern[bytes], str] = {
     re.compile(rb'"' + DRAWING_MEMBER.encode() + rb'"'): (
@@ -50,6 +50,7 @@ _JSON: Mapping[re.Pattern[bytes], str] = {
 }
 """By what stands near the beginning of JSON: what the file holds, with a place for its name, and what to do."""
 
+# The categories are those of torch.profiler's ActivityType for devices that are no GPU of NVIDIA or AMD.
 _DEVICES: Mapping[str, tuple[str, ...]] = {
     "an Ascend NPU": ("async_npu", "HostToDevice"),
     "MTIA": ("mtia_runtime", "mtia_ccp_events", "mtia_insight", "mtia_workloadd", "mtia_counters"),
@@ -57,12 +58,11 @@ _DEVICES: Mapping[str, tuple[str, ...]] = {
     "a GPU of Intel": ("xpu_runtime", "xpu_driver"),
     "a device of another vendor": ("privateuse1_runtime", "privateuse1_driver"),
 }
-"""By the categories of events that torch.profiler writes for it, a device that is no GPU of NVIDIA or AMD."""
 
 
 def describe_json(start: bytes, name: str) -> str | None:
     """Return what JSON with this beginning holds, and what to do; None where it may be a trace that is read."""
-    return next((words.format(name) for marks, words in _JSON.items() if marks.search(start)), None)
+    return next((description.format(name) for pattern, description in _JSON.items() if pattern.search(start)), None)
 
 
 def describe_csv(start: bytes) -> str | None:
@@ -71,14 +71,17 @@ def describe_csv(start: bytes) -> str | None:
 
 
 def describe_device(categories: Collection[str | None]) -> str | None:
-    """Return of which device a trace of torch.profiler is that has events of these categories, and no kernel of a GPU;
-    None where nothing says that it is of another.
+    """Return of which device a trace of torch.profiler is that has events of these categories, and no kernel of a GPU.
+
+    None where nothing says that it is of another device.
     """
-    device = next((name for name, own in _DEVICES.items() if not {*own}.isdisjoint(categories)), None)
+    device = next(
+        (name for name, device_categories in _DEVICES.items() if not {*device_categories}.isdisjoint(categories)), None
+    )
     return None if device is None else f"the trace is of {device}, and {GPUS}: open it in https://ui.perfetto.dev"
 
 
 def describe_missing_gpu(launches: int, instead: str) -> str:
-    """Return that kernels were launched, and not recorded where they ran; ``instead`` is what to do."""
-    known = "1 launch is" if launches == 1 else f"{launches} launches are"
-    return f"{known} on record, but the GPU side was not recorded: {instead}"
+    """Return that kernels were launched, and not recorded where they ran; ``advice`` is what to do."""
+    launches_text = "1 launch is" if launches == 1 else f"{launches} launches are"
+    return f"{launches_text} on record, but the GPU side was not recorded: {instead}"

@@ -1,7 +1,7 @@
-"""A trace that remembers what it was asked: the answers of a reader in another process stand in for the file.
+"""How do the answers of a reader in another process stand in for the file of a trace?
 
-The reader asks a :class:`RecordedTrace` whatever a measurement asks of a trace, and sends its :class:`Recording`. Here
-another one answers from that, and opens the file for what nobody foresaw: so a recording may save time, and cannot
+The reader asks a :class:`RecordedTrace` whatever a measurement asks of a trace, and sends its :class:`TraceRecording`.
+Here another one answers from that, and opens the file for what nobody foresaw: so a recording may save time, and cannot
 change a result.
 """
 
@@ -23,21 +23,21 @@ Question = tuple[Hashable, ...]
 
 
 class Answer(NamedTuple):
-    """What the method returned, or the error that it raised, and which processes were unasked for after it."""
+    """Holds what a method of a trace returned, or the error that it raised."""
 
     value: Any
-    unasked: Set[int]
+    unasked: Set[int]  # as list_unrequested_processes of the trace, after this question
 
 
 class Recording(NamedTuple):
-    """The answers of one trace, and the class of its reader."""
+    """Holds the answers of one trace, and the class of its reader."""
 
     format: type
     answers: Mapping[Question, Answer]
 
 
 class RecordedTrace:
-    """A :class:`~pytest_nsys.core.trace.Trace` that answers what it knows, and asks the file for the rest.
+    """Implements :class:`~pytest_nsys.core.trace.Trace` by the answers that it has, and asks the file for the rest.
 
     Every public method of the protocol is answered alike, also one that this module has never heard of.
     """
@@ -69,6 +69,9 @@ class RecordedTrace:
         return partial(self._answer, method)
 
     def _answer(self, method: str, *arguments: object) -> Any:
+        """Return the answer from the recording, or else from the file, which is remembered. Raises the error that it
+        was.
+        """
         question = (method, *map(_frozen, arguments))
         if question not in self._answers:
             self._answers[question] = self._asked(method, arguments)
@@ -86,24 +89,30 @@ class RecordedTrace:
         return Answer(value, frozenset(self._file.unasked()))
 
     def unasked(self) -> Set[int]:
-        """Processes that ran kernels in the spans asked for so far, but in no lane that was."""
+        """Return the processes that ran kernels in the spans read so far, but in no lane that was requested."""
         return self._unasked
 
     def recording(self) -> Recording:
-        """All answers so far, in a form that goes from process to process."""
-        answers = {question: Answer(_portable(a.value), a.unasked) for question, a in self._answers.items()}
+        """Return all answers so far, in a form that goes from process to process."""
+        answers = {
+            question: Answer(_portable(answer.value), answer.unasked) for question, answer in self._answers.items()
+        }
         return Recording(self.format, answers)
 
     def close(self) -> None:
-        """Let the file go; what is known of it stays."""
+        """Close the file; its answers stay."""
+        # A file that no answer needed is not opened to be closed.
         if "_file" in self.__dict__:
             self._file.close()
 
 
 def _frozen(argument: object) -> Hashable:
-    """An argument as part of a question. Of kernels a digest: they would be as large as the answers."""
+    """Return an argument as part of a question, by which its answer is found again. Raises TypeError for one that has
+    no hash.
+    """
     match argument:
         case Kernels():
+            # A digest of kernels: they would be as large as the answers.
             columns = (argument.start_ns, argument.end_ns, argument.correlation)
             return hashlib.blake2b(b"".join(column.tobytes() for column in columns), digest_size=16).digest()
         case str() | bytes():
@@ -120,11 +129,11 @@ def _frozen(argument: object) -> Hashable:
 
 
 def _portable(value: Any) -> Any:
-    """An answer that holds on to no file and is small: names that no kernel has stay behind."""
+    """Return an answer that holds on to no file and is small: names that no kernel has are left out."""
     match value:
         case Kernels():
-            used = {*value.name, *value.full_name}
-            return replace(value, names={number: value.names[number] for number in used if number in value.names})
+            used_names = {*value.name, *value.full_name}
+            return replace(value, names={number: value.names[number] for number in used_names if number in value.names})
         case Mapping():
             return {key: _portable(item) for key, item in value.items()}
     return value

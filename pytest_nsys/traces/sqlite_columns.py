@@ -1,11 +1,12 @@
-"""How are many rows of a table read as columns of whole numbers, and become kernels? As few Python objects as can be.
+"""How are many rows of a table read as columns of whole numbers, and become kernels? With as few Python objects as can
+be.
 
 A large table is read in blocks, on two threads: SQLite writes each column of a block as one text of JSON, which needs
-no interpreter, and numpy reads that at once: a third of what a row of Python objects costs. Of what is small, rows are
-read.
+no interpreter, and numpy reads that at once: a third of what a row of Python objects costs. A small table is read by
+rows.
 
-SQLite keeps any type in any column: what is not a whole number is :class:`Unfit`, and the table is read again as rows,
-whose errors tell.
+SQLite keeps any type in any column: what is not a whole number raises :class:`FastReadError`, and the table is read
+again as rows, whose errors name the bad value.
 """
 
 from __future__ import annotations
@@ -33,13 +34,15 @@ from pytest_nsys.traces.sqlite_file import BLOCK_ROWS, FAILURES, SqliteFile, Sql
 T = TypeVar("T")
 
 COLUMN_AS_TEXT = "json_group_array({})"
+# SQLite and numpy let go of the interpreter's lock, so two blocks are read at once.
 THREADS = 2
+# From so many rows on, a block costs less than its rows.
 MANY_ROWS = 100_000
-"""From so many rows on, a block costs less than its rows."""
 
 
+# So many rows at least show which part of a table passes; from all over it, as it may be ordered by process before
+# time.
 SAMPLES = 500
-"""So many rows at least show which part of a table passes."""
 
 
 def are_many(rows: int) -> bool:
@@ -48,20 +51,23 @@ def are_many(rows: int) -> bool:
 
 
 def has_many(file: SqliteFile, table: str, where: str) -> bool:
-    """Return whether so many rows of a table pass that none is kept as it is read, by samples from all over it: it may
-    be ordered by process before time.
+    """Return whether so many rows of a table pass that none is kept as it is read, estimated by samples from all over
+    it.
     """
     count = file.about(table)
     if not are_many(count) or not (row_id := file.row_id(table)):
         return False
     rows = listed(range(1, count + 1, max(1, count // SAMPLES)))
     sql = f"SELECT count(*), total({where}) FROM {table} WHERE {row_id} IN ({rows})"
-    ((sampled, passed),) = file.rows(sql)
-    return are_many(int(count * passed // sampled) if sampled else count)
+    ((sample_count, pass_count),) = file.rows(sql)
+    return are_many(int(count * pass_count // sample_count) if sample_count else count)
 
 
 def blocks(file: SqliteFile, columns: Sequence[str], table: str, where: str = "1") -> Generator[Block, None, None]:
-    """The columns (names or expressions) of the rows that pass, in the order of their row ids. Raises Unfit."""
+    """Yield the columns (names or expressions) of the rows that pass, in blocks in the order of the row ids.
+
+    Raises FastReadError where a value is no whole number, or the table has no row ids to divide it by.
+    """
     file.being_read += 1
     try:
         last, row_id = file.about(table), file.row_id(table)
@@ -70,9 +76,9 @@ def blocks(file: SqliteFile, columns: Sequence[str], table: str, where: str = "1
         if last > file.size_bytes:  # no row is that small: the ids have gaps
             raise Unfit("the row ids have gaps")
         bounds = [f"{row_id} BETWEEN {low} AND {low + BLOCK_ROWS - 1}" for low in range(1, last + 1, BLOCK_ROWS)]
-        listed = ", ".join(map(COLUMN_AS_TEXT.format, columns))
+        select_list = ", ".join(map(COLUMN_AS_TEXT.format, columns))
         conditions = [f"{bound} AND ({where})" for bound in (*bounds, f"{row_id} < 1")]
-        queries = [f'SELECT {listed} FROM "{table}" WHERE {condition}' for condition in conditions]
+        queries = [f'SELECT {select_list} FROM "{table}" WHERE {condition}' for condition in conditions]
         yield from _in_order([file.connection(number) for number in range(min(THREADS, len(queries)))], queries)
     except (TraceError, ValueError, *FAILURES) as error:
         raise Unfit(str(error)) from error
@@ -81,136 +87,148 @@ def blocks(file: SqliteFile, columns: Sequence[str], table: str, where: str = "1
 
 
 def _in_order(connections: Sequence[sqlite3.Connection], queries: Iterable[str]) -> Iterator[Block]:
-    """A block for each query; the next ones are being read meanwhile."""
-    free: SimpleQueue[sqlite3.Connection] = SimpleQueue()
+    """Yield a block for each query, in order; the next ones are being read meanwhile."""
+    idle_connections: SimpleQueue[sqlite3.Connection] = SimpleQueue()
     for connection in connections:
-        free.put(connection)
+        idle_connections.put(connection)
 
-    def read(query: str) -> Block:
-        connection = free.get()
+    def read_block(query: str) -> Block:
+        connection = idle_connections.get()
         try:
             return [columns.parsed(text) for text in connection.execute(query).fetchone()]
         finally:
-            free.put(connection)
+            idle_connections.put(connection)
 
     with ThreadPoolExecutor(len(connections), thread_name_prefix="nsys-read") as pool:
-        coming: deque[Future[Block]] = deque()
+        pending_blocks: deque[Future[Block]] = deque()
         try:
             for query in queries:
-                coming.append(pool.submit(read, query))
-                if len(coming) > len(connections):
-                    yield coming.popleft().result()
-            while coming:
-                yield coming.popleft().result()
+                pending_blocks.append(pool.submit(read_block, query))
+                if len(pending_blocks) > len(connections):
+                    yield pending_blocks.popleft().result()
+            while pending_blocks:
+                yield pending_blocks.popleft().result()
         finally:
-            for future in coming:
+            for future in pending_blocks:
                 future.cancel()
 
 
 class OddValue(TypeError):
-    """A value that its column cannot have, in words."""
+    """Reports a value that its column cannot have, in words."""
 
 
 def check_whole(*values: object) -> None:
-    """SQLite keeps any type in any column, and numbers of a trace become part of later questions to it."""
+    """Raise InvalidValue for the first value that is no whole number: numbers of a trace become part of later questions
+    to it.
+    """
     for value in values:
         if type(value) is not int:
             raise OddValue(f"{str(value)[:60]!r} is not a whole number")
 
 
 def check_row(row: SqlRow) -> None:
-    """Raises OddValue where not all of a row are whole numbers."""
+    """Raise InvalidValue where not all of a row are whole numbers."""
     check_whole(*row)
 
 
 def check_text(value: object) -> str:
-    """A name. Raises OddValue for what is none."""
+    """Return a name unchanged. Raises InvalidValue for a value that is no text."""
     if not isinstance(value, str):
         raise OddValue(f"{printable(repr(value), 40)} is not a name")
     return value
 
 
 def texts_of(rows: Iterable[SqlRow]) -> dict[int, str]:
-    """The texts of rows of an id and a text. Raises OddValue where one is none, or an id has two."""
-    found: dict[int, str] = {}
+    """Return the texts of rows of an id and a text, by id. Raises InvalidValue where one is no text, or an id has
+    two.
+    """
+    texts: dict[int, str] = {}
     for number, text in rows:
         check_whole(number)
-        if found.setdefault(number, check_text(text)) != text:
+        if texts.setdefault(number, check_text(text)) != text:
             raise OddValue(f"the id {number} has two texts")
-    return found
+    return texts
 
 
 def read_texts(file: SqliteFile, ids: Collection[int], table: str, text: str) -> dict[int, str]:
-    """The texts of distinct ids. Raises OddValue."""
+    """Return the texts of distinct ids, by id. Raises InvalidValue for an id or text that is none."""
     try:
-        wanted = columns.values(array("q", ids))
+        sorted_ids = columns.values(array("q", ids))
     except (TypeError, OverflowError):
         check_whole(*ids)
         raise
-    if len(wanted) > LISTED and wanted[-1] - wanted[0] < 4 * len(wanted):  # most of a table: what is between is dropped
-        known, bounds = set(wanted), f"id BETWEEN {wanted[0]} AND {wanted[-1]}"
+    # Most of a table: one range is read, and what is between is dropped.
+    if len(sorted_ids) > LISTED and sorted_ids[-1] - sorted_ids[0] < 4 * len(sorted_ids):
+        known_ids, bounds = set(sorted_ids), f"id BETWEEN {sorted_ids[0]} AND {sorted_ids[-1]}"
         rows = file.chunks(f'SELECT id, {text} FROM "{table}" WHERE {bounds}')
-        return texts_of(row for some in rows for row in some if row[0] in known)
-    found: dict[int, str] = {}
-    for at in range(0, len(wanted), LISTED):
-        some = listed(wanted[at : at + LISTED])
-        found |= texts_of(file.rows(f'SELECT id, {text} FROM "{table}" WHERE id IN ({some})'))
-    return found
+        return texts_of(row for chunk in rows for row in chunk if row[0] in known_ids)
+    texts: dict[int, str] = {}
+    for offset in range(0, len(sorted_ids), LISTED):
+        chunk = listed(sorted_ids[offset : offset + LISTED])
+        texts |= texts_of(file.rows(f'SELECT id, {text} FROM "{table}" WHERE id IN ({chunk})'))
+    return texts
 
 
 @contextlib.contextmanager
 def damage(file: SqliteFile, table: str) -> Iterator[None]:
-    """Raises TraceError, which names the table, where a number of it is none, or cannot be."""
+    """Turn an error about a value into a TraceError that names the table, where a number in it is none, or cannot
+    be.
+    """
     try:
         yield
     except (TypeError, OverflowError) as error:
-        what = f"table {file.table_of(table)} holds a value that cannot be" + (
+        problem = f"table {file.table_of(table)} holds a value that cannot be" + (
             f" ({error})" if isinstance(error, OddValue) else ""
         )
-        raise TraceError(f"{file.path}: {what}: damaged, or changed after it was written; {file.again}") from error
+        raise TraceError(f"{file.path}: {problem}: damaged, or changed after it was written; {file.again}") from error
 
 
 def of_rows(rows: Iterable[Sequence[SqlRow]], explain: Callable[[SqlRow], object] = check_row) -> Iterator[Block]:
-    """Rows as columns. Raises TypeError and OverflowError for other than whole numbers, or what ``explain`` raises."""
-    for some in rows:
-        if some:
+    """Yield chunks of rows as blocks of columns.
+
+    Raises TypeError and OverflowError for a value that is no whole number, or what ``explain_row`` raises of its row.
+    """
+    for chunk in rows:
+        if chunk:
             try:
-                yield [array("q", column) for column in zip(*some, strict=True)]
+                yield [array("q", column) for column in zip(*chunk, strict=True)]
             except (TypeError, OverflowError):
-                for row in some:
+                for row in chunk:
                     explain(row)
                 raise
 
 
 class Columns:
-    """Kernels of one lane while they are read."""
+    """Collects the kernels of one lane while they are read."""
 
     def __init__(self) -> None:
         self.streams: dict[Stream, int] = {}
         self._parts: list[Block] = []
 
     def extend(self, part: Block) -> None:
-        """More kernels: start, end, correlation, number in ``streams``, name, full name, and 1 for a node of a graph.
+        """Add kernels: start, end, correlation, number in ``streams``, name, full name, and 1 for a node of a graph.
 
-        Impossible rows are left out: :func:`impossible_rows` counts them.
+        Impossible rows are left out: :func:`count_impossible_rows` counts them.
         """
-        left_out = columns.impossible(part[0], part[1])
-        if 1 in left_out:
-            possible = columns.where_not(left_out)
-            part = [columns.take(column, possible) for column in part]
+        impossible_flags = columns.impossible(part[0], part[1])
+        # Most tables have no such row: then no column is copied.
+        if 1 in impossible_flags:
+            possible_rows = columns.where_not(impossible_flags)
+            part = [columns.take(column, possible_rows) for column in part]
         if part[0]:
             self._parts.append([*part[:3], *map(columns.narrowed, part[3:])])
 
     def sorted_kernels(self, names: Mapping[int, str], path: Path, named_by: str = "StringIds") -> Kernels:
-        """The kernels, ordered by start, after which this has none. Raises TraceError where the table that names them
-        lacks one.
+        """Return the kernels ordered by start, and hold none of them any more.
+
+        Raises TraceError where the table that names them lacks a name.
         """
         start, end, correlation, stream, name, full_name, node = map(columns.chained, zip(*self._parts, strict=True))
         self._parts.clear()
-        lost = set(columns.values(name)) - names.keys()
-        if lost:
-            what = f"{counted(len(lost), 'kernel name id')} not in {named_by}"
-            raise TraceError(f"{path}: {what}: ids do not join; export the report again")
+        unknown_names = set(columns.values(name)) - names.keys()
+        if unknown_names:
+            problem = f"{counted(len(unknown_names), 'kernel name id')} not in {named_by}"
+            raise TraceError(f"{path}: {problem}: ids do not join; export the report again")
         kernels = Kernels(
             start_ns=start,
             end_ns=end,
@@ -230,7 +248,7 @@ class Columns:
         return bool(self._parts)
 
     def name_ids(self) -> set[int]:
-        """Every name that was read."""
+        """Return the id of every name that was read."""
         return {name for part in self._parts for column in part[4:6] for name in columns.values(column)}
 
 
@@ -243,21 +261,23 @@ def impossible_rows(
     name_of: Callable[[int], str] = lambda _: "",
     stretches: Sequence[Interval] | None = None,
 ) -> ImpossibleRows:
-    """The rows of a table whose times cannot be; ``stream`` and ``name`` are columns of it, or expressions, and
-    ``stretches`` of row ids where such rows stand.
+    """Count the rows of a table whose times cannot be, and describe the first of them.
 
-    A time that is no number is damage, and for who reads the row to refuse.
+    ``stream`` and ``name`` are columns of the table, or expressions; ``row_id_ranges`` say where such rows stand. A
+    time that is no number is damage, which the reader of the row refuses.
     """
     rows = file.scan(f"start, end, {stream}, {name}", table, IMPOSSIBLE, stretches=stretches)
-    number, first = 0, None
+    row_count, first = 0, None
     for row in rows:
         if {type(row[0]), type(row[1])} == {int}:
-            number += 1
-            first = row if first is None else min(first, row, key=lambda each: (*each[:2], str(each[2:])))
+            row_count += 1
+            first = row if first is None else min(first, row, key=lambda values: (*values[:2], str(values[2:])))
     if first is None:
         return ImpossibleRows()
-    start, end, on, named = first
-    return ImpossibleRows.of(number, what, name_of(named) if type(named) is int else "", on, start, end)
+    start, end, stream_number, name_id = first
+    return ImpossibleRows.of(
+        row_count, what, name_of(name_id) if type(name_id) is int else "", stream_number, start, end
+    )
 
 
 def read_blocks(
@@ -272,15 +292,17 @@ def read_blocks(
     explain: Callable[[SqlRow], object] = check_row,
     stretches: Sequence[Interval] | None = None,
 ) -> T:
-    """What ``use`` makes of the rows that pass; ``whole``: they may be as many as the table has.
+    """Return what ``consume`` makes of the rows that pass; ``whole_table``: they may be as many as the table has.
 
-    ``rows`` reads fewer rows than pass, where no blocks are read; ``stretches`` of row ids are where all stand.
-    ``explain`` is shown the rows of which one holds what is no whole number, and raises what is said of it. Where
-    ``use`` fails nothing is being read any more: the file may be closed then, and SQLite does not survive that.
+    ``read_rows`` reads fewer rows than pass, where no blocks are read; ``row_id_ranges`` say where all of them stand.
+    ``explain_row`` gets the rows of which one holds a value that is no whole number, and raises an error that says so.
+    Where ``consume`` fails nothing is being read any more: the file may be closed then, and SQLite does not survive
+    that.
     """
+    # What is read fast and fails is read again by rows: only they can name the bad value.
     if whole and are_many(file.about(table)):
-        with suppress(Unfit), closing(blocks(file, row, table, where)) as fast:
-            return use(fast)
+        with suppress(Unfit), closing(blocks(file, row, table, where)) as column_blocks:
+            return use(column_blocks)
     return use(
         of_rows(rows() if rows else file.parts(", ".join(row), table, where, whole=whole, stretches=stretches), explain)
     )
@@ -291,49 +313,59 @@ def fill(
     found: Iterable[Block],
     placed: Callable[[Sequence[int]], tuple[Lane, Stream]],
 ) -> tuple[dict[Lane, Columns], set[int]]:
-    """Sort kernels into their lanes; the processes of those that have none are returned. With None there are none: each
-    lane that occurs is made.
+    """Sort kernels into their lanes, and return the lanes with the processes of those kernels that are in none of them.
 
-    Blocks hold start, end, correlation, name, full name, 1 for a node of a graph, and then the columns of which
-    ``placed`` makes lane and stream.
+    With None for ``lanes`` each lane that occurs is made. Blocks hold start, end, correlation, name, full name, 1 for a
+    node of a graph, and then the columns of which ``locate`` makes lane and stream.
     """
     tables: dict[Lane, Columns] = {lane: Columns() for lane in lanes or ()}
-    strangers: set[int] = set()
-    for start, end, correlation, short, full, node, *place in found:
-        numbers, keys = columns.distinct(*place)
-        own: list[Columns] = []
-        places: dict[Lane, int] = {}
-        table_of, stream_of = array("q"), array("q")
+    foreign_processes: set[int] = set()
+    for start, end, correlation, short_name, full_name, node, *place_columns in found:
+        place_numbers, keys = columns.distinct(*place_columns)
+        lane_tables: list[Columns] = []
+        index_by_lane: dict[Lane, int] = {}
+        table_numbers, stream_numbers = array("q"), array("q")
         for key in keys:
             lane, stream = placed(key)
             if lanes is None:
                 tables.setdefault(lane, Columns())
             elif lane not in tables:
+                # A rank without a device of its own takes all kernels of its process.
                 lane = Lane(lane.global_pid, None)
-            if lane in tables and lane not in places:
-                places[lane] = len(own)
-                own.append(tables[lane])
+            if lane in tables and lane not in index_by_lane:
+                index_by_lane[lane] = len(lane_tables)
+                lane_tables.append(tables[lane])
             if lane not in tables:
-                strangers.add(lane.global_pid)
+                foreign_processes.add(lane.global_pid)
             streams = tables[lane].streams if lane in tables else {}
-            table_of.append(places.get(lane, len(keys)))  # a stranger is behind all lanes
-            stream_of.append(streams.setdefault(stream, len(streams)))
-        each = (start, end, correlation, columns.take(stream_of, numbers), short, full, node)
-        parts_of = split(columns.take(table_of, numbers), len(keys) + 1, each)
-        for table, parts in zip(own, parts_of, strict=False):
+            table_numbers.append(index_by_lane.get(lane, len(keys)))  # a kernel of no lane is behind all lanes
+            stream_numbers.append(streams.setdefault(stream, len(streams)))
+        kernel_columns = (
+            start,
+            end,
+            correlation,
+            columns.take(stream_numbers, place_numbers),
+            short_name,
+            full_name,
+            node,
+        )
+        parts_by_table = split(columns.take(table_numbers, place_numbers), len(keys) + 1, kernel_columns)
+        for table, parts in zip(lane_tables, parts_by_table, strict=False):
             if parts[0]:
                 table.extend(parts)
-    return tables, strangers - {lane.global_pid for lane in tables}
+    return tables, foreign_processes - {lane.global_pid for lane in tables}
 
 
 def split(groups: Column, size: int, each: Sequence[Column]) -> Iterator[list[Column]]:
-    """For each number below ``size``, as all of ``groups`` are, the part of each column where it stands, in order."""
-    sorted_ = list(each)
+    """Yield the part of each column that belongs to each group number, in order; all of ``groups`` are below
+    ``group_count``.
+    """
+    sorted_columns = list(each)
     # Most stand by group already: many exports write one process after the other.
     if columns.exceeds(groups[:-1], groups[1:]):
         order = columns.order(groups)
-        sorted_ = [columns.take(column, order) for column in each]
+        sorted_columns = [columns.take(column, order) for column in each]
     low = 0
     for count in columns.counts(groups, size):
-        yield [column[low : low + count] for column in sorted_]
+        yield [column[low : low + count] for column in sorted_columns]
         low += count

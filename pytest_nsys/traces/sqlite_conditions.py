@@ -1,6 +1,7 @@
-"""Which rows of a large table are let through? Conditions in SQL, which drop what is surely not asked for.
+"""Which rows of a large table does a query let through? Builds conditions in SQL that drop what surely was not
+requested.
 
-What is no number passes each of them: a damaged row is seen, and refused, by who reads it.
+A value that is no number passes every condition: the code that reads such a damaged row sees it and refuses it.
 """
 
 from __future__ import annotations
@@ -9,31 +10,34 @@ from collections.abc import Collection, Iterable, Sequence
 
 from pytest_nsys.core.model import Interval
 
+# So many runs of ids are told apart by comparisons; more are looked up in a list sooner.
 RUNS = 3
-"""So many runs of ids are told apart by comparisons; more are looked up in a list sooner."""
+# So many ids are asked for at once: a statement of SQLite may have a million bytes (SQLITE_MAX_SQL_LENGTH).
 LISTED = 20_000
-"""So many ids are asked for at once: a statement may have a million bytes."""
 FIRST, LAST = -(1 << 63), (1 << 63) - 1
+# A row that ends before it starts, or was not timed: see ImpossibleRows of core.model.
 IMPOSSIBLE = "(end < start OR (start = 0 AND end = 0)) IS TRUE"
-"""A row that ends before it starts, or was not timed: see :class:`~pytest_nsys.core.model.ImpossibleRows`."""
+# A number or a blob where a name is; NULL is none. SQLite orders numbers below all texts, and blobs above them.
 NO_TEXT = "({0} < '' OR {0} >= x'')"
-"""A number or a blob where a name is; NULL is none."""
 
 
 def within(column: str, low: int | None = None, high: int | None = None) -> str:
-    """Drops the rows whose value is a number outside the bounds."""
-    below = [f"({column} < {low} AND {column} >= {FIRST})"] if low is not None else []
-    above = [f"({column} > {high} AND {column} <= {LAST})"] if high is not None else []
-    return f"({' OR '.join(below + above)}) IS NOT TRUE"
+    """Return SQL that drops the rows whose value is a number outside the bounds."""
+    below_low = [f"({column} < {low} AND {column} >= {FIRST})"] if low is not None else []
+    above_high = [f"({column} > {high} AND {column} <= {LAST})"] if high is not None else []
+    return f"({' OR '.join(below_low + above_high)}) IS NOT TRUE"
 
 
 def among(column: str, numbers: Iterable[int]) -> str:
-    """Drops the rows whose value is another number."""
+    """Return SQL that drops the rows whose value is another whole number."""
     return f"({column} IN ({listed(numbers)}) OR typeof({column}) <> 'integer')"
 
 
 def name_condition(column: str, pattern: str) -> tuple[str, list[str]]:
-    """A filter that lets through at least the names that match: a range on the text where the pattern has a prefix."""
+    """Return SQL that lets through at least the names that match a ``%`` pattern, with the values of its placeholders.
+
+    The condition is a range on the text where the pattern has a prefix.
+    """
     prefix = pattern.split("%", 1)[0]
     if prefix == pattern:
         return f"{column} = ?", [pattern]
@@ -44,38 +48,40 @@ def name_condition(column: str, pattern: str) -> tuple[str, list[str]]:
 
 
 def any_name(column: str, patterns: Sequence[str]) -> tuple[str, list[str]]:
-    """A filter that lets through at least the names that match one of the patterns."""
+    """Return SQL that lets through at least the names that match one of the patterns, with the values of its
+    placeholders.
+    """
     conditions = [name_condition(column, pattern) for pattern in patterns]
     return " OR ".join(c for c, _ in conditions), [bound for _, bounds in conditions for bound in bounds]
 
 
 def touches(span: Interval) -> str:
-    """Rows that touch the span, those without an end included."""
+    """Return SQL that lets through the rows that touch the span, those without an end included."""
     return f"{within('start', high=span[1])} AND {within('end', low=span[0])}"
 
 
 def one_of(column: str, ids: Collection[int]) -> str:
-    """Drops the rows whose value is NULL or another number. Names that are alike were mostly numbered together: where
-    the ids are few runs a row costs some comparisons, which are a half of looking it up in a list. What is no whole
-    number differs from its own bits, which is quicker to see than its type.
-    """
+    """Return SQL that drops the rows whose value is NULL or another number."""
+    # Names that are alike were mostly numbered together: where the ids are few runs a row costs some comparisons, which
+    # are a half of looking it up in a list.
     runs = _runs(ids)
-    between = " OR ".join(f"{column} BETWEEN {first} AND {last}" for first, last in runs)
-    known = between if len(runs) <= RUNS else f"{column} IN ({listed(ids)})"
-    return f"({known} OR ({column} | 0) <> +{column})"
+    range_conditions = " OR ".join(f"{column} BETWEEN {first} AND {last}" for first, last in runs)
+    membership = range_conditions if len(runs) <= RUNS else f"{column} IN ({listed(ids)})"
+    # What is no whole number differs from its own bits, which is quicker to see than its type.
+    return f"({membership} OR ({column} | 0) <> +{column})"
 
 
 def _runs(ids: Iterable[int]) -> list[Interval]:
-    """The ids as their runs of numbers without a gap, first and last of each."""
-    found: list[Interval] = []
+    """Return the first and the last of each run of ids without a gap, ascending."""
+    runs: list[Interval] = []
     for number in sorted(ids):
-        if found and found[-1][1] == number - 1:
-            found[-1] = (found[-1][0], number)
+        if runs and runs[-1][1] == number - 1:
+            runs[-1] = (runs[-1][0], number)
         else:
-            found.append((number, number))
-    return found
+            runs.append((number, number))
+    return runs
 
 
 def listed(numbers: Iterable[int]) -> str:
-    """Ids as the text of a list."""
+    """Return ids as the comma-separated text of an SQL list."""
     return ",".join(str(int(n)) for n in numbers)

@@ -1,6 +1,6 @@
-"""A SQLite file of somebody else's, opened so that reading it is safe, quick and clear about what is wrong.
+"""How is a SQLite file of somebody else's opened, so that reading it is safe, quick and clear about what is wrong?
 
-Read-only, its schema untrusted, only real tables, only columns asked for by name. Every error of SQLite becomes one
+Read-only, its schema untrusted, only real tables, only columns requested by name. Every error of SQLite becomes one
 line. A large file is scanned by two threads, a half of the row ids each: SQLite gives up the interpreter lock while it
 steps through rows that a filter drops. A run of a thousand files has some tens of them open at a time.
 """
@@ -33,53 +33,57 @@ from pytest_nsys.traces.sqlite_conditions import FIRST, LAST
 
 MAGIC = b"SQLite format 3\x00"
 WRITERS = "what `nsys export --type=sqlite` or `rocprofv3 -f rocpd` wrote"
+# How packed files begin, and end their names.
 GZIP, PACKED = b"\x1f\x8b", ".gz"
-"""How packed files begin, and end their names."""
+# Offsets are those of the database header in SQLite's "Database File Format".
 PAGE_SIZE_AT = slice(16, 18)
+# The size of a page for which the header says 1, as 65536 does not fit into its two bytes.
 LARGEST_PAGE, FIRST_PAGE = 1 << 16, 1 << 12
-"""The size of a page for which the file says 1."""
 
+# Byte of the header that is 2 in a file of write-ahead mode.
 WRITE_AHEAD_AT = 18
-"""Byte of the header that is 2 in a file of write-ahead mode."""
 
 TWO_THREADS_FROM_BYTES = 100 << 20
+# So long a read waits for the lock of another process; then an error says to wait for its export.
 BUSY_TIMEOUT_S = 1.0
 CHUNK_ROWS = 20_000
+# Rows that become columns at once.
 BLOCK_ROWS = 1 << 16
-"""Rows that become columns at once."""
 
+# Rows of a table by which places are found, at least, and how far apart they are, at least.
 FEWEST_PLACES, PLACE_ROWS = 64, 128
-"""Rows of a table by which places are found, at least, and how far apart they are, at least."""
 
+# What SQLite calls the number of a row, unless a column is called so.
 ROW_IDS = ("rowid", "_rowid_", "oid")
-"""What the number of a row is called, unless a column is called so."""
 
+# Run by each connection before it reads: functions in a schema of somebody else's must not run, and nothing is
+# written.
 SAFEGUARDS = ("PRAGMA trusted_schema = OFF", "PRAGMA query_only = ON")
-"""What each connection is told before it reads."""
 
+# Files of a thread, each with up to two connections: well below 256 descriptors, the least that a system allows.
 OPEN_AT_ONCE = 48
-"""Files of a thread, each with up to two connections: well below 256 descriptors, the least that a system allows."""
 
+# What sqlite3 raises: where SQLite complains of a schema that is not UTF-8, its very message cannot be decoded.
 FAILURES = (sqlite3.Error, UnicodeError, OverflowError)
-"""What sqlite3 raises: where SQLite complains of a schema that is not UTF-8, its very message cannot be decoded."""
 
 SqlRow = tuple[Any, ...]
 T = TypeVar("T")
 
 
 _NO_MORE = r"(?:(?!\b(?:FROM|SELECT|UNION)\b)[^()])*"
+# A view of some rows and columns of one table: without another table, a query inside or a function.
 PLAIN_VIEW = re.compile(
     rf'CREATE VIEW \S+\s+AS\s+SELECT\b{_NO_MORE}\bFROM\s+(?P<table>"\w+"|\w+)\s*(?:WHERE\b{_NO_MORE})?', re.IGNORECASE
 )
-"""A view of some rows and columns of one table: without another table, a query inside or a function."""
 
 
 class Unfit(Exception):
-    """These rows cannot be read as columns in a fast way."""
+    """Reports that these rows cannot be read as columns in the fast way."""
 
 
 class View(NamedTuple):
-    """A view that each connection makes for itself, of the same name and columns as a table of another format.
+    """Describes a view that each connection makes for itself, of the same name and columns as a table of another
+    format.
 
     It has a column ``rowid`` where each of ``tables``, which it is over, numbers its rows.
     """
@@ -90,27 +94,29 @@ class View(NamedTuple):
 
     @property
     def statement(self) -> str:
-        """What makes it, beside the file and not in it."""
+        """The SQL that makes the view, beside the file and not in it."""
         return f'CREATE TEMP VIEW "{self.name}" AS {self.sql}'
 
 
 class _OpenFiles(threading.local):
-    """The files that a thread has open, the least recently used first."""
+    """Holds the files that a thread has open, the least recently used first."""
 
     def __init__(self) -> None:
         self._files: dict[SqliteFile, None] = {}
 
     def use(self, file: SqliteFile) -> None:
-        """The file is read now; one too many that is not being read is closed, and opens again when it is."""
+        """Note that the file is read now, and close the oldest one that is not being read where too many are open."""
         self._files.pop(file, None)
         self._files[file] = None
         if len(self._files) > OPEN_AT_ONCE:
-            idle = next((old for old in self._files if not old.being_read and old is not file), None)
-            if idle is not None:
-                idle.close()
+            idle_file = next(
+                (candidate for candidate in self._files if not candidate.being_read and candidate is not file), None
+            )
+            if idle_file is not None:
+                idle_file.close()
 
     def forget(self, file: SqliteFile) -> None:
-        """The file is closed."""
+        """Note that the file is closed."""
         self._files.pop(file, None)
 
 
@@ -118,10 +124,10 @@ _OPEN = _OpenFiles()
 
 
 class SqliteFile:
-    """Tables of one file, read by name. Raises TraceError for whatever SQLite cannot do."""
+    """Reads the tables of one file by name. Raises TraceError for whatever SQLite cannot do."""
 
     def __init__(self, path: Path, again: str = "export the report again") -> None:
-        """``again``: how a person gets the file once more where this one is damaged."""
+        """Open the file; ``remedy`` says how a person gets it once more where it is damaged."""
         self.path, self.again = path, again
         self._file = _unpack(path)
         if self._file != path:  # however this file is let go, what was laid down goes with it
@@ -132,29 +138,32 @@ class SqliteFile:
         self.defined: Mapping[str, View] = {}
         self.being_read = 0
         try:
-            named = self.rows("SELECT name, type, sql FROM sqlite_master WHERE type IN ('table', 'view')")
+            entries = self.rows("SELECT name, type, sql FROM sqlite_master WHERE type IN ('table', 'view')")
         except TraceError:
             self.close()
             raise
-        self.tables = frozenset(str(name) for name, kind, _ in named if kind == "table")
-        self.views = {str(name): str(sql) for name, kind, sql in named if kind == "view"}
+        self.tables = frozenset(str(name) for name, kind, _ in entries if kind == "table")
+        self.views = {str(name): str(sql) for name, kind, sql in entries if kind == "view"}
 
     def read_views(self) -> None:
-        """Take a view of one table for the table that it is called like. A format whose views repeat its tables does
-        not; nor is any other view read, which may have no end.
+        """Take a view of one table for the table that it is named like.
+
+        A format whose views repeat its tables does not call this; no other view is read, as it may have no end.
         """
-        found = ((name, PLAIN_VIEW.fullmatch(sql)) for name, sql in self.views.items())
-        self.tables |= {name for name, of in found if of is not None and of["table"].strip('"') in self.tables}
+        matches = ((name, PLAIN_VIEW.fullmatch(sql)) for name, sql in self.views.items())
+        self.tables |= {
+            name for name, match in matches if match is not None and match["table"].strip('"') in self.tables
+        }
 
     def define(self, views: Iterable[View], prepare: Callable[[sqlite3.Connection], object]) -> None:
-        """Take views for tables; ``prepare`` gives each connection what they are over beside the file."""
+        """Take views for tables; ``prepare`` gives each connection the tables beside the file that they are over."""
         self.close()
         self._prepare = prepare
         self.defined = {view.name: view for view in views}
         self.tables |= self.defined.keys()
 
     def table_of(self, table: str) -> str:
-        """What a person finds a table of the file under."""
+        """Return the name under which a person finds a table of the file."""
         return " or ".join(self.defined[table].tables) if table in self.defined else table
 
     def _check_header(self) -> None:
@@ -169,14 +178,15 @@ class SqliteFile:
             raise TraceError(f"{self.path}: is empty (0 bytes): {self.again}")
         if not head.startswith(MAGIC):
             raise TraceError(f"{self.path}: is not a SQLite file: give {WRITERS}")
-        page = int.from_bytes(head[PAGE_SIZE_AT]) if len(head) > WRITE_AHEAD_AT else 0
-        if page and size % (page if page > 1 else LARGEST_PAGE):  # SQLite would read zeros where its last page is cut
+        page_bytes = int.from_bytes(head[PAGE_SIZE_AT]) if len(head) > WRITE_AHEAD_AT else 0
+        # SQLite would read zeros where its last page is cut.
+        if page_bytes and size % (page_bytes if page_bytes > 1 else LARGEST_PAGE):
             raise TraceError(f"{self.path}: is damaged or truncated: {self.again}")
         self.size_bytes = size
         self._write_ahead = head[WRITE_AHEAD_AT:] == b"\x02"
 
     def connection(self, number: int = 0) -> sqlite3.Connection:
-        """One of the connections, open for as long as the file is; number 1 is for a second thread."""
+        """Return one of the connections, open for as long as the file is; number 1 is for a second thread."""
         _OPEN.use(self)
         while len(self._connections) <= number:
             self._connections.append(self._connect())
@@ -208,33 +218,33 @@ class SqliteFile:
     def _say(self, error: Exception) -> TraceError:
         text = printable(str(error))
         if "locked" in text:
-            what = "is locked by another process: wait until its export is finished"
+            problem = "is locked by another process: wait until its export is finished"
         elif not isinstance(error, sqlite3.Error) or "malformed" in text or "not a database" in text:
-            what = f"is damaged or truncated: {self.again}"
+            problem = f"is damaged or truncated: {self.again}"
         else:
-            what = f"cannot be read: {text}"
-        return TraceError(f"{self.path}: {what}")
+            problem = f"cannot be read: {text}"
+        return TraceError(f"{self.path}: {problem}")
 
     @kept
     def columns(self, table: str) -> dict[str, str]:
-        """Name as written and declared type of each column of ``table``, by lower-case name."""
+        """Return name as written and declared type of each column of ``table``, by lower-case name."""
         info = self.rows(f'PRAGMA table_info("{table}")')
         return {str(name).lower(): str(kind) for _, name, kind, *_ in info}
 
     def has(self, table: str, *columns: str) -> bool:
-        """Whether the file has the table with these columns."""
+        """Return whether the file has the table with these columns."""
         return table in self.tables and all(name.lower() in self.columns(table) for name in columns)
 
     def column(self, table: str, name: str) -> str:
-        """The column, NULL where the table has none of that name."""
+        """Return the column's name, or NULL where the table has none of that name."""
         return name if self.has(table, name) else "NULL"
 
     def rows(self, sql: str, parameters: Sequence[object] = ()) -> list[SqlRow]:
-        """All rows of a query, on the caller's thread."""
+        """Return all rows of a query, read on the caller's thread."""
         return [row for rows in self.chunks(sql, parameters) for row in rows]
 
     def chunks(self, sql: str, parameters: Sequence[object] = ()) -> Iterator[list[SqlRow]]:
-        """The rows of a query some thousands at a time: for results that are as large as the table."""
+        """Yield the rows of a query some thousands at a time: for results that are as large as the table."""
         self.being_read += 1
         try:
             cursor = self.connection().execute(sql, tuple(parameters))
@@ -253,19 +263,21 @@ class SqliteFile:
         parameters: Sequence[object] = (),
         stretches: Sequence[Interval] | None = None,
     ) -> Iterator[SqlRow]:
-        """The few rows of a large table that pass a filter, in the order of their row ids; let go as they are used.
-        ``stretches`` of row ids are where those stand.
+        """Yield the few rows of a large table that pass a filter, in the order of their row ids; let go as they are
+        used.
+
+        ``row_id_ranges`` say where those rows stand.
         """
 
-        def read(connection: sqlite3.Connection, low: int, high: int) -> list[SqlRow]:
+        def read_range(connection: sqlite3.Connection, low: int, high: int) -> list[SqlRow]:
             bound = f"{row_id} BETWEEN {low} AND {high} AND " if (row_id := self.row_id(table)) else ""
             sql = f'SELECT {columns} FROM "{table}" WHERE {bound}({where})'
             return connection.execute(sql, tuple(parameters)).fetchall()
 
         if stretches is None:
-            return _drained(self.halves(table, read))
+            return _drained(self.halves(table, read_range))
         try:
-            return _drained([read(self.connection(), *stretch) for stretch in stretches])
+            return _drained([read_range(self.connection(), *id_range) for id_range in stretches])
         except FAILURES as error:
             raise self._say(error) from error
 
@@ -279,17 +291,19 @@ class SqliteFile:
         whole: bool,
         stretches: Sequence[Interval] | None = None,
     ) -> Iterable[list[SqlRow]]:
-        """Rows in chunks where they may be as many as the table has, else at once, read by two threads."""
+        """Yield rows in chunks where they may be as many as the table has, else all at once, read by two threads."""
         if whole:
             return self.chunks(f'SELECT {columns} FROM "{table}" WHERE {where}', parameters)
         return [list(self.scan(columns, table, where, parameters, stretches))]
 
     def distinct(self, columns: str, table: str) -> set[SqlRow]:
-        """The distinct rows of some columns."""
+        """Return the distinct rows of some columns."""
         return {*self.scan(f"DISTINCT {columns}", table, "1")}
 
     def halves(self, table: str, read: Callable[[sqlite3.Connection, int, int], T]) -> list[T]:
-        """``read`` on both halves of the row ids at once, on the whole of a small file."""
+        """Return what ``read`` makes of both halves of the row ids, read at once; of a small file what it makes of the
+        whole.
+        """
         try:
             if self.size_bytes < TWO_THREADS_FROM_BYTES or not self.row_id(table):
                 return [read(self.connection(), FIRST, LAST)]
@@ -302,7 +316,7 @@ class SqliteFile:
 
     @kept
     def row_id(self, table: str) -> str:
-        """What SQLite numbers the rows by, under a name that no column hides; "" for a view, a table WITHOUT ROWID."""
+        """Return the name of SQLite's row number that no column hides; "" for a view, or a table WITHOUT ROWID."""
         if table in self.defined:
             return ROW_IDS[0] if ROW_IDS[0] in self.columns(table) else ""
         if table in self.views:  # of which an older SQLite says NULL for each row
@@ -323,30 +337,36 @@ class SqliteFile:
             return 0
         if table in self.defined:
             return sum(map(self._last, self.defined[table].tables))
-        found = self.connection().execute(f'SELECT max({row_id}) FROM "{table}"').fetchone()[0]
-        return found if isinstance(found, int) else 0
+        last_id = self.connection().execute(f'SELECT max({row_id}) FROM "{table}"').fetchone()[0]
+        return last_id if isinstance(last_id, int) else 0
 
     def about(self, table: str) -> int:
-        """How many rows a table has, by its last row id: at once, and right where no row was deleted; 0 without ids."""
+        """Return how many rows a table has, by its last row id: at once, and right where no row was deleted; 0 without
+        ids.
+        """
         try:
             return self._last(table) if table in self.tables else 0
         except FAILURES as error:
             raise self._say(error) from error
 
     def by_place(self, table: str, column: str, questions: int) -> Callable[[int, int], tuple[int, int]]:
-        """Between which row ids rows stand whose value is between two bounds, if the column rises with the ids. What
-        it costs to find places is worth it for so many questions.
+        """Return a function from two bounds of a column to the row ids between which such rows stand, if the column
+        rises with the ids.
+
+        Sampling the table costs something, which is worth it for so many questions.
         """
-        row_id, last = self.row_id(table), self.about(table)
-        some = range(1, last + 1, max(last // max(4 * questions, FEWEST_PLACES), PLACE_ROWS))
-        sql = f'SELECT {column}, {row_id} FROM "{table}" WHERE {row_id} IN ({",".join(map(str, some))}) ORDER BY 2'
-        known = [row for row in self.rows(sql) if isinstance(row[0], int)] if row_id else []
-        values, rows = [value for value, _ in known], [FIRST, *(row for _, row in known), LAST]
+        row_id, last_id = self.row_id(table), self.about(table)
+        sampled_ids = range(1, last_id + 1, max(last_id // max(4 * questions, FEWEST_PLACES), PLACE_ROWS))
+        sql = (
+            f'SELECT {column}, {row_id} FROM "{table}" WHERE {row_id} IN ({",".join(map(str, sampled_ids))}) ORDER BY 2'
+        )
+        samples = [row for row in self.rows(sql) if isinstance(row[0], int)] if row_id else []
+        values, rows = [value for value, _ in samples], [FIRST, *(row for _, row in samples), LAST]
 
         return lambda low, high: (rows[bisect_left(values, low)], rows[bisect_right(values, high) + 1])
 
     def close(self) -> None:
-        """Let the file go; reading on opens it again."""
+        """Close the connections; reading on opens the file again."""
         for connection in self._connections:
             connection.close()
         self._connections.clear()
@@ -354,8 +374,8 @@ class SqliteFile:
 
 
 def first_page(path: Path) -> bytes:
-    """The beginning of what is in a file, packed or not, in which SQLite keeps the names of the first tables; empty for
-    one that cannot be read.
+    """Return the beginning of what is in a file, packed or not, in which SQLite keeps the names of the first tables;
+    empty for one that cannot be read.
     """
     with suppress(OSError, EOFError, zlib.error):
         if path.is_file():  # a pipe would wait for ever
@@ -365,9 +385,9 @@ def first_page(path: Path) -> bytes:
 
 
 def _unpack(path: Path) -> Path:
-    """Where the content of a packed file is laid down, the path itself for a file that is not packed.
+    """Return where the content of a packed file was written to, or the path itself for a file that is not packed.
 
-    Raises TraceError.
+    Raises TraceError where it cannot be read or is damaged.
     """
     if not path.name.endswith(PACKED):
         return path
@@ -377,8 +397,8 @@ def _unpack(path: Path) -> Path:
         file.seek(0)
         descriptor, unpacked = tempfile.mkstemp(prefix="pytest-nsys-", suffix=".sqlite")
         try:
-            with open(descriptor, "wb") as laid_down:
-                shutil.copyfileobj(gzip.GzipFile(fileobj=file), laid_down)
+            with open(descriptor, "wb") as unpacked_file:
+                shutil.copyfileobj(gzip.GzipFile(fileobj=file), unpacked_file)
         except BaseException as error:
             Path(unpacked).unlink()
             if isinstance(error, EOFError | zlib.error | gzip.BadGzipFile):

@@ -1,1 +1,1 @@
-"""Exports of Nsight Systems, and its reports."""
+"""How are exports of Nsight Systems, and its reports, read?"""

@@ -20,76 +20,89 @@ from pytest_nsys.traces.sqlite_file import SqliteFile
 SAMPLES, NAMES = "GPU_METRICS", "TARGET_INFO_GPU_METRICS"
 GPUS, DEVICES = "TARGET_INFO_GPU", "TARGET_INFO_CUDA_DEVICE"
 
+# What the clock of the SMs is called, the best name first: they run at that of their GPC.
 CLOCKS = ("sm clock frequency", "gpc clock frequency", "gpc__cycles_elapsed.avg.per_second")
-"""What the clock of the SMs is called, the best name first: they run at that of their GPC."""
 
+# A sample names its GPU in the low byte of its type.
 GPU_BITS = 0xFF
+# What is less is in MHz: no SM runs so slowly, or at 100 GHz.
 LEAST_HZ = 100_000
-"""What is less is in MHz: no SM runs so slowly, or at 100 GHz."""
 
 TO_SEE_CLOCKS = "capture with --gpu-metrics-devices=all"
 WITHOUT_DEVICES = "its tables do not say which GPU the samples of the clock are of: export it with a newer nsys"
 
 
 def read_sm_clocks(file: SqliteFile, spans: Mapping[Lane, Interval | None]) -> Mapping[Lane, Series] | None:
-    """The samples of the SM clock of each lane around its span (None: all of them), in Hz, those of 0 left out: a GPU
-    that sleeps says nothing of its clock. None where the file has no samples, or does not say of which GPU they are.
+    """Return the samples of the SM clock of each lane around its span (None: all of them), in Hz.
 
-    Raises TypeError for a value that cannot be.
+    None where the file has no samples, or does not say of which GPU they are. Raises TypeError for a value that cannot
+    be.
     """
-    types, places = _types(file), _places(file)
-    if not types or not places:
+    clock_metrics, gpu_numbers = _types(file), _places(file)
+    if not clock_metrics or not gpu_numbers:
         return None
     bounded = [span for span in spans.values() if span is not None]
-    whole = len(bounded) < len(spans) or not bounded
-    time = "1" if whole else within("timestamp", min(low for low, _ in bounded), max(high for _, high in bounded))
-    wanted = among("metricId", sorted({metric for _, metric in types}))
+    whole_table = len(bounded) < len(spans) or not bounded
+    time_condition = (
+        "1" if whole_table else within("timestamp", min(low for low, _ in bounded), max(high for _, high in bounded))
+    )
+    metric_condition = among("metricId", sorted({metric for _, metric in clock_metrics}))
     samples: defaultdict[int, list[tuple[int, int]]] = defaultdict(list)
-    for at, kind, metric, value in file.scan("timestamp, typeId, metricId, value", SAMPLES, f"{wanted} AND {time}"):
-        check_whole(at, kind, metric)
-        if (kind, metric) in types and (hertz := _hertz(value)):
-            samples[kind & GPU_BITS].append((at, hertz))
-    found: dict[Lane, Series] = {}
+    for time_ns, kind, metric, value in file.scan(
+        "timestamp, typeId, metricId, value", SAMPLES, f"{metric_condition} AND {time_condition}"
+    ):
+        check_whole(time_ns, kind, metric)
+        # A sample of 0 is left out: a GPU that sleeps says nothing of its clock.
+        if (kind, metric) in clock_metrics and (hertz := _hertz(value)):
+            samples[kind & GPU_BITS].append((time_ns, hertz))
+    clocks_by_lane: dict[Lane, Series] = {}
     for lane in spans:
-        own = places.get(ProcessId(0, lane.global_pid).pid, {})
-        gpus = own.values() if lane.device is None else [own[lane.device]] if lane.device in own else ()
+        gpu_by_device = gpu_numbers.get(ProcessId(0, lane.global_pid).pid, {})
+        gpus = (
+            gpu_by_device.values()
+            if lane.device is None
+            else [gpu_by_device[lane.device]]
+            if lane.device in gpu_by_device
+            else ()
+        )
         if pairs := sorted(pair for gpu in set(gpus) for pair in samples.get(gpu, ())):
-            found[lane] = Series.of(pairs)
-    return found
+            clocks_by_lane[lane] = Series.of(pairs)
+    return clocks_by_lane
 
 
 def _types(file: SqliteFile) -> Collection[tuple[int, int]]:
-    """(type, metric) of the clock's samples, of each type by the best name that it has."""
+    """Return (type, metric) of the clock's samples, of each type by the best name that it has."""
     if not (file.has(SAMPLES, "timestamp", "typeId", "metricId", "value") and file.has(NAMES, "typeId", "metricId")):
         return ()
     ranks: dict[int, tuple[int, int]] = {}
     for kind, metric, name in file.rows(f"SELECT typeId, metricId, {file.column(NAMES, 'metricName')} FROM {NAMES}"):
         check_whole(kind, metric)
-        called = str(name).partition("[")[0].strip().lower()
-        if called in CLOCKS:
-            ranked = (CLOCKS.index(called), metric)
-            ranks[kind] = min(ranked, ranks.get(kind, ranked))
+        clock_name = str(name).partition("[")[0].strip().lower()
+        if clock_name in CLOCKS:
+            candidate = (CLOCKS.index(clock_name), metric)
+            ranks[kind] = min(candidate, ranks.get(kind, candidate))
     return {(kind, metric) for kind, (_, metric) in ranks.items()}
 
 
 def _places(file: SqliteFile) -> Mapping[int, Mapping[int, int]]:
-    """The counters' number of each GPU, by process and device."""
+    """Return the counters' number of each GPU, by process and device."""
     if not (file.has(GPUS, "id", "pwGpuId") and file.has(DEVICES, "gpuId", "cudaId", "pid")):
         return {}
-    found: defaultdict[int, dict[int, int]] = defaultdict(dict)
+    gpu_numbers: defaultdict[int, dict[int, int]] = defaultdict(dict)
     sql = f"SELECT d.pid, d.cudaId, g.pwGpuId FROM {DEVICES} d JOIN {GPUS} g ON g.id = d.gpuId"
     for pid, device, gpu in file.rows(f"{sql} WHERE g.pwGpuId IS NOT NULL"):
         check_whole(pid, device, gpu)
-        found[pid][device] = gpu
-    return found
+        gpu_numbers[pid][device] = gpu
+    return gpu_numbers
 
 
 def _hertz(value: object) -> int:
+    """Return a clock in Hz, which some versions store in MHz. Raises InvalidValue for a value that is no clock."""
     if type(value) not in (int, float) or not isfinite(value) or value < 0:  # type: ignore[arg-type, operator]
         raise OddValue(f"{str(value)[:40]!r} is not a clock")
     return round(value if value >= LEAST_HZ else value * 1_000_000)  # type: ignore[operator, call-overload, no-any-return]
 
 
 def to_see_clocks(file: SqliteFile) -> str:
-    """How to capture what this file does not say of the clock."""
+    """Describe how to capture what this file does not say of the clock."""
     return TO_SEE_CLOCKS if file.has(GPUS, "pwGpuId") or SAMPLES not in file.tables else WITHOUT_DEVICES

@@ -1,7 +1,7 @@
 """Of the calls of an export that launched work, how many have it on record?
 
 The table of calls is passed once for the calls that launch, by name, and each table of what ran once for its ids. Where
-work is missing, calls are looked at once more: by then something is wrong, and what it is may take a pass.
+work is missing, calls are read once more: by then something is wrong, and what it is may take a pass.
 """
 
 from __future__ import annotations
@@ -51,9 +51,10 @@ def read_launch_records(
     kernels: Mapping[Lane, Kernels],
     empty: Callable[[int], Set[int]] = lambda _: frozenset(),
 ) -> Mapping[int, Sequence[LaunchRecord]] | None:
-    """What is on record of the work of the calls that start in the span of their process, by process; of a process
-    without a span of all. None where the file has no call. ``empty`` finds the correlations of a process's
-    copies of 0 bytes. Raises TraceError for a damaged row.
+    """Return how much work of the calls that start in the span of their process is on record, by process.
+
+    All calls of a process without a span count. None where the file has no call. ``find_empty_copies`` finds the
+    correlations of a process's copies of 0 bytes. Raises TraceError for a damaged row.
     """
     if RUNTIME not in file.tables or STRINGS not in file.tables:
         return None
@@ -61,12 +62,14 @@ def read_launch_records(
     if not calls:
         return {}
     work = _Work(file, names, calls, ids_of(kernels), empty)
-    each = {pid: records_of(own, work.of(pid), spans.get(pid)) for pid, own in calls.items()}
-    return {pid: found for pid, found in each.items() if found}
+    records_by_process = {
+        pid: records_of(process_calls, work.of(pid), spans.get(pid)) for pid, process_calls in calls.items()
+    }
+    return {pid: records for pid, records in records_by_process.items() if records}
 
 
 class _Work:
-    """What of the work of some calls is in the tables of an export."""
+    """Reads what of the work of some calls is in the tables of an export."""
 
     def __init__(
         self,
@@ -78,14 +81,15 @@ class _Work:
     ) -> None:
         self._empty = empty
         self._file, self._names, self._calls, self._read = file, names, calls, read
-        each = [columns.bounds(own.correlation) for own in calls.values()]
-        low, high = min(low for low, _ in each), max(high for _, high in each) + NEXT_IDS
+        id_bounds = [columns.bounds(process_calls.correlation) for process_calls in calls.values()]
+        # A kernel may have one of the next ids, of a call that the runtime made.
+        low, high = min(low for low, _ in id_bounds), max(high for _, high in id_bounds) + NEXT_IDS
         self._where = f"correlationId BETWEEN {low} AND {high}"
-        first, last = hull(columns.bounds(own.start_ns) for own in calls.values())
+        first, last = hull(columns.bounds(process_calls.start_ns) for process_calls in calls.values())
         self._near = find_touching(file, KERNEL, (first, last + LEAD_NS))
 
     def of(self, pid: int) -> Recorded:
-        """What is on record of one process."""
+        """Return what is on record of one process."""
         return Recorded(
             self._read.get(pid, array("q")),
             self._others.get(pid, array("q")),
@@ -98,7 +102,8 @@ class _Work:
         )
 
     def _kernels(self) -> Iterator[Mapping[int, Column]]:
-        """Yield the kernels soon after the calls, then all."""
+        """Yield the correlations of the kernels soon after the calls, then of all, by process."""
+        # Most kernels start soon after their calls: mostly the whole table is not passed.
         if self._near is not None:
             yield self._kernels_near
         yield self._all_kernels
@@ -116,64 +121,78 @@ class _Work:
         return self._ids([MEMCPY, MEMSET, GRAPHS, HOST_COPY], self._where)
 
     def _ids(self, tables: Iterable[str], where: str, stretches: Sequence[Interval] | None = None) -> dict[int, Column]:
-        """The ids of the rows that pass, by process, ascending: a damaged one is the id of no call."""
-        found: dict[int, list[Column]] = {}
+        """Return the ids of the rows that pass, by process, ascending: a damaged one is the id of no call."""
+        id_parts: dict[int, list[Column]] = {}
         for table in tables:
             if self._file.has(table, "globalPid", "correlationId"):
                 for pid, correlation in self._rows(table, ("globalPid", "correlationId"), where, stretches):
-                    for number, rows in _groups(pid):
-                        found.setdefault(number, []).append(columns.take(correlation, rows))
-        return {pid: columns.values(columns.chained(own)) for pid, own in found.items()}
+                    for process, rows in _groups(pid):
+                        id_parts.setdefault(process, []).append(columns.take(correlation, rows))
+        return {pid: columns.values(columns.chained(parts)) for pid, parts in id_parts.items()}
 
     def _rows(
         self, table: str, names: Sequence[str], where: str, stretches: Sequence[Interval] | None = None
     ) -> list[Block]:
-        row = [f"CAST(ifnull({name}, 0) AS INTEGER)" for name in names]
+        # A damaged value becomes 0, which is the id of no call: the reader of kernels refuses it.
+        expressions = [f"CAST(ifnull({name}, 0) AS INTEGER)" for name in names]
         with damage(self._file, table):
-            whole = stretches is None and has_many(self._file, table, where)
-            return read_blocks(self._file, row, table, where, list[Block], whole=whole, stretches=stretches)
+            whole_table = stretches is None and has_many(self._file, table, where)
+            return read_blocks(
+                self._file, expressions, table, where, list[Block], whole=whole_table, stretches=stretches
+            )
 
     @cached_property
     def _lacking(self) -> Mapping[int, Mapping[int, Fraction]]:
-        """By process the missing share of each replay that ran less than another one of its graph."""
-        known = ("globalPid", "graphId", "correlationId")
-        found: dict[int, list[tuple[Column, Column]]] = {}
+        """The missing share of each replay that ran less than another one of its graph, by process."""
+        node_columns = ("globalPid", "graphId", "correlationId")
+        node_parts: dict[int, list[tuple[Column, Column]]] = {}
         for table in (KERNEL, MEMCPY):
-            if self._replays and self._file.has(table, "graphNodeId", *known):
-                for pid, *node in self._rows(table, known, "graphNodeId IS NOT NULL AND graphId IS NOT NULL"):
-                    for number, rows in _groups(pid):
+            if self._replays and self._file.has(table, "graphNodeId", *node_columns):
+                for pid, *node in self._rows(table, node_columns, "graphNodeId IS NOT NULL AND graphId IS NOT NULL"):
+                    for process, rows in _groups(pid):
                         graph, correlation = (columns.take(column, rows) for column in node)
-                        found.setdefault(number, []).append((graph, correlation))
-        return {pid: lacking_of(*map(columns.chained, zip(*own, strict=True))) for pid, own in found.items()}
+                        node_parts.setdefault(process, []).append((graph, correlation))
+        return {pid: lacking_of(*map(columns.chained, zip(*parts, strict=True))) for pid, parts in node_parts.items()}
 
     @property
     def _replays(self) -> bool:
         """Whether a call launches a graph."""
-        named = (own.names[name] for own in self._calls.values() for name in columns.values(own.name))
-        return any(kind_of_call(name) is LaunchKind.GRAPH for name in named)
+        call_names = (
+            process_calls.names[name]
+            for process_calls in self._calls.values()
+            for name in columns.values(process_calls.name)
+        )
+        return any(kind_of_call(name) is LaunchKind.GRAPH for name in call_names)
 
     @cached_property
     def _kernel_calls(self) -> Mapping[int, Interval]:
-        """By process from the first call that launched a kernel, or a graph, to the last."""
-        ids = {pid: Earliest(own) for pid, own in self._ids((KERNEL, GRAPHS), "correlationId IS NOT NULL").items()}
+        """The time from the first call that launched a kernel, or a graph, to the last, by process."""
+        earliest_by_process = {
+            pid: Earliest(process_ids)
+            for pid, process_ids in self._ids((KERNEL, GRAPHS), "correlationId IS NOT NULL").items()
+        }
         with damage(self._file, RUNTIME):
-            tables = call_tables(self._file, {pid: own for pid, own in ids.items() if pid in self._calls})
-        return {pid: columns.bounds(own.calls.start_ns) for pid, own in tables.items() if own.ids}
+            tables = call_tables(
+                self._file, {pid: earliest for pid, earliest in earliest_by_process.items() if pid in self._calls}
+            )
+        return {pid: columns.bounds(table.calls.start_ns) for pid, table in tables.items() if table.ids}
 
     def _launching(self, pid: int, ids: Interval) -> Set[int]:
-        """Those of the ids between two that are of a call that launches work."""
+        """Return those of the ids between two that are of a call that launches work."""
         where = f"correlationId BETWEEN {ids[0]} AND {ids[1]} AND {by_process('globalTid', {pid: '1'})}"
-        names = one_of("nameId", self._names)
+        name_condition = one_of("nameId", self._names)
         with damage(self._file, RUNTIME):
-            return {number for number, _ in self._file.scan("correlationId, 0", RUNTIME, f"{where} AND {names}")}
+            return {
+                number for number, _ in self._file.scan("correlationId, 0", RUNTIME, f"{where} AND {name_condition}")
+            }
 
     @cached_property
     def _captures(self) -> Mapping[int, Sequence[Api]]:
-        """By process the calls that begin the capture of a graph, or end it."""
+        """The calls that begin the capture of a graph, or end it, by process."""
         with damage(self._file, RUNTIME):
             return read_api_calls(self._file, CAPTURES, dict.fromkeys(self._calls, EVER)) or {}
 
 
 def _groups(column: Column) -> Iterator[tuple[int, Column]]:
-    """Each distinct number, and where it stands."""
+    """Yield each distinct number, and where it stands."""
     return iter(columns.members_by(lambda number: number, column).items())

@@ -1,7 +1,7 @@
-"""Reading nsys' ``parquetdir`` export: a folder with one Parquet file for each table.
+"""How is nsys' ``parquetdir`` export read? It is a folder with one Parquet file for each table.
 
 Its tables and columns are those of the SQLite export, so it is written into one once, in the cache of
-``exports.py``, and read as such. pyarrow, which reads Parquet, is the extra ``parquet``.
+``export_cache.py``, and read as such. pyarrow, which reads Parquet, is the extra ``parquet``.
 """
 
 from __future__ import annotations
@@ -20,35 +20,35 @@ from pytest_nsys.core.errors import TraceError, one_line
 from pytest_nsys.core.words import printable
 from pytest_nsys.traces.nsys.exports import Export, Wanted, find_export, write_export
 
+# Version of what is written: raise it where that changes, so that an older cache is not read for it.
 WRITTEN_AS = "1"
-"""Version of what is written: raise it where that changes."""
 
 ROWS_AT_ONCE = 50_000
+# What is taken over: never the tables that hold the user's environment.
 TABLES = re.compile(
     r"CUPTI_\w+|NVTX_\w+|DYNAMIC_NVTX\w+|ENUM_\w+|StringIds|ThreadNames|PROCESSES|DIAGNOSTIC_EVENT|ANALYSIS_DETAILS"
     r"|META_DATA_EXPORT|TARGET_INFO_(?:GPU|GPU_METRICS|CUDA_DEVICE|SESSION_START_TIME)"
     r"|CUDA_GPU_MEMORY_USAGE_EVENTS|GPU_METRICS"
 )
-"""What is taken over: never the tables that hold the user's environment."""
 
 COLUMN = re.compile(r"\w{1,100}")
 PAYLOAD = "binaryData"
 
 
 def exported(folder: Path) -> Export:
-    """The tables of the folder as one SQLite file. Raises TraceError."""
+    """Return the tables of the folder as one SQLite file, written now where the cache has none. Raises TraceError."""
     files = tables_in(folder)
-    wanted = Wanted(folder, _digest(files), WRITTEN_AS)
-    return find_export(wanted) or write_export(wanted, functools.partial(_write, folder, files))
+    request = Wanted(folder, _digest(files), WRITTEN_AS)
+    return find_export(request) or write_export(request, functools.partial(_write, folder, files))
 
 
 def tables_in(folder: Path) -> list[Path]:
-    """The files of the tables that are read, by name. Raises TraceError."""
+    """Return the files of the tables that are read, by name. Raises TraceError where there are none."""
     with one_line(TraceError, f"{folder}: cannot be read"):
-        found = sorted(path for path in folder.glob("*.parquet") if TABLES.fullmatch(path.stem))
-    if not found:
+        files = sorted(path for path in folder.glob("*.parquet") if TABLES.fullmatch(path.stem))
+    if not files:
         raise TraceError(f"{folder}: holds no table of an Nsight Systems export (*.parquet)")
-    return found
+    return files
 
 
 def _digest(files: list[Path]) -> str:
@@ -94,8 +94,8 @@ def _write_table(database: sqlite3.Connection, path: Path, arrow: Any, parquet: 
             for rows in _rows(file, names, arrow):
                 database.executemany(insert, rows)
     except (OSError, ValueError, arrow.ArrowException) as error:
-        what = printable(str(error).splitlines()[0] if str(error) else type(error).__name__)
-        raise TraceError(f"{path}: is damaged, or no Parquet file ({what}): export the report again") from error
+        problem = printable(str(error).splitlines()[0] if str(error) else type(error).__name__)
+        raise TraceError(f"{path}: is damaged, or no Parquet file ({problem}): export the report again") from error
 
 
 def _rows(file: Any, names: list[str], arrow: Any) -> Iterator[Iterator[tuple[object, ...]]]:

@@ -1,4 +1,4 @@
-"""Reading an Nsight Systems SQLite export, of schema 2021.2 to 3.28: what does it hold in the spans asked for?
+"""How is an Nsight Systems SQLite export read, of schema 2021.2 to 3.28?
 
 An export has no indexes, so a table is passed once per question, for all processes together, with filters that are
 plain comparisons; names are looked up by id afterwards. Only columns that every version has are required; what a
@@ -91,7 +91,7 @@ TO_SEE_LAUNCHED = (
 
 
 class NsysSqlite:
-    """One export; the :class:`~pytest_nsys.core.trace.Trace` of this format."""
+    """Reads one export; implements :class:`~pytest_nsys.core.trace.Trace` for this format."""
 
     def __init__(self, path: Path, file: SqliteFile | None = None) -> None:
         self.path = path
@@ -105,7 +105,7 @@ class NsysSqlite:
             raise
 
     def _prepare(self) -> None:
-        """Find the tables. Raises TraceError for a file that is no export, or lacks what every version has."""
+        """Check the tables. Raises TraceError for a file that is no export, or lacks what every version has."""
         self._file.read_views()  # whoever shrinks an export leaves one where a table was
         tables = self._file.tables
         if not tables & {KERNEL, RUNTIME, NVTX, "TARGET_INFO_SESSION_START_TIME", "ANALYSIS_DETAILS"}:
@@ -116,63 +116,63 @@ class NsysSqlite:
                 if missing:
                     raise TraceError(f"{self.path}: table {table} lacks the column {', '.join(missing)}")
         if STRINGS not in tables and KERNEL in tables:
-            has = "a view of no one table as" if STRINGS in self._file.views else "no table"
-            raise TraceError(f"{self.path}: has {has} {STRINGS}, so no kernel has a name: export the report again")
+            obstacle = "a view of no one table as" if STRINGS in self._file.views else "no table"
+            raise TraceError(f"{self.path}: has {obstacle} {STRINGS}, so no kernel has a name: export the report again")
 
     @property
     def file(self) -> SqliteFile:
-        """The tables as they are."""
+        """The SQLite file with its tables."""
         return self._file
 
     def close(self) -> None:
-        """Let the file go."""
+        """Close the file."""
         self._file.close()
 
     def facts(self) -> TraceFacts:
-        """Versions, GPU models and the profiler's diagnostics; never the stored environment."""
-        stated: dict[str, str] = {}
+        """Return versions, GPU models and the profiler's diagnostics; never the stored environment."""
+        settings: dict[str, str] = {}
         for table in ("META_DATA_EXPORT", "EXPORT_META_DATA"):
             if table in self._file.tables:
                 sql = f"SELECT name, value FROM {table} WHERE name = ?"
                 rows = self._file.rows(sql, ("EXPORT_PRODUCT_VERSION",))
-                stated |= {name: value for name, value in rows if isinstance(value, str)}
-        graphs = self._file.rows(f"SELECT count(*) FROM {GRAPHS}")[0][0] if GRAPHS in self._file.tables else 0
-        lengths = self._numbers("ANALYSIS_DETAILS", "duration")
-        starts = {*filter(None, self._numbers("TARGET_INFO_SESSION_START_TIME", "utcEpochNs"))}
+                settings |= {name: value for name, value in rows if isinstance(value, str)}
+        graph_count = self._file.rows(f"SELECT count(*) FROM {GRAPHS}")[0][0] if GRAPHS in self._file.tables else 0
+        lengths_ns = self._numbers("ANALYSIS_DETAILS", "duration")
+        starts_ns = {*filter(None, self._numbers("TARGET_INFO_SESSION_START_TIME", "utcEpochNs"))}
         return TraceFacts(
             has_kernels=self.has_kernels(),
-            profiler_version=stated.get("EXPORT_PRODUCT_VERSION"),
+            profiler_version=settings.get("EXPORT_PRODUCT_VERSION"),
             gpus=self._gpus(),
             models=self._models(),
             uuids=self._uuids(),
-            whole_graphs=graphs,
+            whole_graphs=graph_count,
             diagnostics=self._diagnostics(),
-            session_ns=max(lengths) if lengths and all(lengths) else None,
+            session_ns=max(lengths_ns) if lengths_ns and all(lengths_ns) else None,
             to_see_kernels=self._to_see_kernels(),
             to_see_sizes=TO_SEE_SIZES,
             to_see_memory=to_see_memory(self._file),
             to_see_clocks=to_see_clocks(self._file),
-            started_ns=min(starts, default=None),
-            zeros_ns={None: min(starts)} if len(starts) == 1 and min(starts) in SINCE_1970 else {},
+            started_ns=min(starts_ns, default=None),
+            zeros_ns={None: min(starts_ns)} if len(starts_ns) == 1 and min(starts_ns) in SINCE_1970 else {},
             impossible=self._impossible,
         )
 
     @cached_property
     def _impossible(self) -> ImpossibleRows:
         """The operations whose times cannot be."""
-        found = ImpossibleRows()
-        for table, what in OPERATIONS.items():
+        impossible_rows = ImpossibleRows()
+        for table, row_label in OPERATIONS.items():
             if self._file.has(table, "start", "end"):
                 with self._damage(table):
-                    found = found.and_(read_impossible(self._file, table, what, self._name_of))
-        return found
+                    impossible_rows = impossible_rows.and_(read_impossible(self._file, table, row_label, self._name_of))
+        return impossible_rows
 
     def _name_of(self, kernel: int) -> str:
-        """The name with this id, "" for none."""
+        """Return the name with this id, "" for none."""
         return strings(self._file, [kernel]).get(kernel, "")
 
     def _to_see_kernels(self) -> str:
-        """What to do where nothing ran on a GPU: by whether kernels were launched."""
+        """Describe what to do where nothing ran on a GPU: it depends on whether kernels were launched."""
         launches = 0 if self.has_kernels() else count_launches(self._file)
         return describe_missing_gpu(launches, TO_SEE_LAUNCHED) if launches else TO_SEE_KERNELS
 
@@ -180,8 +180,11 @@ class NsysSqlite:
         return damage(self._file, table)
 
     def _gpus(self) -> dict[tuple[int, int], str]:
-        has = self._file.has
-        if not (has("TARGET_INFO_GPU", "id", "name") and has("TARGET_INFO_CUDA_DEVICE", "gpuId", "cudaId", "pid")):
+        has_columns = self._file.has
+        if not (
+            has_columns("TARGET_INFO_GPU", "id", "name")
+            and has_columns("TARGET_INFO_CUDA_DEVICE", "gpuId", "cudaId", "pid")
+        ):
             return {}
         sql = (
             "SELECT d.pid, d.cudaId, g.name FROM TARGET_INFO_CUDA_DEVICE d "
@@ -193,24 +196,26 @@ class NsysSqlite:
             return {(pid, device): check_text(name) for pid, device, name in rows}
 
     def _uuids(self) -> dict[tuple[int, int], str]:
-        """The GPU of each device of a process by its UUID; where none is on record, of one machine by its number."""
-        has = self._file.has
-        if not has("TARGET_INFO_CUDA_DEVICE", "gpuId", "cudaId", "pid"):
+        """Return the GPU of each device of a process by its UUID; where none is on record, of one machine by its
+        number.
+        """
+        has_columns = self._file.has
+        if not has_columns("TARGET_INFO_CUDA_DEVICE", "gpuId", "cudaId", "pid"):
             return {}
-        uuid, alone = "d.uuid" if has("TARGET_INFO_CUDA_DEVICE", "uuid") else "NULL", "0"
+        uuid_sql, one_machine_sql = "d.uuid" if has_columns("TARGET_INFO_CUDA_DEVICE", "uuid") else "NULL", "0"
         join = ""
-        if has("TARGET_INFO_GPU", "id", "uuid", "vmId"):
-            uuid, join = f"ifnull({uuid}, g.uuid)", "LEFT JOIN TARGET_INFO_GPU g ON g.id = d.gpuId"
-            alone = "(SELECT count(DISTINCT vmId) FROM TARGET_INFO_GPU) = 1"
-        sql = f"SELECT d.pid, d.cudaId, d.gpuId, {uuid}, {alone} FROM TARGET_INFO_CUDA_DEVICE d {join}"
-        found: dict[tuple[int, int], set[str]] = {}
+        if has_columns("TARGET_INFO_GPU", "id", "uuid", "vmId"):
+            uuid_sql, join = f"ifnull({uuid_sql}, g.uuid)", "LEFT JOIN TARGET_INFO_GPU g ON g.id = d.gpuId"
+            one_machine_sql = "(SELECT count(DISTINCT vmId) FROM TARGET_INFO_GPU) = 1"
+        sql = f"SELECT d.pid, d.cudaId, d.gpuId, {uuid_sql}, {one_machine_sql} FROM TARGET_INFO_CUDA_DEVICE d {join}"
+        identities_by_device: dict[tuple[int, int], set[str]] = {}
         with self._damage("TARGET_INFO_CUDA_DEVICE"):
-            for pid, device, number, unique, one_machine in self._file.rows(sql):
-                known = isinstance(unique, str) and set(unique.upper()) - {*"GPU-0"}
-                told = unique if known else f"{self.path} {number}" if one_machine else None
-                if told is not None:
-                    found.setdefault((pid, device), set()).add(told)
-        return {place: min(own) for place, own in found.items() if len(own) == 1}
+            for pid, device, gpu_id, uuid, one_machine in self._file.rows(sql):
+                is_real_uuid = isinstance(uuid, str) and set(uuid.upper()) - {*"GPU-0"}
+                identity = uuid if is_real_uuid else f"{self.path} {gpu_id}" if one_machine else None
+                if identity is not None:
+                    identities_by_device.setdefault((pid, device), set()).add(identity)
+        return {device: min(identities) for device, identities in identities_by_device.items() if len(identities) == 1}
 
     def _models(self) -> tuple[str, ...]:
         if not self._file.has("TARGET_INFO_GPU", "name"):
@@ -224,31 +229,31 @@ class NsysSqlite:
             return ()
         sql = "SELECT text FROM DIAGNOSTIC_EVENT WHERE severity IN (2, 3) ORDER BY severity DESC, "
         sql += self._file.row_id("DIAGNOSTIC_EVENT") or "text"
-        kept = [
+        setting_tables = [
             table for table in ("META_DATA_CAPTURE", "TARGET_INFO_SYSTEM_ENV") if self._file.has(table, "name", "value")
         ]
-        stated = (row for table in kept for row in self._file.rows(f"SELECT name, value FROM {table}"))
-        return diagnostics((text for (text,) in self._file.rows(sql)), stated)
+        settings = (row for table in setting_tables for row in self._file.rows(f"SELECT name, value FROM {table}"))
+        return diagnostics((text for (text,) in self._file.rows(sql)), settings)
 
     def _numbers(self, table: str, column: str) -> list[int]:
-        """What each row has, 0 where that is no number above; none where the version has no such column."""
+        """Return the number in each row, 0 where it is not above 0; none where the version has no such column."""
         rows = self._file.rows(f"SELECT {column} FROM {table}") if self._file.has(table, column) else ()
         return [number if type(number) is int and number > 0 else 0 for (number,) in rows]
 
     def setups(self) -> Mapping[int, Setup]:
-        """Nothing: no export says of which rank it is."""
+        """Return nothing: no export says of which rank it is."""
         return {}
 
     def unasked(self) -> Set[int]:
-        """Processes that ran kernels in the spans read so far, but in no lane that was asked for."""
+        """Return the processes that ran kernels in the spans read so far, but in no lane that was requested."""
         return self._unasked
 
     def has_kernels(self) -> bool:
-        """Whether anything ran on a GPU."""
+        """Return whether anything ran on a GPU."""
         return KERNEL in self._file.tables and bool(self._file.rows(f"SELECT 1 FROM {KERNEL} LIMIT 1"))
 
     def lanes(self) -> Sequence[Lane]:
-        """Every (process, device) that ran a kernel, by process and device."""
+        """Return every (process, device) that ran a kernel, by process and device."""
         return self._lanes
 
     @cached_property
@@ -268,7 +273,7 @@ class NsysSqlite:
         return places
 
     def library_kernels(self) -> Set[tuple[str, str]]:
-        """The names of the kernels of known communication libraries."""
+        """Return the names of the kernels of known communication libraries."""
         if KERNEL not in self._file.tables:
             return frozenset()
         ids = self._file.distinct("shortName, demangledName", KERNEL)
@@ -280,97 +285,107 @@ class NsysSqlite:
     # -- ranges
 
     def ranges(self, patterns: Sequence[str]) -> Mapping[int, Ranges]:
-        """The ranges whose name matches a pattern, open ones too; those before the profiler's start are left out.
-
-        What was read is kept where it is not most of a large table: who looks for a convention asks for the same again.
+        """Return the ranges whose name matches a pattern, open ones too; those before the profiler's start are left
+        out.
         """
         if NVTX not in self._file.tables or not patterns:
             return {}
-        known, found = self._named
-        if not known.issuperset(patterns):
-            known = known.union(patterns)
+        cached_patterns, cached_ranges = self._named
+        if not cached_patterns.issuperset(patterns):
+            cached_patterns = cached_patterns.union(patterns)
             with self._damage(NVTX):
-                found = read_named(self._file, sorted(known))
-            if sum(map(len, found.values())) < MANY_ROWS:
-                self._named = known, found
-        return found if known == {*patterns} else of_names(found, patterns)
+                cached_ranges = read_named(self._file, sorted(cached_patterns))
+            # What was read is kept where it is not most of a large table: who looks for a convention asks for the same
+            # again.
+            if sum(map(len, cached_ranges.values())) < MANY_ROWS:
+                self._named = cached_patterns, cached_ranges
+        return cached_ranges if cached_patterns == {*patterns} else of_names(cached_ranges, patterns)
 
     def ranges_around(self, spans: Mapping[int, Interval]) -> Mapping[int, Ranges]:
-        """The ranges of each process that touch its span, open ones included, NCCL's own left out."""
+        """Return the ranges of each process that touch its span, open ones included, NCCL's own left out."""
         if NVTX not in self._file.tables or not spans:
             return {}
         with self._damage(NVTX):
             return read_around(self._file, spans)
 
     def module_calls(self) -> Mapping[int, Ranges]:
-        """None: a program that marks its modules does it with ranges."""
+        """Return none: a program that marks its modules does it with ranges."""
         return {}
 
     def common_range_names(self, global_pid: int) -> Sequence[tuple[str, int]]:
-        """The names that most ranges of a process have, with their counts."""
+        """Return the names that most ranges of a process have, with their counts."""
         return common_names(self._file, global_pid) if NVTX in self._file.tables else ()
 
     # -- kernels
 
     def kernels(self, spans: Mapping[Lane, Interval | None]) -> Mapping[Lane, Kernels]:
-        """The kernels of each lane that touch its span; None: all of them."""
+        """Return the kernels of each lane that touch its span; None: all of them."""
         bounded = [span for span in spans.values() if span is not None]
-        whole = len(bounded) < len(spans)
-        conditions = {n: "1" if s is None else touches(s) for n, s in spans.items()}
-        if whole or not bounded:
-            return self._kernels(conditions, "1", whole=whole)
-        around = hull(bounded)
+        whole_table = len(bounded) < len(spans)
+        conditions = {lane: "1" if span is None else touches(span) for lane, span in spans.items()}
+        if whole_table or not bounded:
+            return self._kernels(conditions, "1", whole=whole_table)
+        search_span = hull(bounded)
         with self._damage(KERNEL):
-            stretches = find_touching(self._file, KERNEL, around)
-        return self._kernels(conditions, touches(around), whole=False, stretches=stretches)
+            row_id_ranges = find_touching(self._file, KERNEL, search_span)
+        return self._kernels(conditions, touches(search_span), whole=False, stretches=row_id_ranges)
 
     def kernels_launched(self, spans: Mapping[Lane, Interval]) -> Mapping[Lane, Kernels]:
-        """The kernels of each lane that have a launch row starting in its span, edges included."""
+        """Return the kernels of each lane that have a launch row starting in its span, edges included."""
         if RUNTIME not in self._file.tables:
             return {}
         processes = grouped((lane.global_pid, span) for lane, span in spans.items())  # of one on several devices all
         with self._damage(RUNTIME):
-            calls = calls_started(self._file, {pid: hull(own) for pid, own in processes.items()})
-        ids = {lane: own for lane in spans if (own := calls.get(lane.global_pid, EMPTY).ids)}
+            calls = calls_started(self._file, {pid: hull(process_spans) for pid, process_spans in processes.items()})
+        ids = {lane: correlations for lane in spans if (correlations := calls.get(lane.global_pid, EMPTY).ids)}
         if not ids:
             return {}
-        conditions = {lane: within("correlationId", own[0], own[-1]) for lane, own in ids.items()}
-        any_id = within("correlationId", min(own[0] for own in ids.values()), max(own[-1] for own in ids.values()))
-        found = self._kernels(conditions, any_id, whole=False)
-        launched = {lane: calls[lane.global_pid].starts_of(kernels.correlation) for lane, kernels in found.items()}
-        inside = {lane: touching(at_ns, at_ns, *spans[lane]) for lane, at_ns in launched.items()}
-        return {lane: kernels.take(inside[lane]) for lane, kernels in found.items()}
+        conditions = {
+            lane: within("correlationId", correlations[0], correlations[-1]) for lane, correlations in ids.items()
+        }
+        any_id = within(
+            "correlationId",
+            min(correlations[0] for correlations in ids.values()),
+            max(correlations[-1] for correlations in ids.values()),
+        )
+        candidates = self._kernels(conditions, any_id, whole=False)
+        starts_by_lane = {
+            lane: calls[lane.global_pid].starts_of(kernels.correlation) for lane, kernels in candidates.items()
+        }
+        indices_by_lane = {lane: touching(at_ns, at_ns, *spans[lane]) for lane, at_ns in starts_by_lane.items()}
+        return {lane: kernels.take(indices_by_lane[lane]) for lane, kernels in candidates.items()}
 
     def idle(self, spans: Mapping[Lane, Sequence[Interval]]) -> Mapping[Lane, Sequence[Interval]]:
-        """Those of the spans of each lane in which no kernel runs."""
+        """Return those of the spans of each lane in which no kernel runs."""
         if KERNEL not in self._file.tables:
             return spans
-        places = self._file.by_place(KERNEL, "start", sum(map(len, spans.values())))
+        locate_rows = self._file.by_place(KERNEL, "start", sum(map(len, spans.values())))
 
-        place = f"{self._file.row_id(KERNEL) or 0} BETWEEN ? AND ?"
+        row_condition = f"{self._file.row_id(KERNEL) or 0} BETWEEN ? AND ?"
 
-        def busy(lanes: Sequence[Lane], span: Interval) -> set[Lane]:
-            own = f"{place} AND end > ? AND start < ? AND end >= start"
-            own += f" AND globalPid IN ({listed(lane.global_pid for lane in lanes)})"
+        def find_busy(lanes: Sequence[Lane], span: Interval) -> set[Lane]:
+            condition = f"{row_condition} AND end > ? AND start < ? AND end >= start"
+            condition += f" AND globalPid IN ({listed(lane.global_pid for lane in lanes)})"
             if len(lanes) == 1 and lanes[0].device is not None:
-                own += f" AND deviceId = {lanes[0].device}"
-            sql = f"SELECT DISTINCT globalPid, deviceId FROM {KERNEL} WHERE {own} LIMIT {len(lanes)}"
-            found = self._file.rows(sql, (*places(*span), *span))
-            return {Lane(pid, own) for pid, device in found for own in (device, None)}
+                condition += f" AND deviceId = {lanes[0].device}"
+            sql = f"SELECT DISTINCT globalPid, deviceId FROM {KERNEL} WHERE {condition} LIMIT {len(lanes)}"
+            rows = self._file.rows(sql, (*locate_rows(*span), *span))
+            return {Lane(pid, lane_device) for pid, device in rows for lane_device in (device, None)}
 
-        return idle(spans, busy, self._times)
+        return idle(spans, find_busy, self._times)
 
     def _times(self, around: Mapping[Lane, Interval]) -> Mapping[Lane, Iterable[Interval]]:
-        found: dict[Lane, list[Interval]] = defaultdict(list)
+        """Return when kernels ran that touch the hull of the spans, by lane."""
+        times_by_lane: dict[Lane, list[Interval]] = defaultdict(list)
         columns, span = "globalPid, deviceId, start, end", hull(around.values())
         with self._damage(KERNEL):
-            stretches = find_touching(self._file, KERNEL, span)
-            for pid, device, start, end in self._file.scan(columns, KERNEL, touches(span), stretches=stretches):
+            row_id_ranges = find_touching(self._file, KERNEL, span)
+            for pid, device, start, end in self._file.scan(columns, KERNEL, touches(span), stretches=row_id_ranges):
                 check_process(pid, device)
                 check_whole(device, start, end)
                 for lane in (Lane(pid, device), Lane(pid, None)) if start <= end else ():
-                    found[lane].append((start, end))
-        return found
+                    times_by_lane[lane].append((start, end))
+        return times_by_lane
 
     def _kernels(
         self,
@@ -380,85 +395,98 @@ class NsysSqlite:
         whole: bool,
         stretches: Sequence[Interval] | None = None,
     ) -> dict[Lane, Kernels]:
-        """The kernels that pass ``hull``, which is cheap and looked at first, and the condition of their lane."""
+        """Return the kernels that pass ``hull_condition``, which is cheap and checked first, and the condition of their
+        lane.
+        """
         if KERNEL not in self._file.tables or not conditions:
             return {}
-        by_pid: dict[int, list[str]] = defaultdict(list)
+        conditions_by_process: dict[int, list[str]] = defaultdict(list)
         for lane, condition in conditions.items():
             device = "" if lane.device is None else f"deviceId = {lane.device} AND "
-            by_pid[lane.global_pid].append(f"({device}{condition})")
-        own = by_process("globalPid", {pid: " OR ".join(parts) for pid, parts in by_pid.items()})
-        strangers = f"(globalPid NOT IN ({listed(by_pid)}) OR globalPid IS NULL)"
-        where = "1" if whole else f"{hull} AND ({own} OR {strangers})"
+            conditions_by_process[lane.global_pid].append(f"({device}{condition})")
+        process_condition = by_process(
+            "globalPid", {pid: " OR ".join(parts) for pid, parts in conditions_by_process.items()}
+        )
+        # Kernels of other processes pass, to be named: a rank that nobody requested would else be missing in silence.
+        foreign_condition = f"(globalPid NOT IN ({listed(conditions_by_process)}) OR globalPid IS NULL)"
+        where = "1" if whole else f"{hull} AND ({process_condition} OR {foreign_condition})"
         with self._damage(KERNEL):
             whole = whole or (stretches is None and has_many(self._file, KERNEL, where))
-            tables, without = read_kernels(self._file, conditions, where, whole=whole, stretches=stretches)
-        self._unasked |= without
+            tables, foreign_processes = read_kernels(self._file, conditions, where, whole=whole, stretches=stretches)
+        self._unasked |= foreign_processes
         return self._with_names({lane: table for lane, table in tables.items() if table})
 
     def _with_names(self, tables: Mapping[Lane, Columns]) -> dict[Lane, Kernels]:
-        """Kernels with their names, by start."""
+        """Return kernels with their names, by start."""
         names = strings(self._file, (number for table in tables.values() for number in table.name_ids()))
         return {lane: table.sorted_kernels(names, self.path) for lane, table in tables.items()}
 
     # -- launches and other calls
 
     def launch_calls(self, kernels: Mapping[Lane, Kernels]) -> Mapping[Lane, LaunchCalls]:
-        """The earliest launch row of each kernel: several rows per id exist, kernels never multiply."""
+        """Return the earliest launch row of each kernel: several rows per id exist, kernels never multiply."""
         with self._damage(RUNTIME):
             return launch_calls(self._file, kernels)
 
     def stream_waits(self) -> Mapping[int, Sequence[StreamWait]] | None:
-        """Every stream-wait by process, in the order of its place; None where there is no row of one."""
+        """Return every stream-wait by process, in the order of its place; None where there is no row of one."""
         return read_waits(self._file, lambda: self._places, self._damage)
 
     def collectives(self, kernels: Mapping[Lane, Kernels]) -> Mapping[Lane, Sequence[Collective | None]] | None:
-        """What the payloads of NCCL's own ranges say of the kernels that were launched inside them."""
+        """Return what the payloads of NCCL's own ranges say of the kernels that were launched inside them."""
         with self._damage(NVTX):
             return read_collectives(self._file, kernels)
 
     def launch_records(
         self, spans: Mapping[int, Interval | None], kernels: Mapping[Lane, Kernels], /
     ) -> Mapping[int, Sequence[LaunchRecord]] | None:
-        """Of the calls that launch work and start in the span of their process, how much work is on record."""
+        """Return how much work is on record of the calls that launch some and start in the span of their process."""
         return read_launch_records(self._file, spans, kernels)
 
     def api_calls(self, name_globs: Sequence[str], spans: Mapping[int, Interval]) -> Mapping[int, Sequence[Api]] | None:
-        """The calls whose name matches a glob and that start in the span, one per correlation id, by process."""
+        """Return the calls whose name matches a glob and that start in the span, one per correlation id, by process."""
         with self._damage(RUNTIME):
             return read_api_calls(self._file, name_globs, spans)
 
     def copies(self, spans: Mapping[Lane, Interval]) -> Mapping[Lane, Sequence[Copy]] | None:
-        """The copies of each lane that were launched in its span; None where the version has no kinds of memory."""
+        """Return the copies of each lane that were launched in its span; None where the version has no kinds of
+        memory.
+        """
         with self._damage(MEMCPY):
             return read_copies(self._file, spans)
 
     def copies_as_kernels(self, kinds: Sequence[str]) -> Mapping[Lane, Kernels]:
-        """All copies of these kinds, each named for its kind, by process and device."""
+        """Return all copies of these kinds, each named for its kind, by process and device."""
         with self._damage(MEMCPY):
             return told_apart(self, read_as_kernels(self._file, kinds), kinds)
 
     def copies_between_gpus(self) -> Mapping[Lane, Kernels]:
-        """The copies to another GPU, and those that a collective launched."""
+        """Return the copies to another GPU, and those that a collective launched."""
         return self.copies_as_kernels(BETWEEN_GPUS)
 
     def transfers(self, spans: Mapping[Lane, Interval | None]) -> Mapping[Lane, Kernels] | None:
-        """The copies and memsets of each lane that touch its span; None where the version has no place of each."""
-        found: Mapping[Lane, Kernels] = {}
+        """Return the copies and memsets of each lane that touch its span; None where the version has no place of
+        each.
+        """
+        transfers: Mapping[Lane, Kernels] = {}
         for table in TRANSFER_TABLES:
             with self._damage(table):
-                part = read_transfers(self._file, table, spans)
-            if part is None:
+                table_transfers = read_transfers(self._file, table, spans)
+            if table_transfers is None:
                 return None
-            found = together(found, part)
-        return found
+            transfers = together(transfers, table_transfers)
+        return transfers
 
     def memory(self) -> Mapping[Lane, Memory] | None:
-        """What each process had allocated on each device; None where the trace was captured without memory events."""
+        """Return what each process had allocated on each device; None where the trace was captured without memory
+        events.
+        """
         with self._damage(MEMORY):
             return read_memory(self._file)
 
     def sm_clocks(self, spans: Mapping[Lane, Interval | None]) -> Mapping[Lane, Series] | None:
-        """Samples of the SM clock of each lane around its span, in Hz; None where GPU metrics were not sampled."""
+        """Return samples of the SM clock of each lane around its span, in Hz; None where GPU metrics were not
+        sampled.
+        """
         with self._damage(SAMPLES):
             return read_sm_clocks(self._file, spans)

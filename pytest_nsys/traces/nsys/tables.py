@@ -1,8 +1,8 @@
 """Which tables, columns and rows of an export are read?
 
-A column that every version has is required where it stands in ``REQUIRED``; of a newer one
-:meth:`~pytest_nsys.traces.sqlite_file.SqliteFile.column` gives NULL in versions without it. What each kernel is made of
-is ``KERNEL_ROW``.
+A column that every version has is required where it stands in ``REQUIRED_COLUMNS``; of a newer one
+:meth:`~pytest_nsys.traces.sqlite.file.SqliteFile.get_column` gives NULL in versions without it. What each kernel is
+made of is ``KERNEL_COLUMNS``.
 
 Rows are chosen by SQL conditions that are plain comparisons, the cheapest first. Only whole numbers of the trace that
 were checked become part of a condition; texts are parameters. SQLite keeps any type in any column, and to it a text is
@@ -38,8 +38,8 @@ MEMSET = "CUPTI_ACTIVITY_KIND_MEMSET"
 SYNCHRONIZATION = "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION"
 CUDA_EVENT = "CUPTI_ACTIVITY_KIND_CUDA_EVENT"
 GRAPHS = "CUPTI_ACTIVITY_KIND_GRAPH_TRACE"
+# No table of nsys: copies of a rocpd database that no GPU took part in.
 HOST_COPY = "HOST_COPY"
-"""No table of nsys: copies of a rocpd database that no GPU took part in."""
 
 NVTX = "NVTX_EVENTS"
 STRINGS = "StringIds"
@@ -52,36 +52,41 @@ REQUIRED = {
 }
 
 PLACE = ("globalPid", "deviceId", "contextId", "streamId")
+# In the order in which sort_into_lanes takes them.
 KERNEL_ROW = ("start", "end", "correlationId", "shortName", "demangledName", "graphNodeId", *PLACE)
-"""The columns of a kernel in the order in which :func:`~pytest_nsys.traces.sqlite_columns.fill` takes them."""
 
 
 def kernel_row(file: SqliteFile, table: str = KERNEL, name: str = "") -> Sequence[str]:
-    """``KERNEL_ROW`` of a table in SQL, each a whole number; ``name`` in place of the names of a kernel."""
-    named = {"shortName": name, "demangledName": name} if name else {}
-    row = [named.get(column) or file.column(table, column) for column in KERNEL_ROW]
-    correlation, node = KERNEL_ROW.index("correlationId"), KERNEL_ROW.index("graphNodeId")
+    """Return ``KERNEL_COLUMNS`` of a table in SQL, each a whole number; ``name_expression`` stands for the names of a
+    kernel.
+    """
+    name_columns = {"shortName": name, "demangledName": name} if name else {}
+    row = [name_columns.get(column) or file.column(table, column) for column in KERNEL_ROW]
+    correlation, graph_node = KERNEL_ROW.index("correlationId"), KERNEL_ROW.index("graphNodeId")
     row[correlation] = f"ifnull({row[correlation]}, {NO_LAUNCH})"
-    row[node] = f"{row[node]} IS NOT NULL"
+    row[graph_node] = f"{row[graph_node]} IS NOT NULL"
     return row
 
 
+# What runs on the GPU, by table, and what one row of it is called.
 OPERATIONS = {KERNEL: "kernel", MEMCPY: "copy", MEMSET: "memset", GRAPHS: "graph replay"}
-"""What runs on the GPU, by table, and what one row of it is called."""
 
 
 def read_impossible(file: SqliteFile, table: str, what: str, name_of: Callable[[int], str]) -> ImpossibleRows:
-    """The rows of one of ``OPERATIONS`` whose times cannot be. Raises TypeError for a value that cannot be."""
+    """Count the rows of one of ``OPERATION_LABELS`` whose times cannot be. Raises TypeError for a value that cannot
+    be.
+    """
     stream, name = file.column(table, "streamId"), file.column(table, "shortName")
-    stretches = find_impossible(file, table) if table == KERNEL else None  # whose zones later questions use again
-    return impossible_rows(file, table, what, stream, name, name_of, stretches)
+    row_id_ranges = find_impossible(file, table) if table == KERNEL else None  # whose zones later questions use again
+    return impossible_rows(file, table, what, stream, name, name_of, row_id_ranges)
 
 
+# nsys serialises a thread as its process with the thread's number in the low 24 bits.
 THREAD_BITS = 0xFFFFFF
 
 
 def by_process(column: str, conditions: Mapping[int, str]) -> str:
-    """Each process's own condition, found by halving: eight ranks cost three comparisons a row, not eight."""
+    """Return SQL that applies to each row the condition of its process, found by halving."""
 
     def choose(pids: Sequence[int]) -> str:
         if len(pids) == 1:
@@ -90,21 +95,22 @@ def by_process(column: str, conditions: Mapping[int, str]) -> str:
         middle = len(pids) // 2
         return f"CASE WHEN {column} < {pids[middle]} THEN {choose(pids[:middle])} ELSE {choose(pids[middle:])} END"
 
+    # Halving: eight ranks cost three comparisons a row, not eight.
     return choose(sorted(conditions))
 
 
 def touching(column: str, spans: Mapping[int, Interval]) -> str:
-    """Ranges that touch the span of their process; the hull of all spans is looked at first."""
+    """Return SQL that lets through the ranges that touch the span of their process."""
     low, high = min(lo for lo, _ in spans.values()), max(hi for _, hi in spans.values())
-    own = {pid: touches(span) for pid, span in spans.items()}
-    return f"{touches((low, high))} AND {by_process(column, own)}"
+    conditions = {pid: touches(span) for pid, span in spans.items()}
+    return f"{touches((low, high))} AND {by_process(column, conditions)}"
 
 
 def starting(column: str, spans: Mapping[int, Interval], also: str = "1") -> str:
-    """Calls that pass ``also``, and start in the span of their process, where the hull of all spans lets them."""
+    """Return SQL that lets through the calls that pass ``extra_condition`` and start in the span of their process."""
     low, high = min(lo for lo, _ in spans.values()), max(hi for _, hi in spans.values())
-    own = {pid: within("start", lo, hi) for pid, (lo, hi) in spans.items()}
-    return f"{also} AND {within('start', low, high)} AND {by_process(column, own)}"
+    conditions = {pid: within("start", lo, hi) for pid, (lo, hi) in spans.items()}
+    return f"{also} AND {within('start', low, high)} AND {by_process(column, conditions)}"
 
 
 def read_kernels(
@@ -117,10 +123,10 @@ def read_kernels(
     name: str = "",
     stretches: Sequence[Interval] | None = None,
 ) -> tuple[dict[Lane, Columns], set[int]]:
-    """The kernels that pass, by lane, and the processes of those that are in none of the lanes; None: all lanes.
+    """Return the kernels that pass, by lane, and the processes of those that are in none of the lanes; None: all lanes.
 
-    ``whole``: they may be as many as the table has. ``name`` stands for the names of kernels,
-    ``stretches`` of row ids for where they are.
+    ``whole_table``: they may be as many as the table has. ``name_expression`` stands for the names of kernels,
+    ``row_id_ranges`` say where they are.
     """
     row = kernel_row(file, table, name)
     return read_blocks(
@@ -128,7 +134,7 @@ def read_kernels(
         row,
         table,
         where,
-        lambda found: fill(lanes, found, _placed),
+        lambda blocks: fill(lanes, blocks, _placed),
         whole=whole,
         explain=_explain_kernel,
         stretches=stretches,
@@ -147,21 +153,21 @@ def _explain_kernel(row: SqlRow) -> None:
 
 
 def check_process(pid: object, device: object) -> None:
-    """A kernel without a process could be of any rank. Raises OddValue."""
+    """Raise InvalidValue for a kernel without a process, which could be of any rank."""
     if pid is None:
         raise OddValue(f"a kernel on device {device} has no process: its globalPid is NULL")
     check_whole(pid)
 
 
 def labels(file: SqliteFile, table: str, usual: Sequence[str]) -> Mapping[object, str]:
-    """The labels of a table by number, in lower case. Raises TypeError for one that is no text."""
+    """Return the labels of a table by number, in lower case. Raises TypeError for one that is no text."""
     if file.has(table, "id", "label"):
         return {number: check_text(label).lower() for number, label in file.rows(f"SELECT id, label FROM {table}")}
     return dict(enumerate(usual))
 
 
 def strings(file: SqliteFile, ids: Iterable[int | None]) -> Mapping[int, str]:
-    """The texts of ids. Raises TraceError for what is none."""
+    """Return the texts of ids, by id. Raises TraceError for an id or text that is none."""
     if STRINGS not in file.tables:
         return {}
     with damage(file, STRINGS):

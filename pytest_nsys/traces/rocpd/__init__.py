@@ -1,1 +1,1 @@
-"""Databases of rocprofv3 (``rocpd``), AMD's profiler."""
+"""How are databases of rocprofv3 (``rocpd``), AMD's profiler, read?"""

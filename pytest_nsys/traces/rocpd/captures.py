@@ -3,7 +3,7 @@
 Each process writes the tables of its capture, whose names end in its uuid; a merged file has those of several. All ids
 count within one capture. Views without the uuid may stand beside the tables; they are never read.
 
-A process is told apart by its machine and its number. Two captures of a file with the same of both (containers of one
+A process is identified by its machine and its number. Two captures of a file with the same of both (containers of one
 machine) are two machines here, so no process is taken for another one.
 """
 
@@ -28,12 +28,13 @@ PREFIX = "rocpd_"
 STRING = PREFIX + "string"
 AGAIN = "profile again"
 WANTED = "profile with rocprofv3 of ROCm 7 (rocprofv3 -f rocpd)"
+# The number of the schema before the first point: columns change with it.
 GENERATION = "3"
-"""Of the schema: its number before the first point."""
 
+# Of rocmProfileData, which called its databases so years before rocprofv3 did.
 FIRST_TABLES = frozenset({"rocpd_api", "rocpd_op", "rocpd_apiops"})
-"""Of rocmProfileData, which called its databases so years before rocprofv3 did."""
 
+# What is read of each table.
 REQUIRED: Mapping[str, str] = {
     "string": "id string",
     "info_process": "id nid pid",
@@ -45,32 +46,29 @@ REQUIRED: Mapping[str, str] = {
     "memory_copy": "pid src_agent_id dst_agent_id stream_id start end event_id",
     "memory_allocate": "pid agent_id type level start address size",
 }
-"""What is read of each table."""
 
+# The stack id of an event that is in no call.
 NO_STACK = 0
-"""The stack id of an event that is in no call."""
+# Ids of strings and kernels count within one capture; so many bits are left to them.
 CAPTURE_BITS = 40
-"""Ids of strings and kernels count within one capture; so many bits are left to them."""
 PROCESS_BIT = 24
+# The name of a kernel's descriptor ends in it, the name of the kernel does not.
 _CLONE = re.compile(r"(?: \[clone \.kd\]|\.kd)\Z")
-"""What the name of a kernel's descriptor ends in."""
+# Categories of markers whose calls are no ranges.
 _NO_RANGES = re.compile("CONTROL|NAME", re.IGNORECASE)
-"""Categories of markers whose calls are no ranges."""
 
 
 class Agent(NamedTuple):
-    """A CPU or a GPU; ``device`` counts the GPUs of the machine, ``unique`` tells it from those of others; empty where
-    nothing does.
-    """
+    """Describes a CPU or a GPU."""
 
     is_gpu: bool
-    device: int
+    device: int  # among the GPUs of the machine
     model: str
-    unique: str = ""
+    unique: str = ""  # tells it from those of other machines; empty where nothing does
 
 
 class Categories(NamedTuple):
-    """The ids of the categories of events, by what they are of."""
+    """Holds the ids of the categories of events, by what the events are of."""
 
     markers: Sequence[int]
     hip: Sequence[int]
@@ -79,25 +77,25 @@ class Categories(NamedTuple):
 
 
 class Symbols(NamedTuple):
-    """Kernels by ascending id: the numbers of their short and demangled names in ``texts``."""
+    """Holds the names of kernels, as numbers of texts, by ascending id."""
 
     ids: Column
-    short: Column
-    full: Column
+    short: Column  # numbers in texts
+    full: Column  # demangled names, numbers in texts
     texts: Sequence[str]
 
     def names(self) -> dict[int, tuple[str, str]]:
-        """Short and demangled name by id."""
-        each = zip(self.ids, self.short, self.full, strict=True)
-        return {number: (self.texts[short], self.texts[full]) for number, short, full in each}
+        """Return short and demangled name by id."""
+        name_numbers = zip(self.ids, self.short, self.full, strict=True)
+        return {number: (self.texts[short], self.texts[full]) for number, short, full in name_numbers}
 
     def name_of(self, number: int) -> str:
-        """The short name of an id; empty where there is none."""
+        """Return the short name of an id; empty where there is none."""
         return self.names().get(number, ("",))[0]
 
 
 class Captured:
-    """The tables of one capture."""
+    """Reads the tables of one capture."""
 
     def __init__(self, file: SqliteFile, uuid: str, number: int) -> None:
         self.file, self._uuid, self.number = file, uuid, number
@@ -105,16 +103,16 @@ class Captured:
         """The serialised id of each process, by the id of its row."""
 
     def table(self, kind: str) -> str:
-        """The name of one of ``REQUIRED``."""
+        """Return the name that one of ``ROCPD_COLUMNS`` has in this capture."""
         return f"{PREFIX}{kind}{self._uuid}"
 
     @property
     def first_id(self) -> int:
-        """What is added to an id of the capture to make one of the file."""
+        """The number that is added to an id of the capture to make an id of the file."""
         return self.number << CAPTURE_BITS
 
     def check_columns(self) -> None:
-        """Raises TraceError where a table, or a column of one, is not there."""
+        """Raise TraceError where a table, or a column of one, is not there."""
         for kind, names in REQUIRED.items():
             table = self.table(kind)
             if table not in self.file.tables:
@@ -126,22 +124,24 @@ class Captured:
     def agents(self) -> Mapping[int, Agent]:
         """The CPUs and GPUs by id."""
         table, column = self.table("info_agent"), self.file.column
-        names = ", ".join(column(table, name) for name in ("product_name", "model_name", "name"))
-        found: dict[int, Agent] = {}
+        name_columns = ", ".join(column(table, name) for name in ("product_name", "model_name", "name"))
+        agents: dict[int, Agent] = {}
         with damage(self.file, table):
-            place = ", ".join(column(table, name) for name in ("type_index", "nid", "absolute_index", "uuid"))
-            rows = self.file.rows(f'SELECT id, type, {place}, {names} FROM "{table}" ORDER BY id')
-            taken: set[int] = set()
+            place_columns = ", ".join(column(table, name) for name in ("type_index", "nid", "absolute_index", "uuid"))
+            rows = self.file.rows(f'SELECT id, type, {place_columns}, {name_columns} FROM "{table}" ORDER BY id')
+            taken_devices: set[int] = set()
             machines = self._machines
-            for number, kind, index, node, absolute, uuid, *called in rows:
+            for number, kind, index, node, absolute, uuid, *names_found in rows:
                 check_whole(number, number if index is None else index)
                 is_gpu = kind == "GPU"
-                device = number if index is None or (is_gpu and index in taken) else index
-                taken |= {device} if is_gpu else set()
-                model = next((check_text(name) for name in called if name), "")
-                told = node in machines and absolute is not None
-                found[number] = Agent(is_gpu, device, model, f"{machines[node]} {absolute} {uuid}" if told else "")
-        return found
+                device = number if index is None or (is_gpu and index in taken_devices) else index
+                taken_devices |= {device} if is_gpu else set()
+                model = next((check_text(name) for name in names_found if name), "")
+                is_identified = node in machines and absolute is not None
+                agents[number] = Agent(
+                    is_gpu, device, model, f"{machines[node]} {absolute} {uuid}" if is_identified else ""
+                )
+        return agents
 
     @cached_property
     def _machines(self) -> Mapping[object, str]:
@@ -154,39 +154,43 @@ class Captured:
 
     @cached_property
     def gpus(self) -> Sequence[int]:
-        """The agents that are GPUs."""
+        """The ids of the agents that are GPUs."""
         return [number for number, agent in self.agents.items() if agent.is_gpu]
 
     def process(self, row: int) -> int:
-        """The serialised id of the process in a row of their table. Raises OddValue for none."""
+        """Return the serialised id of the process in a row of their table. Raises InvalidValue for none."""
         if row not in self.processes:
             raise OddValue(f"{row} is not a process of {self.table('info_process')}")
         return self.processes[row]
 
     def device(self, agent: int) -> int | None:
-        """The number of the GPU that an agent is, None for a CPU. Raises OddValue for what is no agent."""
+        """Return the number of the GPU that an agent is, None for a CPU. Raises InvalidValue for what is no agent."""
         if agent not in self.agents:
             raise OddValue(f"{agent} is not an agent of {self.table('info_agent')}")
         return self.agents[agent].device if self.agents[agent].is_gpu else None
 
     @cached_property
     def categories(self) -> Categories:
-        """Told by what their names hold: ``MARKER_CORE_RANGE_API``, ``HIP_RUNTIME_API_EXT``, ``HSA_CORE_API`` … Where
-        ranges have a category of their own, that of the calls which push and pop them does not count.
+        """The categories of events, told by their names: ``MARKER_CORE_RANGE_API``, ``HIP_RUNTIME_API_EXT``,
+        ``HSA_CORE_API`` …
+
+        Where ranges have a category of their own, that of the calls which push and pop them does not count.
         """
         table, words = self.table("string"), ("MARKER", "HIP", "HSA", "RCCL")
-        odd = f"id IS NULL OR string IS NULL OR {NO_TEXT.format('string')}"
-        where = " OR ".join((*(f"string LIKE '%{word}%API%'" for word in words), odd))
+        odd_condition = f"id IS NULL OR string IS NULL OR {NO_TEXT.format('string')}"
+        where = " OR ".join((*(f"string LIKE '%{word}%API%'" for word in words), odd_condition))
         with damage(self.file, table):
             # Every text of these ids: one that stands for two is refused, not read as the one that fits.
             ids = f'SELECT id FROM "{table}" WHERE {where}'
-            named = texts_of(self.file.rows(f'SELECT id, string FROM "{table}" WHERE id IN ({ids}) OR {odd}'))
-        markers, *others = ([n for n, name in named.items() if word in name.upper()] for word in words)
-        ranges = [n for n in markers if "RANGE" in named[n].upper() and self.has_events(n)]
-        return Categories(ranges or [n for n in markers if not _NO_RANGES.search(named[n])], *others)
+            names_by_id = texts_of(
+                self.file.rows(f'SELECT id, string FROM "{table}" WHERE id IN ({ids}) OR {odd_condition}')
+            )
+        marker_ids, *other_ids = ([n for n, name in names_by_id.items() if word in name.upper()] for word in words)
+        range_ids = [n for n in marker_ids if "RANGE" in names_by_id[n].upper() and self.has_events(n)]
+        return Categories(range_ids or [n for n in marker_ids if not _NO_RANGES.search(names_by_id[n])], *other_ids)
 
     def has_events(self, category: int) -> bool:
-        """Whether there is an event of the category."""
+        """Return whether there is an event of the category."""
         return bool(self.file.rows(f'SELECT 1 FROM "{self.table("event")}" WHERE category_id = {category} LIMIT 1'))
 
     def count_events(self, categories: Sequence[int]) -> int:
@@ -195,64 +199,63 @@ class Captured:
         return int(self.file.rows(f'SELECT count(*) FROM "{self.table("event")}" WHERE {where}')[0][0])
 
     def names_of(self, prefix: str) -> list[int]:
-        """The ids of the strings that begin so."""
-        found = self.file.rows(f"SELECT id FROM \"{self.table('string')}\" WHERE string GLOB '{prefix}*'")
-        return [number for (number,) in found if type(number) is int]
+        """Return the ids of the strings that begin so."""
+        rows = self.file.rows(f"SELECT id FROM \"{self.table('string')}\" WHERE string GLOB '{prefix}*'")
+        return [number for (number,) in rows if type(number) is int]
 
     @cached_property
     def outer_calls(self) -> Mapping[int, int]:
-        """The stack id of the outermost call around each call of HSA that is inside of one, by its own."""
+        """The stack id of the outermost call around each call of HSA that is inside of one, by its own stack id."""
         hsa = [*filter(self.has_events, self.categories.hsa)]
         if not hsa:
             return {}
         table, calls = self.table("event"), f"category_id IN ({listed([*hsa, *self.categories.hip])})"
         inside = f"category_id IN ({listed(hsa)}) AND typeof(stack_id) = typeof(parent_stack_id)"
-        known = {stack for (stack,) in self.file.rows(f'SELECT stack_id FROM "{table}" WHERE {calls}')} - {NO_STACK}
+        stacks = {stack for (stack,) in self.file.rows(f'SELECT stack_id FROM "{table}" WHERE {calls}')} - {NO_STACK}
         rows = self.file.rows(f'SELECT stack_id, parent_stack_id FROM "{table}" WHERE {inside}')
-        parents = {stack: parent for stack, parent in rows if parent in known and parent != stack}
+        parents = {stack: parent for stack, parent in rows if parent in stacks and parent != stack}
 
-        def outermost(stack: int) -> int:
-            seen = {stack}
-            while (parent := parents.get(stack, stack)) not in seen:
-                seen.add(stack := parent)
+        def find_outermost(stack: int) -> int:
+            visited = {stack}
+            while (parent := parents.get(stack, stack)) not in visited:
+                visited.add(stack := parent)
             return stack
 
-        return {stack: outermost(stack) for stack in parents if type(stack) is int}
+        return {stack: find_outermost(stack) for stack in parents if type(stack) is int}
 
     def kernel_names(self) -> dict[int, str]:
-        """The kernels that the capture knows; a launch of one that the profiler did not know has the id 0."""
+        """Return the names of the kernels that the capture knows, by their id in the file. Raises InvalidValue."""
         table = self.table("info_kernel_symbol")
-        found = {0: "unknown_kernel"}
+        # A launch of a kernel that the profiler did not know has the id 0.
+        names = {0: "unknown_kernel"}
         with damage(self.file, table):
-            for number, name, shown in self.file.rows(f'SELECT id, kernel_name, display_name FROM "{table}"'):
+            for number, name, display_name in self.file.rows(f'SELECT id, kernel_name, display_name FROM "{table}"'):
                 check_whole(number)
                 if not 0 <= number < 1 << CAPTURE_BITS:
                     raise OddValue(f"{number} is no id of a kernel")
-                found[number] = _CLONE.sub("", check_text(shown or name or ""))
-        return {number + self.first_id: name for number, name in found.items()}
+                names[number] = _CLONE.sub("", check_text(display_name or name or ""))
+        return {number + self.first_id: name for number, name in names.items()}
 
     @cached_property
     def stream(self) -> str:
-        """The column that tells streams apart: where every kernel has stream 0 and several queues ran some, as with
-        ``--group-by-queue``, the queue.
-        """
+        """The column that tells streams apart: ``stream_id``, or ``queue_id`` where the profiler grouped by queue."""
         table = self.table("kernel_dispatch")
         if not self.file.has(table, "queue_id") or self.file.rows(
             f'SELECT 1 FROM "{table}" WHERE stream_id <> 0 LIMIT 1'
         ):
             return "stream_id"
+        # With --group-by-queue rocprofv3 writes stream 0 for every kernel: then queues tell the streams apart.
         queues = {queue for (queue,) in self.file.distinct("queue_id", table)}
         return "queue_id" if len(queues - {None}) > 1 else "stream_id"
 
     def setups(self) -> Iterator[tuple[int, Setup]]:
-        """The rank of each process whose launcher put it and the world into the environment. Of that nothing else is
-        ever read: it holds whatever the user has in his.
-        """
+        """Yield the rank of each process whose launcher put it and the world into the environment."""
         table = self.table("info_process")
         if not self.file.has(table, "environment"):
             return
-        stated = (f"json_extract(environment, '$.{name}')" for name in ("RANK", "WORLD_SIZE"))
-        sql = f'SELECT id, {", ".join(stated)} FROM "{table}" WHERE json_valid(environment)'
+        settings = (f"json_extract(environment, '$.{name}')" for name in ("RANK", "WORLD_SIZE"))
+        # Nothing else of the environment is ever read: it holds whatever the user has in his.
+        sql = f'SELECT id, {", ".join(settings)} FROM "{table}" WHERE json_valid(environment)'
         for row, *numbers in self.file.rows(sql):
             rank, world = (int(n) if re.fullmatch(r"\d{1,7}", str(n)) else -1 for n in numbers)
             if 0 <= rank < world and row in self.processes:
@@ -260,18 +263,21 @@ class Captured:
 
 
 def symbols_of(captures: Sequence[Captured]) -> Symbols:
-    """The kernels that the captures know."""
-    found = {number: name for capture in captures for number, name in capture.kernel_names().items()}
-    ids = array("q", sorted(found))
-    full = [found[number] for number in ids]
+    """Return the names of the kernels that the captures know."""
+    names_by_id = {number: name for capture in captures for number, name in capture.kernel_names().items()}
+    ids = array("q", sorted(names_by_id))
+    full = [names_by_id[number] for number in ids]
     short = [short_name(name) for name in full]
     numbers = {text: number for number, text in enumerate(dict.fromkeys([*full, *short]))}
-    of_short, of_full = (array("q", [numbers[name] for name in names]) for names in (short, full))
-    return Symbols(ids, of_short, of_full, list(numbers))
+    short_names, full_names = (array("q", [numbers[name] for name in names]) for names in (short, full))
+    return Symbols(ids, short_names, full_names, list(numbers))
 
 
 def find_captures(file: SqliteFile) -> tuple[Captured, ...]:
-    """The captures of a database, by uuid. Raises TraceError for another generation, and where something is missing."""
+    """Return the captures of a database, by uuid.
+
+    Raises TraceError for another generation of the schema, and where a table or column is missing.
+    """
     if FIRST_TABLES & file.tables:
         raise TraceError(f"{file.path}: is a database of rocmProfileData (rpd), which is not read: {WANTED}")
     for number in _generations(file):
@@ -294,12 +300,13 @@ def find_captures(file: SqliteFile) -> tuple[Captured, ...]:
 
 
 def versions(file: SqliteFile) -> str | None:
-    """What the database says of its schema; None where it says nothing."""
-    found = _generations(file)
-    return f"rocpd {printable(found[0], 20)}" if found else None
+    """Describe the schema of the database; None where it does not state its version."""
+    schema_versions = _generations(file)
+    return f"rocpd {printable(schema_versions[0], 20)}" if schema_versions else None
 
 
 def _generations(file: SqliteFile) -> list[str]:
+    """Return the versions of the schema that the tables state, ordered."""
     tables = sorted(t for t in file.tables if t.startswith(PREFIX + "metadata") and file.has(t, "tag", "value"))
     sql = "SELECT value FROM \"{}\" WHERE tag = 'schema_version'"
     return sorted({str(value) for table in tables for (value,) in file.rows(sql.format(table))})
@@ -308,7 +315,7 @@ def _generations(file: SqliteFile) -> list[str]:
 def _number_processes(captures: Sequence[Captured]) -> None:
     """Give each process its serialised id: its machine, by the order of the captures, and its number."""
     machines: dict[object, int] = {}
-    taken: set[int] = set()
+    taken_ids: set[int] = set()
     for capture in captures:
         table = capture.table("info_process")
         with damage(capture.file, table):
@@ -318,14 +325,15 @@ def _number_processes(captures: Sequence[Captured]) -> None:
                 if not 0 <= pid < 1 << PROCESS_BIT:
                     raise OddValue(f"{pid} is not a process number")
                 machine = machines.setdefault(nodes.get(node, node), len(machines))
-                while (serial := machine << MACHINE_BITS | pid << PROCESS_BIT) in taken:
+                # Containers of one machine may have the same process number: the second is put on a machine of its own.
+                while (serial_id := machine << MACHINE_BITS | pid << PROCESS_BIT) in taken_ids:
                     machine = machines.setdefault(object(), len(machines))
-                taken.add(serial)
-                capture.processes[row] = serial
+                taken_ids.add(serial_id)
+                capture.processes[row] = serial_id
 
 
 def _machines(capture: Captured) -> Mapping[object, object]:
-    """What tells each node from all others, by its id."""
+    """Return what tells each node from all others, by its id."""
     table = capture.table("info_node")
     if not capture.file.has(table, "id", "machine_id"):
         return {}

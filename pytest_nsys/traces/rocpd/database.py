@@ -1,11 +1,12 @@
-"""Reading a database of rocprofv3 (``rocpd``), schema 3: as an export of nsys, of which it has the tables as views.
+"""How is a database of rocprofv3 (``rocpd``), schema 3, read? As an export of nsys, of which it has the tables as
+views.
 
 A stream is a stream of HIP (``stream_id``), as the program made it: what is issued to one runs in order. The queue of
 HSA that it runs through (``queue_id``) is no such order: HIP shares four of them among all its streams. It is taken
 where the profiler grouped by queue, and wrote stream 0 for everything.
 
-Times count on the clock of the machine, of which nothing says when it was zero. A GPU is told by its number among the
-GPUs of its machine (``type_index``).
+Times count on the clock of the machine, of which nothing says when it was zero. A GPU is identified by its number among
+the GPUs of its machine (``type_index``).
 """
 
 from __future__ import annotations
@@ -39,25 +40,25 @@ GRAPH_LAUNCH = "*GraphLaunch*"
 
 
 class Rocpd(NsysSqlite):
-    """One database; the :class:`~pytest_nsys.core.trace.Trace` of this format."""
+    """Reads one database; implements :class:`~pytest_nsys.core.trace.Trace` for this format."""
 
     def _prepare(self) -> None:
         self._captures = find_captures(self._file)
         self._file.define([*views_of(self._captures)], partial(prepare, self._captures))
 
     def facts(self) -> TraceFacts:
-        """The schema, and the GPUs that ran kernels; never the stored environment."""
+        """Return the schema, and the GPUs that ran kernels; never the stored environment."""
         gpus: dict[tuple[int, int], str] = {}
         uuids: dict[tuple[int, int], str] = {}
         for capture in self._captures:
-            own = {*capture.processes.values()}
+            process_ids = {*capture.processes.values()}
             for lane in self._lanes:
                 agent = next((a for a in capture.agents.values() if a.is_gpu and a.device == lane.device), None)
-                if lane.global_pid not in own or agent is None or lane.device is None:
+                if lane.global_pid not in process_ids or agent is None or lane.device is None:
                     continue
-                place = (ProcessId(0, lane.global_pid).pid, lane.device)
-                gpus |= {place: agent.model} if agent.model else {}
-                uuids |= {place: agent.unique} if agent.unique else {}
+                device = (ProcessId(0, lane.global_pid).pid, lane.device)
+                gpus |= {device: agent.model} if agent.model else {}
+                uuids |= {device: agent.unique} if agent.unique else {}
         launches = 0 if self.has_kernels() else count_launches(self._file)
         return TraceFacts(
             has_kernels=self.has_kernels(),
@@ -77,7 +78,7 @@ class Rocpd(NsysSqlite):
         )
 
     def setups(self) -> Mapping[int, Setup]:
-        """The rank that the launcher put into the environment of each process."""
+        """Return the rank that the launcher put into the environment of each process."""
         return {pid: setup for capture in self._captures for pid, setup in capture.setups()}
 
     @cached_property
@@ -88,39 +89,42 @@ class Rocpd(NsysSqlite):
         return self._symbols.name_of(kernel)
 
     def library_kernels(self) -> Set[tuple[str, str]]:
-        """The names of the kernels of known communication libraries."""
+        """Return the names of the kernels of known communication libraries."""
         names = self._symbols.names()
-        known = {number: own for number, own in names.items() if known_communication(*own) is not None}
-        if not known:
+        library_names = {
+            number: name_pair for number, name_pair in names.items() if known_communication(*name_pair) is not None
+        }
+        if not library_names:
             return frozenset()
-        found = self._file.rows(f"SELECT DISTINCT shortName FROM {KERNEL} WHERE {one_of('shortName', known)}")
-        return {known[number] for (number,) in found if number in known}
+        rows = self._file.rows(f"SELECT DISTINCT shortName FROM {KERNEL} WHERE {one_of('shortName', library_names)}")
+        return {library_names[number] for (number,) in rows if number in library_names}
 
     def common_range_names(self, global_pid: int) -> Sequence[tuple[str, int]]:
-        """The names that most ranges of a process have, with their counts; calls of RCCL are left out."""
+        """Return the names that most ranges of a process have, with their counts; calls of RCCL are left out."""
         return [(name, count) for name, count in super().common_range_names(global_pid) if not_by_nccl(name)]
 
     def _with_names(self, tables: Mapping[Lane, Columns]) -> dict[Lane, Kernels]:
-        """The kernels, ordered by start, with the names of their symbols; what shares a launch may be of a graph."""
-        ids, short, full, texts = self._symbols
-        found: dict[Lane, Kernels] = {}
+        """Return the kernels, ordered by start, with the names of their symbols, and which of them a graph launched."""
+        ids, short_names, full_names, texts = self._symbols
+        named_kernels: dict[Lane, Kernels] = {}
         symbols = self._captures[0].table("info_kernel_symbol")
         for lane, table in tables.items():
             kernels = table.sorted_kernels(dict.fromkeys(ids, ""), self.path, symbols)
-            shared = len(columns.values(kernels.correlation)) < len(kernels)
-            graphs = columns.values(array("q", self._graph_launches(lane.global_pid) if shared else ()))
-            of_graphs = columns.joined(graphs, array("q", [1]) * len(graphs), 0, kernels.correlation)
-            found[lane] = replace(
+            # Kernels that share a launch may be of a graph: only then the calls are read for it.
+            has_shared_launches = len(columns.values(kernels.correlation)) < len(kernels)
+            graph_ids = columns.values(array("q", self._graph_launches(lane.global_pid) if has_shared_launches else ()))
+            graph_flags = columns.joined(graph_ids, array("q", [1]) * len(graph_ids), 0, kernels.correlation)
+            named_kernels[lane] = replace(
                 kernels,
-                name=columns.joined(ids, short, 0, kernels.name),
-                full_name=columns.joined(ids, full, 0, kernels.name),
+                name=columns.joined(ids, short_names, 0, kernels.name),
+                full_name=columns.joined(ids, full_names, 0, kernels.name),
                 names=dict(enumerate(texts)),
-                graph_node=columns.equal(of_graphs, 1),
+                graph_node=columns.equal(graph_flags, 1),
             )
-        return found
+        return named_kernels
 
     def _graph_launches(self, global_pid: int) -> Set[int]:
-        """The correlations of the calls that launched a graph."""
+        """Return the correlations of the calls that launched a graph."""
         if RUNTIME not in self._file.tables:
             return frozenset()
         with damage(self._file, STRINGS):
@@ -128,9 +132,9 @@ class Rocpd(NsysSqlite):
             names = texts_of(self._file.rows(f"SELECT id, value FROM {STRINGS} WHERE value GLOB ?", globs))
         if not names:
             return frozenset()
-        own = f"{one_of('nameId', names)} AND {by_process('globalTid', {global_pid: '1'})}"
-        found = self._file.scan("correlationId, 0", RUNTIME, own)
-        return frozenset(number for number, _ in found if type(number) is int)
+        condition = f"{one_of('nameId', names)} AND {by_process('globalTid', {global_pid: '1'})}"
+        rows = self._file.scan("correlationId, 0", RUNTIME, condition)
+        return frozenset(number for number, _ in rows if type(number) is int)
 
     # -- launches and other calls
 
@@ -141,28 +145,30 @@ class Rocpd(NsysSqlite):
     def launch_records(
         self, spans: Mapping[int, Interval | None], kernels: Mapping[Lane, Kernels], /
     ) -> Mapping[int, Sequence[LaunchRecord]] | None:
-        """Of the calls that launch work and start in the span of their process, how much work is on record."""
+        """Return how much work is on record of the calls that launch some and start in the span of their process."""
         return read_launch_records(self._file, spans, kernels, self._empty) if self._has_calls else None
 
     def _empty(self, global_pid: int) -> Set[int]:
-        """The stack ids of calls of a process that copy 0 bytes, as far as their arguments are on record."""
-        found = set[int]()
+        """Return the stack ids of calls of a process that copy 0 bytes, as far as their arguments are on record."""
+        empty_copies = set[int]()
         for capture in self._captures:
             table = capture.table("arg")
             if global_pid in capture.processes.values() and self._file.has(table, "event_id", "name", "value"):
-                of_event = f'(SELECT stack_id FROM "{capture.table("event")}" WHERE id = event_id)'
-                rows = self._file.scan(f"{of_event}, 0", table, "name = 'sizeBytes' AND value = '0'")
-                found |= {stack for stack, _ in rows}
-        return found
+                event_stack = f'(SELECT stack_id FROM "{capture.table("event")}" WHERE id = event_id)'
+                rows = self._file.scan(f"{event_stack}, 0", table, "name = 'sizeBytes' AND value = '0'")
+                empty_copies |= {stack for stack, _ in rows}
+        return empty_copies
 
     def api_calls(self, name_globs: Sequence[str], spans: Mapping[int, Interval]) -> Mapping[int, Sequence[Api]] | None:
-        """The calls of HIP whose name matches a glob and that start in the span, by process."""
+        """Return the calls of HIP whose name matches a glob and that start in the span, by process; None without
+        calls.
+        """
         return super().api_calls(name_globs, spans) if self._has_calls else None
 
     def memory(self) -> Mapping[Lane, Memory] | None:
-        """What each process had allocated on each GPU; None where the trace was captured without allocations."""
-        found: dict[Lane, Memory] = {}
+        """Return what each process had allocated on each GPU; None where the trace was captured without allocations."""
+        memory_by_lane: dict[Lane, Memory] = {}
         for capture in self._captures:
             with damage(self._file, capture.table("memory_allocate")):
-                found |= levels(allocations(capture))
-        return found or None
+                memory_by_lane |= levels(allocations(capture))
+        return memory_by_lane or None

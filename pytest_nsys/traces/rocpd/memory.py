@@ -16,6 +16,7 @@ from pytest_nsys.traces.sqlite_columns import OddValue, check_whole
 
 ALLOCATION, FREE = "ALLOC", "FREE"
 KINDS = (ALLOCATION, FREE, "REALLOC", "RECLAIM")
+# The runtime takes scratch for itself: it has no address and is left out.
 SCRATCH = "SCRATCH"
 LEVELS = ("REAL", "VIRTUAL", SCRATCH)
 
@@ -23,29 +24,27 @@ TO_SEE_MEMORY = "capture with rocprofv3 --memory-allocation-trace"
 
 
 def allocations(capture: Captured) -> Iterator[Allocation]:
-    """Every allocation and every free, by start. Raises TypeError for a value that cannot be.
-
-    The free of what was never allocated here is of the only GPU that its process used, where there is one.
-    """
+    """Yield every allocation and every free, by start. Raises TypeError for a value that cannot be."""
     columns, table = "start, pid, agent_id, type, level, address, size", capture.table("memory_allocate")
     rows = capture.file.rows(f'SELECT {columns} FROM "{table}" ORDER BY start, id')
     lanes: dict[tuple[int, int], Lane | None] = {}
-    used: dict[int, set[Lane]] = defaultdict(set)
-    for start, row, agent, kind, level, address, size in rows:
-        check_whole(start, row, 0 if agent is None else agent, 0 if address is None else address, size)
+    lanes_by_process: dict[int, set[Lane]] = defaultdict(set)
+    for start, process_row, agent, kind, level, address, size in rows:
+        check_whole(start, process_row, 0 if agent is None else agent, 0 if address is None else address, size)
         if size < 0:
             raise OddValue(f"an allocation of {size} bytes")
         if kind not in KINDS or level not in LEVELS:
             raise OddValue(f"a memory operation {kind!r} of {level!r}")
         if level == SCRATCH or kind not in (ALLOCATION, FREE) or address is None:
             continue
-        pid = capture.process(row)
+        pid = capture.process(process_row)
         if kind == ALLOCATION:
             device = None if agent is None else capture.device(agent)
             lane = lanes[pid, address] = None if device is None else Lane(pid, device)
-            used[pid] |= {lane} if lane else set()
+            lanes_by_process[pid] |= {lane} if lane else set()
         elif (pid, address) in lanes:
             lane = lanes.pop((pid, address))
         else:
-            lane = next(iter(used[pid])) if len(used[pid]) == 1 else None
+            # The free of what was never allocated here is of the only GPU that its process used, where there is one.
+            lane = next(iter(lanes_by_process[pid])) if len(lanes_by_process[pid]) == 1 else None
         yield Allocation(start, (pid, address), lane, size, frees=kind == FREE)

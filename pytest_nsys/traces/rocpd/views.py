@@ -28,23 +28,23 @@ from pytest_nsys.traces.rocpd.captures import NO_STACK, Captured
 from pytest_nsys.traces.sqlite_conditions import FIRST, LAST, listed
 from pytest_nsys.traces.sqlite_file import View
 
+# Of every stream: HIP has no contexts beside its devices.
 CONTEXT = 0
-"""Of every stream: HIP has no contexts beside its devices."""
 
+# What nsys calls a range that is pushed and popped.
 RANGE_EVENT = 59
-"""What nsys calls a range that is pushed and popped."""
 
+# Less than one event of so many are few: then looking each up costs less than a pass.
 FEW = 4
-"""Of so many events, less than one."""
 
+# A region of a range that is named so is named for its call: without a message it is no range.
 CALL_PREFIX = "roctx"
-"""Of what a region of a range is called for its call: without a message it is no range."""
 
 MESSAGE = "nullif(CASE WHEN json_valid(e.extdata) THEN json_extract(e.extdata, '$.message') END, '')"
 
 
 def views_of(captures: Sequence[Captured]) -> Iterator[View]:
-    """The tables of nsys, of what is in all captures."""
+    """Yield the views that stand for the tables of nsys, over what is in all captures."""
     selects = {
         KERNEL: ("kernel_dispatch", _kernels),
         MEMCPY: ("memory_copy", _copies),
@@ -54,8 +54,12 @@ def views_of(captures: Sequence[Captured]) -> Iterator[View]:
         STRINGS: ("string", _strings),
     }
     for name, (kind, select) in selects.items():
-        if some := [(capture, own) for capture in captures if (own := select(capture, kind))]:
-            yield View(name, " UNION ALL ".join(own for _, own in some), [capture.table(kind) for capture, _ in some])
+        if captures_and_sql := [(capture, select_sql) for capture in captures if (select_sql := select(capture, kind))]:
+            yield View(
+                name,
+                " UNION ALL ".join(select_sql for _, select_sql in captures_and_sql),
+                [capture.table(kind) for capture, _ in captures_and_sql],
+            )
 
 
 def prepare(captures: Sequence[Captured], connection: sqlite3.Connection) -> None:
@@ -72,7 +76,9 @@ def _outer(capture: Captured) -> str:
 
 
 def _select(capture: Captured, kind: str, columns: Mapping[str, str], where: str = "1", found: str = "") -> str:
-    """The rows ``r`` of a table, each with its event ``e``; ``found``: how they are found, where that is known."""
+    """Return SQL for the rows ``r`` of a table, each with its event ``e``; ``source`` says how they are found, where
+    known.
+    """
     table = capture.table(kind)
     if (row_id := capture.file.row_id(table)) and not found:
         columns = {"rowid": f"r.{row_id}", **columns}
@@ -97,7 +103,7 @@ def _kernels(capture: Captured, kind: str) -> str:
 
 
 def _copies(capture: Captured, kind: str) -> str:
-    """Each is of the GPU that it leaves, else of the one that it reaches."""
+    """Return SQL for the copies with a GPU: each is of the GPU that it leaves, else of the one that it reaches."""
     gpus, cpus = listed(capture.gpus), listed(capture.agents.keys() - {*capture.gpus})
     ends: Mapping[CopyKind, str] = {
         CopyKind.HOST_TO_DEVICE: f"r.src_agent_id IN ({cpus}) AND r.dst_agent_id IN ({gpus})",
@@ -128,7 +134,7 @@ def _host_copies(capture: Captured, kind: str) -> str:
 
 
 def _with_a_gpu(capture: Captured) -> str:
-    """Rows of which one end is a GPU, or no number."""
+    """Return SQL that lets through the rows of which one end is a GPU, or no number."""
     gpus = listed(capture.gpus)
     ends = (
         f"r.{end} IN ({gpus}) OR typeof(r.{end}) NOT IN ('integer', 'null')" for end in ("src_agent_id", "dst_agent_id")
@@ -137,18 +143,18 @@ def _with_a_gpu(capture: Captured) -> str:
 
 
 def _calls(capture: Captured, kind: str) -> str:
-    """Of HIP; and those of HSA and RCCL, as launches without a name."""
-    known = capture.categories
-    if not any(map(capture.has_events, (*known.hip, *known.hsa, *known.rccl))):
+    """Return SQL for the calls of HIP, and those of HSA and RCCL, which are launches without a name."""
+    categories = capture.categories
+    if not any(map(capture.has_events, (*categories.hip, *categories.hsa, *categories.rccl))):
         return ""
     columns = {
         "start": "CASE WHEN r.start < 0 THEN 'a call starts before the clock of its machine did' ELSE r.start END",
         "end": "r.end",
         "globalTid": _thread(capture),
         "correlationId": f"ifnull(nullif(e.stack_id, {NO_STACK}), {_ODD_EVENT})",
-        "nameId": f"CASE WHEN e.category_id IN ({listed(known.hip)}) THEN {_numbered(capture, 'r.name_id')} END",
+        "nameId": f"CASE WHEN e.category_id IN ({listed(categories.hip)}) THEN {_numbered(capture, 'r.name_id')} END",
     }
-    return _select(capture, kind, columns, _of((*known.hip, *known.hsa, *known.rccl)))
+    return _select(capture, kind, columns, _of((*categories.hip, *categories.hsa, *categories.rccl)))
 
 
 def _ranges(capture: Captured, kind: str) -> str:
@@ -169,41 +175,45 @@ def _ranges(capture: Captured, kind: str) -> str:
 
 
 def _found(capture: Captured, kind: str, categories: Sequence[int]) -> tuple[str, str]:
-    """How regions of some categories are told and found. rocprofv3 numbers a region as its event's stack: of few events
-    each is looked up, where all of them are so.
-    """
+    """Return SQL that selects the regions of some categories, and the source of their rows, empty for the usual one."""
     region, event = capture.table(kind), capture.table("event")
     if capture.count_events(categories) > capture.file.about(event) // FEW:
         return _of(categories), ""
-    known = f"(e.category_id IN ({listed(categories)}) OR e.category_id < {FIRST} OR e.category_id > {LAST})"
-    own = "r.id = e.stack_id AND r.event_id = e.id"
-    other = f'SELECT 1 FROM "{event}" e WHERE {known} AND NOT EXISTS (SELECT 1 FROM "{region}" r WHERE {own}) LIMIT 1'
+    category_condition = (
+        f"(e.category_id IN ({listed(categories)}) OR e.category_id < {FIRST} OR e.category_id > {LAST})"
+    )
+    # rocprofv3 numbers a region as its event's stack: of few events each is looked up, where all of them are so.
+    join_condition = "r.id = e.stack_id AND r.event_id = e.id"
+    joined_sql = f'SELECT 1 FROM "{region}" r WHERE {join_condition}'
+    unjoined_sql = f'SELECT 1 FROM "{event}" e WHERE {category_condition} AND NOT EXISTS ({joined_sql}) LIMIT 1'
     return (
-        (_of(categories), "") if capture.file.rows(other) else (known, f'"{event}" e CROSS JOIN "{region}" r ON {own}')
+        (_of(categories), "")
+        if capture.file.rows(unjoined_sql)
+        else (category_condition, f'"{event}" e CROSS JOIN "{region}" r ON {join_condition}')
     )
 
 
 def _strings(capture: Captured, kind: str) -> str:
     table = capture.table(kind)
     row_id = capture.file.row_id(table)
-    own = f"{row_id} AS rowid, " if row_id else ""
-    return f'SELECT {own}{_numbered(capture, "r.id")} AS id, r.string AS value FROM "{table}" r'
+    row_id_column = f"{row_id} AS rowid, " if row_id else ""
+    return f'SELECT {row_id_column}{_numbered(capture, "r.id")} AS id, r.string AS value FROM "{table}" r'
 
 
 def _of(categories: Iterable[int]) -> str:
-    """Rows whose event is of one of the categories, or whose event or its category is no number."""
-    odd = (f"typeof({column}) NOT IN ('integer', 'null')" for column in ("e.category_id", "r.event_id"))
-    return f"(e.category_id IN ({listed(categories)}) OR {' OR '.join(odd)})"
+    """Return SQL for rows whose event is of one of the categories, or whose event or its category is no number."""
+    odd_conditions = (f"typeof({column}) NOT IN ('integer', 'null')" for column in ("e.category_id", "r.event_id"))
+    return f"(e.category_id IN ({listed(categories)}) OR {' OR '.join(odd_conditions)})"
 
 
 def _process(capture: Captured, thread: str = "") -> str:
-    own = {row: f"{pid}{thread}" for row, pid in capture.processes.items()}
-    return _case("r.pid", own, "is not a process of rocpd_info_process")
+    process_sql = {row: f"{pid}{thread}" for row, pid in capture.processes.items()}
+    return _case("r.pid", process_sql, "is not a process of rocpd_info_process")
 
 
 def _thread(capture: Captured) -> str:
-    known = f"(r.tid & {THREAD_BITS}) = +r.tid"
-    return f"CASE WHEN {known} THEN {_process(capture, ' | r.tid')} ELSE ifnull('' || r.tid, 'None') END"
+    is_number = f"(r.tid & {THREAD_BITS}) = +r.tid"
+    return f"CASE WHEN {is_number} THEN {_process(capture, ' | r.tid')} ELSE ifnull('' || r.tid, 'None') END"
 
 
 def _device(capture: Captured, agent: str) -> str:
@@ -213,25 +223,25 @@ def _device(capture: Captured, agent: str) -> str:
 
 
 def _case(column: str, values: Mapping[int, str], otherwise: str) -> str:
-    """The value of each number, and a text that says what another one is."""
-    each = " ".join(f"WHEN {number} THEN {value}" for number, value in values.items()) or "WHEN NULL THEN NULL"
-    return f"CASE {column} {each} ELSE ifnull({column} || ' {otherwise}', 'None') END"
+    """Return SQL that maps each number to its value, and another value to a text that says what it is."""
+    branches = " ".join(f"WHEN {number} THEN {value}" for number, value in values.items()) or "WHEN NULL THEN NULL"
+    return f"CASE {column} {branches} ELSE ifnull({column} || ' {otherwise}', 'None') END"
 
 
 def _numbered(capture: Captured, column: str) -> str:
-    """An id of the capture as one of the file; what is no number stays as it is."""
+    """Return SQL that makes an id of the capture one of the file; what is no number stays as it is."""
     if not capture.number:
         return column
     return f"CASE WHEN ({column} | 0) = +{column} THEN {column} + {capture.first_id} ELSE {column} END"
 
 
 def _launch(capture: Captured) -> str:
-    """The stack id of the outermost call around a row's event, NULL for none."""
+    """Return SQL for the stack id of the outermost call around a row's event, NULL for none."""
     stack = f"nullif(e.stack_id, {NO_STACK})"
     if capture.outer_calls:
         stack = f"ifnull((SELECT outermost FROM {_outer(capture)} WHERE inside = {stack}), {stack})"
     return f"ifnull({stack}, {_ODD_EVENT})"
 
 
+# An id of an event that is no number, as it is: the reader of the row refuses it.
 _ODD_EVENT = "CASE WHEN typeof(r.event_id) NOT IN ('integer', 'null') THEN r.event_id END"
-"""An id of an event that is no number, as it is."""
