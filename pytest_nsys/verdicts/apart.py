@@ -1,6 +1,6 @@
-"""Which windows are behind the rows of one side, and what were they made of?
+"""Which windows gave the rows of one run their values, and what were these windows made of?
 
-A row of several captures or windows is explained by the one whose value is nearest to it.
+A row that several captures or windows have is explained by the window whose own value is nearest to it.
 """
 
 from __future__ import annotations
@@ -31,44 +31,42 @@ if TYPE_CHECKING:
 MEDIAN_PERIOD = "p50"
 
 ALIKE = 50
-"""Two steps are alike where they differ by no more than one part of so many."""
+"""Two steps count as alike where their lengths differ by no more than one part in this many."""
 
 
 class Apart:
-    """One window of all ranks: by rank how long it is, in ns, and what it was made of, found when it is asked for.
-
-    ``at`` is where it stands in its trace.
+    """Describes one window of all ranks: how long it is on each rank and, found when it is asked for, what it was made
+    of.
     """
 
     def __init__(self, lengths_ns: Mapping[int, int], take_apart: Callable[[int], Breakdown], at: LookedAt) -> None:
-        self.lengths_ns, self.at = lengths_ns, at
+        self.lengths_ns, self.at = lengths_ns, at  # lengths by rank; where the window stands in its trace
         self._take_apart = take_apart
 
     def get(self, rank: Label | None) -> Breakdown | None:
-        """The window of a rank; None where it has none."""
+        """Return what the window of a rank was made of; None where the rank has no window."""
         return self._take_apart(rank) if isinstance(rank, int) and rank in self.lengths_ns else None
 
 
 @dataclass
 class RunBreakdowns:
-    """Opened traces, each window of which is taken apart once. A rank waits for those ``among`` some, where no
-    others are in the run that it is held against.
-    """
+    """Breaks down the windows of opened traces, each window once."""
 
     captures: Captures
-    among: frozenset[int] | None = None
+    among: frozenset[int] | None = None  # ranks that others wait for, as the run compared with has only these
 
     @cached_property
     def ranks(self) -> frozenset[int]:
-        """Those of the run; none of one without kernels."""
+        """Return the numbers of the run's ranks; empty where the run has no kernels."""
         with suppress(NsysError):
             return frozenset(rank.number for rank in self.captures.runs[0].ranks)
         return frozenset()
 
     def apart(self, metric: Metric, spec: WindowSpec, labels: Labels, value: Value) -> Apart | None:
-        """The window of the row's rank, of all captures and windows, whose own value is nearest to ``value``.
+        """Break down the window that a row is explained by; None where no window explains it.
 
-        Where none has the row, or it is of no one rank, the middle one.
+        It is the window of the row's rank, of all captures and windows, whose own value is nearest to ``value``; the
+        middle window where none has the row, or where the row is of no single rank.
         """
         if metric.slowest:
             step = self._step(metric, spec, value)
@@ -79,24 +77,27 @@ class RunBreakdowns:
             return self._apart(capture, spec, n)
         capture, n = self._nearest(metric, spec, labels, value)
         if "quantile" in labels:
-            of = None if labels["quantile"] == MEDIAN_PERIOD else rank  # a rank that waits may do so a step later
-            typical = typical_period(self.captures.runs[capture], spec, labels["quantile"], of)
+            # Each rank has its own step of a quantile: a rank that waits may do so a step later.
+            only_rank = None if labels["quantile"] == MEDIAN_PERIOD else rank
+            typical_spec = typical_period(self.captures.runs[capture], spec, labels["quantile"], only_rank)
             with suppress(NothingMeasured):  # a cut of the window alone need not hold that period
-                return None if typical is None else self._apart(capture, typical, 0)
+                return None if typical_spec is None else self._apart(capture, typical_spec, 0)
             return None
         return self._apart(capture, spec, n, len(self._windows(self.captures.runs[capture], spec, labels)))
 
     def _nearest(self, metric: Metric, spec: WindowSpec, labels: Labels, value: Value) -> tuple[int, int]:
-        """The capture and the number of the window of a rank that gave a value; the middle one where none did."""
+        """Return the capture and the number of the window of a rank that gave a value; the middle window where none
+        did.
+        """
         if len(self.captures.runs) == len(self._windows(self.captures.runs[0], spec, labels)) == 1:
             return 0, 0
-        wanted = tuple(labels.get(dimension) for dimension in metric.dimensions)
-        found: list[tuple[Value, int, int]] = []
+        row_labels = tuple(labels.get(dimension) for dimension in metric.dimensions)
+        candidates: list[tuple[Value, int, int]] = []
         for capture, run in enumerate(self.captures.runs if metric.scope is Scope.RANK else ()):
             for n, window in enumerate(self._windows(run, spec, labels)):
-                own = (row.value for row in metric.rows(window) if row.labels == wanted)
-                found += ((distance(each, value), capture, n) for each in own)
-        _, capture, n = min(found, default=(0, 0, len(self._windows(self.captures.runs[0], spec, labels)) // 2))
+                row_values = (row.value for row in metric.rows(window) if row.labels == row_labels)
+                candidates += ((distance(row_value, value), capture, n) for row_value in row_values)
+        _, capture, n = min(candidates, default=(0, 0, len(self._windows(self.captures.runs[0], spec, labels)) // 2))
         return capture, n
 
     @staticmethod
@@ -105,7 +106,9 @@ class RunBreakdowns:
         return run.measured(spec).ranks.get(rank, ()) if isinstance(rank, int) else ()
 
     def _of_all_ranks(self, metric: Metric, spec: WindowSpec, value: Value) -> tuple[int, int]:
-        """The capture and the number of the windows of all ranks that gave a value, or of the middle ones."""
+        """Return the capture and the number of the windows of all ranks that gave a value, or those of the middle
+        windows.
+        """
         if metric.scope is Scope.RUN:
             capture, n, _ = self._nearest_run(metric, spec, value)
             return capture, n
@@ -113,122 +116,133 @@ class RunBreakdowns:
 
     @kept
     def _apart(self, capture: int, spec: WindowSpec, n: int, count: int | None = None) -> Apart:
-        """The n-th windows of the ranks that have one, of those that have ``count`` in all, where that is given.
+        """Break down the n-th windows of the ranks that have one, with ``count`` only of the ranks that have so many
+        windows.
 
         Raises NothingMeasured.
         """
         ranks = self.captures.runs[capture].measured(spec).ranks
-        own = {
+        rank_windows = {
             rank: windows[n] for rank, windows in ranks.items() if n < len(windows) and count in (None, len(windows))
         }
-        how = spec.by_launch, spec.kind
-        used = tuple(UsedWindow(capture, rank, window.window, *how) for rank, window in sorted(own.items()))
-        lengths = {rank: window.length_ns for rank, window in own.items()}
-        at = LookedAt(spec, capture, n, used)
-        return Apart(lengths, lambda rank: self._broken_down(capture, spec, n, rank), at)
+        launch_and_kind = spec.by_launch, spec.kind
+        used_windows = tuple(
+            UsedWindow(capture, rank, window.window, *launch_and_kind) for rank, window in sorted(rank_windows.items())
+        )
+        lengths_ns = {rank: window.length_ns for rank, window in rank_windows.items()}
+        location = LookedAt(spec, capture, n, used_windows)
+        return Apart(lengths_ns, lambda rank: self._broken_down(capture, spec, n, rank), location)
 
     @kept
     def roots(self, was: Apart, now: Apart) -> Roots:
-        """Those of what changed between a window before and one of these traces."""
+        """Return the root causes of what changed between a baseline window and a window of these traces."""
         from pytest_nsys.analysis.explain.roots import (
-            Roots,  # as what takes a window apart: only what moved pays for it
+            Roots,  # imported late, as break_down is: only rows that moved pay for it
         )
 
         return Roots(was.get, now.get, was.lengths_ns.keys() & now.lengths_ns.keys())
 
     def looked_at(self, spec: WindowSpec, apart: Apart | None) -> LookedAt | None:
-        """The window that was taken apart; None where it stands for a quantile or a step time, and the judged one
-        took about as long, and so shows it as well.
+        """Return which window was broken down, to be named to a person.
+
+        None where it stands for a quantile or a step time and the judged window took about as long, so that the judged
+        one shows the same.
         """
-        at = None if apart is None else apart.at
-        if at is None or at.spec == spec or at.spec.index is None:
-            return at
-        run = self.captures.runs[at.capture]
+        location = None if apart is None else apart.at
+        if location is None or location.spec == spec or location.spec.index is None:
+            return location
+        run = self.captures.runs[location.capture]
         for rank in run.ranks:
             group = run.measured(spec)
-            periods, own = counted_periods(group.tracks[rank.number]), group.windows.get(rank.number, ())
-            judged = own[len(own) // 2].index if own else None
-            steps = [periods[index] for index in (at.spec.index, judged) if index in periods]
-            if len(steps) < 2 or ALIKE * (max(steps) - min(steps)) > max(steps):
-                return at
+            periods, rank_windows = counted_periods(group.tracks[rank.number]), group.windows.get(rank.number, ())
+            judged_index = rank_windows[len(rank_windows) // 2].index if rank_windows else None
+            lengths_ns = [periods[index] for index in (location.spec.index, judged_index) if index in periods]
+            if len(lengths_ns) < 2 or ALIKE * (max(lengths_ns) - min(lengths_ns)) > max(lengths_ns):
+                return location
         return None
 
     def slowest(self, metric: Metric, spec: WindowSpec, value: Value) -> int:
-        """The rank that a step time is of."""
+        """Return the number of the rank whose step a step time is."""
         _, _, window = self._nearest_run(metric, spec, value)
         return slowest_rank(window)
 
     def _nearest_run(self, metric: Metric, spec: WindowSpec, value: Value) -> tuple[int, int, RunWindow]:
-        """The capture and the n-th window of all ranks whose row is nearest to ``value``, which it was made from."""
-        found: dict[tuple[Value, int, int], RunWindow] = {}
+        """Return the capture, the number n and the n-th windows of all ranks whose row is nearest to ``value``."""
+        candidates: dict[tuple[Value, int, int], RunWindow] = {}
         for capture, run in enumerate(self.captures.runs):
             for n, window in enumerate(run.measured(spec).together()):
                 with suppress(NoRows):
-                    found |= {(distance(row.value, value), capture, n): window for row in metric.rows(window)}
-        at = min(found)
-        return at[1], at[2], found[at]
+                    candidates |= {(distance(row.value, value), capture, n): window for row in metric.rows(window)}
+        nearest = min(candidates)
+        return nearest[1], nearest[2], candidates[nearest]
 
     def _step(self, metric: Metric, spec: WindowSpec, value: Value) -> tuple[int, WindowSpec, int] | None:
-        """What a step time is explained by: of which capture, under which spec the n-th window; None where no one
+        """Return the capture, the window spec and the number of the window that explain a step time; None where no one
         window has all ranks.
         """
         capture, n, _ = self._nearest_run(metric, spec, value)
         run = self.captures.runs[capture]
-        own = step_of(run, spec)
-        if own is None:
+        step_spec = step_of(run, spec)
+        if step_spec is None:
             return None
-        n = n if own == spec else 0
+        n = n if step_spec == spec else 0
         with suppress(NothingMeasured):  # a cut of the window alone need not hold that step
-            if n < len(run.measured(own).together()):
-                return capture, own, n
+            if n < len(run.measured(step_spec).together()):
+                return capture, step_spec, n
         return None
 
     @kept
     def _broken_down(self, capture: int, spec: WindowSpec, n: int, rank: int) -> Breakdown:
-        from pytest_nsys.analysis.budget.breakdown import break_down  # only what moved pays for what takes it apart
+        from pytest_nsys.analysis.budget.breakdown import break_down  # only rows that moved pay for the import
 
-        own = self.captures.runs[capture].measured(spec).ranks[rank]
-        windows, waits = self._together(capture, spec, n, len(own))
-        return break_down({**windows, rank: own[n]}, rank, waits.get(rank, {}))
+        rank_windows = self.captures.runs[capture].measured(spec).ranks[rank]
+        windows, waits = self._together(capture, spec, n, len(rank_windows))
+        return break_down({**windows, rank: rank_windows[n]}, rank, waits.get(rank, {}))
 
     @kept
     def _together(
         self, capture: int, spec: WindowSpec, n: int, count: int
     ) -> tuple[Mapping[int, RankWindow], Mapping[int, Mapping[int, RankWait]]]:
-        """The n-th windows of the ranks that have as many, and what their collectives waited over files."""
+        """Return the n-th windows of the ranks that have as many windows, and how long their collectives waited."""
         from pytest_nsys.analysis.metrics.straggling import waits_over_files
 
         ranks = self.captures.runs[capture].measured(spec).ranks
-        known = {number: own for number, own in ranks.items() if self.among is None or number in self.among}
-        beside = {number: windows[n] for number, windows in known.items() if len(windows) == count}
-        return beside, waits_over_files(beside)
+        peer_windows = {
+            number: windows for number, windows in ranks.items() if self.among is None or number in self.among
+        }
+        nth_windows = {number: windows[n] for number, windows in peer_windows.items() if len(windows) == count}
+        return nth_windows, waits_over_files(nth_windows)
 
 
 def usual(labels: Labels) -> Labels:
-    """Of a quantile of periods the median, which every other is held against."""
+    """Return the labels with the median in place of any other quantile of periods, as every quantile is compared with
+    the median.
+    """
     return {**labels, "quantile": MEDIAN_PERIOD} if "quantile" in labels else labels
 
 
 def typical_period(run: Run, spec: WindowSpec, quantile: Label, of: int | None = None) -> WindowSpec | None:
-    """The step that stands for a quantile of all, their mean or the longest: the one that is nearest to it on all
-    ranks, or on rank ``of``.
+    """Return the spec of the one step that stands for a quantile, the mean or the longest of all steps.
 
-    Of the median one step for all ranks, so that a collective is matched and the trace passed once. None where a rank
-    has none, or the window is not of the convention's anchors.
+    It is the step that is nearest to that figure on all ranks, or on ``only_rank``. For the median it is one step for
+    all ranks, so that a collective is matched and the trace passed once. None where a rank lacks the step, or where the
+    window does not stand on the convention's anchors.
     """
     if spec.anchor is not None:
         return None
-    away: dict[int, Fraction] = {}
+    distances: dict[int, Fraction] = {}
     tracks = run.measured(spec).tracks
-    each = {rank.number: counted_periods(tracks[rank.number]) if rank.number in tracks else {} for rank in run.ranks}
-    for own in each.values() if of is None else [each[of]]:
-        middle = STATISTICS[str(quantile)](list(own.values())) if own else 0
-        for index, period_ns in own.items():
-            away[index] = away.get(index, 0) + Fraction(distance(period_ns, middle))
-    shared = [index for index in away if all(index in own for own in each.values())]
-    if not shared:
+    periods_by_rank = {
+        rank.number: counted_periods(tracks[rank.number]) if rank.number in tracks else {} for rank in run.ranks
+    }
+    for periods in periods_by_rank.values() if of is None else [periods_by_rank[of]]:
+        target_ns = STATISTICS[str(quantile)](list(periods.values())) if periods else 0
+        for index, period_ns in periods.items():
+            distances[index] = distances.get(index, 0) + Fraction(distance(period_ns, target_ns))
+    shared_indices = [index for index in distances if all(index in periods for periods in periods_by_rank.values())]
+    if not shared_indices:
         return None
-    index = min(shared, key=lambda index: (away[index], index))
+    index = min(shared_indices, key=lambda index: (distances[index], index))
     if marks_steps(run.convention):
         kernels = run.convention.kernels if spec.whole_run else spec.kernels
         return WindowSpec(str(index), Span.RANGE, kernels, spec.kind)
@@ -236,8 +250,10 @@ def typical_period(run: Run, spec: WindowSpec, quantile: Label, of: int | None =
 
 
 def step_of(run: Run, spec: WindowSpec) -> WindowSpec | None:
-    """What a step time is explained by: the window where it is stated how many steps that holds, or where it is all
-    there is, else the median period. None where no one step has all ranks, or its anchors are not the convention's.
+    """Return the spec of the window that explains a step time; None where no one step has all ranks.
+
+    It is the window itself where the number of its steps is stated, or where it is all there is, else the step of the
+    median period. None also where its anchors are not the convention's.
     """
     if run.workload.steps is not None:
         return spec

@@ -73,10 +73,10 @@ class Result(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """One of the two runs: the paths as they were given, and its circumstances."""
+    """Describes one of the two runs that are compared."""
 
-    paths: tuple[str, ...]
-    key: RunKey
+    paths: tuple[str, ...]  # as they were given, one for each capture
+    key: RunKey  # its circumstances
     ranks: tuple[int, ...]
     profilers: tuple[str, ...]
 
@@ -89,7 +89,7 @@ NOT_MEASURED = "not measured"
 """How a constant limit ends on base where nothing can be measured there."""
 
 VerdictRow = tuple[Verdict, JudgedRow]
-"""A row of an assertion with a baseline, both sides in it, and the verdict that has it."""
+"""Pairs a row that has the values of both runs with the verdict that it belongs to."""
 
 
 def counts_as_worse(assertion: Assertion) -> bool:
@@ -103,102 +103,102 @@ def has_changed(row: JudgedRow) -> bool:
 
 
 def has_moved(row: JudgedRow) -> bool:
-    """Return whether it is beyond its tolerance, without a counterpart, or, where nothing could be judged, changed."""
+    """Return whether a row is beyond its tolerance, lacks a counterpart or, where nothing was judged, has changed."""
     if row.outcome is Outcome.INCOMPARABLE:
         return has_changed(row)
     return row.outcome is not Outcome.PASSED or row.waived
 
 
 class OneSided(NamedTuple):
-    """A name that only one side has. ``launches`` in its windows over ``ranks``, median over those ``captures`` that
-    have it.
-    """
+    """Describes a name that only one of the two runs has."""
 
     kind: ContentKind
     name: str
     ranks: tuple[int, ...]
     all_ranks: bool
-    launches: Value
-    captures: int
+    launches: Value  # in its windows over ``ranks``, the median over the captures that have it
+    captures: int  # how many have it
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """What the verdicts of a session do not say where its baseline is another run, beside them."""
+    """Holds two runs' comparison: the verdicts of head with base in place of a baseline, and what the verdicts do not
+    say.
+    """
 
     base: Side
     head: Side
     verdicts: tuple[Verdict, ...]
-    """How the assertions end on head, in the order of the gate files."""
+    """Says how the assertions end on head, in the order of the gate files."""
     not_held: tuple[str, ...]
-    """Assertions that another source of limits judges."""
+    """Lists the assertions that another source of limits judges."""
     circumstances: Mapping[Difference, bool]
-    """All that differ, each with whether it must agree."""
+    """Holds all circumstances that differ, each with whether it must agree."""
     windows: Mapping[str, tuple[UsedWindow, ...]]
-    """Those of base, by how they were measured."""
+    """Lists the windows of base, by how they were measured."""
     notes: tuple[tuple[str, Note], ...]
-    """What of either side no verdict says, each with the side."""
+    """Says what no verdict says of either run, each with the side."""
     looked_at: str
-    """The windows of which the following are told."""
+    """Names the windows that the following fields are about."""
     appeared: tuple[OneSided, ...]
-    """What head alone has."""
+    """Lists what head alone has."""
     vanished: tuple[OneSided, ...]
-    """What base alone has."""
+    """Lists what base alone has."""
     kernels: KernelChanges
-    """Those of both sides that take another time."""
+    """Lists the kernels of both runs whose time differs."""
 
     def __repr__(self) -> str:  # a notebook shows it
         return f"<{type(self).__name__} {self.result}: {len(self.worse)} of {len(self.rows)} rows worse>"
 
     def to_records(self) -> list[RowRecord]:
-        """The rows as plain dicts, which ``pandas.DataFrame`` and ``polars.DataFrame`` take."""
+        """Return the rows as plain dicts, which ``pandas.DataFrame`` and ``polars.DataFrame`` take."""
         return records_of(self.rows)
 
     @cached_property
     def rows(self) -> tuple[VerdictRow, ...]:
-        """All that are held against base, each with its verdict, the worst first."""
-        held = (verdict for verdict in self.verdicts if verdict.assertion.reads_stored)
-        return tuple(sorted(((verdict, row) for verdict in held for row in verdict.rows), key=_worst_first))
+        """Return all rows that are compared with base, each with its verdict, the worst first."""
+        held_verdicts = (verdict for verdict in self.verdicts if verdict.assertion.reads_stored)
+        return tuple(sorted(((verdict, row) for verdict in held_verdicts for row in verdict.rows), key=_worst_first))
 
     @cached_property
     def moved(self) -> tuple[VerdictRow, ...]:
-        return tuple(each for each in self.rows if has_moved(each[1]))
+        return tuple(verdict_row for verdict_row in self.rows if has_moved(verdict_row[1]))
 
     @property
     def unmoved(self) -> tuple[VerdictRow, ...]:
-        return tuple(each for each in self.rows if not has_moved(each[1]))
+        return tuple(verdict_row for verdict_row in self.rows if not has_moved(verdict_row[1]))
 
     @cached_property
     def worse(self) -> tuple[VerdictRow, ...]:
-        """The rows that make it worse."""
-        failed = (each for each in self.rows if each[1].outcome is Outcome.FAILED)
-        return tuple(each for each in failed if counts_as_worse(each[0].assertion))
+        """Return the rows that make head worse than base."""
+        failed_rows = (verdict_row for verdict_row in self.rows if verdict_row[1].outcome is Outcome.FAILED)
+        return tuple(verdict_row for verdict_row in failed_rows if counts_as_worse(verdict_row[0].assertion))
 
     @property
     def limits_crossed(self) -> tuple[Verdict, ...]:
-        """The constant limits that head does not keep."""
+        """Return the verdicts of constant limits that head does not keep."""
         return tuple(v for v in self.verdicts if v.outcome is Outcome.FAILED and not v.assertion.needs_baseline)
 
     @cached_property
     def incomparable(self) -> tuple[Verdict, ...]:
-        """Those that could not be held against base."""
+        """Return the verdicts of assertions that could not be compared with base."""
         return tuple(verdict for verdict in self.verdicts if verdict.outcome is Outcome.INCOMPARABLE)
 
     @cached_property
     def side_by_side(self) -> bool:
-        """Whether nothing was held against base."""
-        held = (verdict for verdict in self.verdicts if verdict.assertion.needs_baseline and verdict.rows)
-        return bool(self.incomparable) and all(verdict.outcome is Outcome.INCOMPARABLE for verdict in held)
+        """Whether nothing was compared with base, so that values stand side by side without a verdict."""
+        held_verdicts = (verdict for verdict in self.verdicts if verdict.assertion.needs_baseline and verdict.rows)
+        return bool(self.incomparable) and all(verdict.outcome is Outcome.INCOMPARABLE for verdict in held_verdicts)
 
     @cached_property
     def result(self) -> Result:
-        """One word for all verdicts."""
+        """Return one word for all verdicts together."""
         if self.worse or any(not verdict.good and verdict.assertion.xfail is None for verdict in self.limits_crossed):
             return Result.WORSE
         if self.incomparable:
             return Result.INCOMPARABLE
-        undecided = any(verdict.outcome in UNDECIDED and not verdict.good for verdict in self.verdicts)
-        return Result.UNDECIDED if undecided or not self.rows else Result.NOT_WORSE
+        has_undecided = any(verdict.outcome in UNDECIDED and not verdict.good for verdict in self.verdicts)
+        return Result.UNDECIDED if has_undecided or not self.rows else Result.NOT_WORSE
 
     @property
     def fewest_captures(self) -> int:
@@ -231,8 +231,10 @@ def compare_runs(pairs: Sequence[OtherRun], base: Sequence[str], head: Sequence[
                 verdicts.append(replace(verdict, rows=tuple(_rows(verdict, pair))))
             else:
                 verdicts.append(replace(verdict, on_base=_on_base(assertion, pair)))
-    spec, cautions = _usual_pick(pairs[0]), [said for verdict in verdicts for said in verdict.cautions]
-    base_has, head_has = ([contents(run, spec) for run in side.runs] for side in (pairs[0].before, pairs[0].captures))
+    spec, cautions = _usual_pick(pairs[0]), [caution for verdict in verdicts for caution in verdict.cautions]
+    base_contents, head_contents = (
+        [contents(run, spec) for run in side.runs] for side in (pairs[0].before, pairs[0].captures)
+    )
     kernels = KernelChanges()
     with contextlib.suppress(NsysError):  # who measures the windows is told
         kernels = kernel_changes(pairs[0].before, pairs[0].captures, spec)
@@ -243,10 +245,10 @@ def compare_runs(pairs: Sequence[OtherRun], base: Sequence[str], head: Sequence[
         not_held=tuple(not_held),
         circumstances=_circumstances(pairs),
         windows={str(spec): pair.before.windows(spec) for pair in pairs for spec in _held_on(pair)},
-        notes=tuple(dict.fromkeys((*_notes(pairs), *(("head", Note(said, True)) for said in cautions)))),
+        notes=tuple(dict.fromkeys((*_notes(pairs), *(("head", Note(caution, True)) for caution in cautions)))),
         looked_at=str(spec),
-        appeared=tuple(_only_in(head_has, base_has)),
-        vanished=tuple(_only_in(base_has, head_has)),
+        appeared=tuple(_only_in(head_contents, base_contents)),
+        vanished=tuple(_only_in(base_contents, head_contents)),
         kernels=kernels,
     )
 
@@ -263,13 +265,15 @@ def _on_base(assertion: Assertion, pair: OtherRun) -> str:
 
 
 def _rows(verdict: Verdict, pair: OtherRun) -> Sequence[JudgedRow]:
-    """The judged rows; where an assertion could not be judged at all, the values of both sides as they are."""
+    """Return the judged rows; where an assertion could not be judged at all, the values of both runs as they are."""
     assertion, outcome = verdict.assertion, verdict.outcome
     if verdict.rows or outcome not in (Outcome.INCOMPARABLE, Outcome.NO_DATA):
         return verdict.rows
-    before, after = (_folded(assertion, GateContext(side, pair.gate)) for side in (pair.before, pair.captures))
-    keys = dict.fromkeys((*after, *before))
-    return [JudgedRow(dict(key), after.get(key), None, outcome, baseline=before.get(key)) for key in keys]
+    base_values, head_values = (
+        _folded(assertion, GateContext(side, pair.gate)) for side in (pair.before, pair.captures)
+    )
+    keys = dict.fromkeys((*head_values, *base_values))
+    return [JudgedRow(dict(key), head_values.get(key), None, outcome, baseline=base_values.get(key)) for key in keys]
 
 
 def _folded(assertion: Assertion, side: GateContext) -> Mapping[RowKey, Value]:
@@ -280,37 +284,41 @@ def _folded(assertion: Assertion, side: GateContext) -> Mapping[RowKey, Value]:
 
 
 UNDECIDED = (Outcome.NO_DATA, Outcome.INCONCLUSIVE, Outcome.ERROR)
-"""Not known to be worse, nor not to be; *inconclusive* passes unless the gate file says that it fails."""
+"""Outcomes that leave open whether the run is worse; *inconclusive* passes unless the gate file says that it fails."""
 
 ORDER = (Outcome.FAILED, Outcome.NO_DATA, Outcome.INCONCLUSIVE, Outcome.INCOMPARABLE, Outcome.IMPROVED, Outcome.PASSED)
+"""Lists outcomes from worst to best, as rows are sorted."""
 
 
 def _worst_first(each: VerdictRow) -> tuple[object, ...]:
-    """Rows that make it worse, then those that are not decided, then those that are let pass, then the better ones."""
+    """Return a sort key: rows that make it worse come first, then undecided ones, then rows that are let pass, then
+    better ones.
+    """
     verdict, row = each
     assertion = verdict.assertion
     let_pass = row.waived or (row.outcome is Outcome.FAILED and not counts_as_worse(assertion))
+    # Between what is not decided and what is better: a person let it pass, and it is worse all the same.
     place = ORDER.index(Outcome.IMPROVED) - 0.5 if let_pass else ORDER.index(row.outcome)
     names = (verdict.address, assertion.name, [(d, *label_key(label)) for d, label in row.labels.items()])
     return (place, -_badness(row, assertion.require.comparator), *names)
 
 
 def _badness(row: JudgedRow, comparator: Comparator | None) -> Fraction:
-    """How bad a row is beside rows of other metrics: what it is worse by over what it may be worse by."""
+    """Return how bad a row is beside rows of other metrics: the change divided by the change that is tolerated."""
     if row.value is None or row.baseline is None:
         return Fraction(0)
-    if (times := row.times_tolerance) is not None:
-        return times
-    if row.margin is not None:  # any change of it fails
+    if (tolerance_multiples := row.times_tolerance) is not None:
+        return tolerance_multiples
+    if row.margin is not None:  # it has no tolerance: any change of it fails
         return -Fraction(row.margin) * _MUCH
-    share = distance(row.value, row.baseline) / max(abs(Fraction(row.baseline)), Fraction(1, _MUCH))
+    relative_change = distance(row.value, row.baseline) / max(abs(Fraction(row.baseline)), Fraction(1, _MUCH))
     rises = row.value > row.baseline
-    better = rises if comparator is Comparator.GE else not rises
-    return -share if better and comparator is not Comparator.EQ else share
+    is_better = rises if comparator is Comparator.GE else not rises
+    return -relative_change if is_better and comparator is not Comparator.EQ else relative_change
 
 
 _MUCH = 1_000_000
-"""Puts a change where none may be above any that is a multiple of its tolerance."""
+"""Puts a change where none is allowed above any change that is a multiple of its tolerance."""
 
 
 # What both sides are
@@ -326,27 +334,35 @@ def _side(paths: Sequence[str], captures: Captures, gate: GateFile) -> Side:
 
 
 def _held_on(pair: OtherRun) -> dict[WindowSpec, list[str]]:
-    """The windows in which assertions are held against base, and the metrics that are measured in each."""
-    held = (assertion for assertion in pair.gate.assertions if assertion.reads_stored)
-    return grouped((spec_for(pair.before.convention, assertion), assertion.metric) for assertion in held)
+    """Return the windows in which assertions are compared with base, each with the metrics that are measured in it."""
+    held_assertions = (assertion for assertion in pair.gate.assertions if assertion.reads_stored)
+    return grouped((spec_for(pair.before.convention, assertion), assertion.metric) for assertion in held_assertions)
 
 
 def _notes(pairs: Sequence[OtherRun]) -> Iterator[tuple[str, Note]]:
-    """What a person should know of either side; what head's verdicts say stands with them."""
-    first, found = pairs[0], pairs[0].gate.found
-    if found:
-        yield "base", Note(found.told(first.gate.resolved_convention, anchored=_anchored(first.before)))
+    """Yield what a person should know of either run, as (side, note); what head's verdicts say stands with the
+    verdicts.
+    """
+    first_pair, found_convention = pairs[0], pairs[0].gate.found
+    if found_convention:
+        yield (
+            "base",
+            Note(found_convention.told(first_pair.gate.resolved_convention, anchored=_anchored(first_pair.before))),
+        )
     for pair in pairs:
         for spec, metrics in _held_on(pair).items():
-            asked = map(pair.before.metric, dict.fromkeys(metrics))
-            yield from (("base", note) for note in pair.before.notes(spec, *asked))
-    for side, own, other in (("base", first.before, first.captures), ("head", first.captures, first.before)):
-        for name in sorted(own.measured_names - other.measured_names) if other.measured_in else ():
+            held_metrics = map(pair.before.metric, dict.fromkeys(metrics))
+            yield from (("base", note) for note in pair.before.notes(spec, *held_metrics))
+    for side, this_side, other_side in (
+        ("base", first_pair.before, first_pair.captures),
+        ("head", first_pair.captures, first_pair.before),
+    ):
+        for name in sorted(this_side.measured_names - other_side.measured_names) if other_side.measured_in else ():
             yield side, Note(f"{MEASURED} {name}: the other side has none of it", True)
-    if same := _same_files(first):
-        names = ", ".join(from_here(str(path)) for path in same)
-        what = f"{len(same)} of {counted(len(first.captures.paths), 'trace')} are those of base"
-        yield "head", Note(f"{what}, and there is nothing to compare: {names}", True)
+    if same_paths := _same_files(first_pair):
+        names = ", ".join(from_here(str(path)) for path in same_paths)
+        duplicates_text = f"{len(same_paths)} of {counted(len(first_pair.captures.paths), 'trace')} are those of base"
+        yield "head", Note(f"{duplicates_text}, and there is nothing to compare: {names}", True)
 
 
 def _anchored(captures: Captures) -> bool:
@@ -354,71 +370,82 @@ def _anchored(captures: Captures) -> bool:
 
 
 def _same_files(pair: OtherRun) -> Sequence[Path]:
-    """The traces of head that are those of base, in the same bytes or in others."""
-    copies = [each.second for each in shared([pair.before.paths, pair.captures.paths])]
+    """Return the traces of head that are also base's, in the same bytes or in others."""
+    copies = [duplicate.second for duplicate in shared([pair.before.paths, pair.captures.paths])]
     return [*dict.fromkeys([*copies, *pair.same_files()])]
 
 
 def _circumstances(pairs: Sequence[OtherRun]) -> dict[Difference, bool]:
-    """All that differ, also those that need not agree: a person wants to know them."""
-    found: dict[Difference, bool] = {}
+    """Return all circumstances that differ, each with whether it must agree: a person wants to know the others, too."""
+    must_agree: dict[Difference, bool] = {}
     for pair in pairs:
-        now, was = pair.captures.circumstances(pair.gate.run), pair.before.circumstances(pair.gate.run)
-        on = pair.gate.comparable_on
-        for difference in (*found_otherwise(pair.gate), *differences(now, was)):
-            found[difference] = found.get(difference, False) or on is None or difference.name in on
-    return found
+        head_circumstances, base_circumstances = (
+            pair.captures.circumstances(pair.gate.run),
+            pair.before.circumstances(pair.gate.run),
+        )
+        comparable_on = pair.gate.comparable_on
+        for difference in (*found_otherwise(pair.gate), *differences(head_circumstances, base_circumstances)):
+            must_agree[difference] = (
+                must_agree.get(difference, False) or comparable_on is None or difference.name in comparable_on
+            )
+    return must_agree
 
 
 # What only one side has
 
 
 def _usual_pick(pair: OtherRun) -> WindowSpec:
-    """What most assertions of a gate file are held against base on; of equally many the first."""
+    """Return the window in which most assertions of a gate file are compared with base; of equally many the first."""
     gate, captures = pair.gate, pair.captures
-    of_trace = [assertion for assertion in gate.assertions if assertion.outside is None]
-    held = [assertion for assertion in of_trace if assertion.reads_stored]
-    specs = Counter(spec_for(captures.convention, assertion) for assertion in held or of_trace)
+    trace_assertions = [assertion for assertion in gate.assertions if assertion.outside is None]
+    held_assertions = [assertion for assertion in trace_assertions if assertion.reads_stored]
+    specs = Counter(spec_for(captures.convention, assertion) for assertion in held_assertions or trace_assertions)
     return specs.most_common(1)[0][0] if specs else captures.spec(gate.window, gate.span, gate.kernels)
 
 
 def _only_in(here: Sequence[Mapping[Item, int]], there: Sequence[Mapping[Item, int]]) -> Iterator[OneSided]:
-    """What some capture here has and none there, by kind and name; of a rank that is missing there, only the rank."""
-    known = {item for capture in there for item in capture}
+    """Yield what some capture of one run has and none of the other run, by kind and name.
+
+    Where the other run lacks a rank, only the rank itself is given, not what it ran.
+    """
+    other_items = {item for capture in there for item in capture}
     all_ranks = {item.rank for capture in here for item in capture}
-    lost = all_ranks - {item.rank for item in known}
-    found: dict[tuple[ContentKind, str], set[int]] = {}
-    for item in {item for capture in here for item in capture} - known:
-        if item.kind is ContentKind.RANK or item.rank not in lost:
-            found.setdefault((item.kind, item.name), set()).add(item.rank)
-    order = [*ContentKind]
-    for kind, name in sorted(found, key=lambda key: (order.index(key[0]), min(found[key]), key[1])):
-        ranks = found[kind, name]
+    missing_ranks = all_ranks - {item.rank for item in other_items}
+    ranks_by_name: dict[tuple[ContentKind, str], set[int]] = {}
+    for item in {item for capture in here for item in capture} - other_items:
+        if item.kind is ContentKind.RANK or item.rank not in missing_ranks:
+            ranks_by_name.setdefault((item.kind, item.name), set()).add(item.rank)
+    kind_order = [*ContentKind]
+    for kind, name in sorted(
+        ranks_by_name, key=lambda key: (kind_order.index(key[0]), min(ranks_by_name[key]), key[1])
+    ):
+        ranks = ranks_by_name[kind, name]
         counts = [sum(capture.get(Item(kind, name, rank), 0) for rank in ranks) for capture in here]
-        having = [count for count in counts if count]
-        launches = exact(Fraction(median(having)))
-        yield OneSided(kind, name, tuple(sorted(ranks)), ranks == all_ranks - lost, launches, len(having))
+        nonzero_counts = [count for count in counts if count]
+        launches = exact(Fraction(median(nonzero_counts)))
+        yield OneSided(
+            kind, name, tuple(sorted(ranks)), ranks == all_ranks - missing_ranks, launches, len(nonzero_counts)
+        )
 
 
 BUILT_IN_PATH = Path(gate_file.__file__).with_name("default.nsys.yaml")
 BUILT_IN_GATE = "built-in gate"
-"""What stands for the name of the gate file that the package brings along."""
+"""Stands for the name of the gate file that the package brings along."""
 
 
 @dataclass(frozen=True)
 class TwoRuns:
-    """The captures of base and head as they were given, and the files of measurements beside each. ``anchor`` is the
-    pattern of one that a person named.
-    """
+    """Holds the captures of base and head as they were given, and the files of measurements beside each."""
 
     cache: CaptureCache
     base: Sequence[str]
     head: Sequence[str]
-    measurements: tuple[Files, Files] = ((), ())
-    anchor: Anchor | None = None
+    measurements: tuple[Files, Files] = ((), ())  # of base, of head
+    anchor: Anchor | None = None  # the pattern that a person named
 
     def under(self, gate: GateFile) -> OtherRun:
-        """Both under the convention of a gate file, which is that of base where none is named; an error names its side.
+        """Open both runs under the convention of a gate file, or under that of base where the file names none; an error
+        names its side.
 
         Raises as opening the captures does.
         """
@@ -429,11 +456,13 @@ class TwoRuns:
         return OtherRun(head, gate, base, "base", partly=True)
 
     def _opened(self, side: str, gate: GateFile) -> Captures:
-        beside = self.measurements[side == "head"]
+        measurement_files = self.measurements[side == "head"]
         with naming(side):
             convention, requests = gate.resolved_convention, requests_of(gate)
-            opened = self.cache.captures(getattr(self, side), Path(), convention, gate.workload, requests, beside)
-            return leave_out_hiccup(opened, gate)
+            captures = self.cache.captures(
+                getattr(self, side), Path(), convention, gate.workload, requests, measurement_files
+            )
+            return leave_out_hiccup(captures, gate)
 
     def _fitting(self, side: str, known: Sequence[Convention] = ()) -> Choice:
         with naming(side):
@@ -446,7 +475,7 @@ class TwoRuns:
         span: Span | None = None,
         kernels: KernelsMode | None = None,
     ) -> GateFile:
-        """The built-in assertions, measured in a certain way, and one for each name that both sides measured.
+        """Return the built-in assertions under one window, plus one assertion for each name that both runs measured.
 
         Without a ``window`` it is the median one, or the whole run where the convention is to be found and no range
         repeats. Raises TraceError.
@@ -455,28 +484,29 @@ class TwoRuns:
             window = MEDIAN if convention is not None or self._fitting("base").anchored else RUN
         name = Path(BUILT_IN_GATE)
         built_in = load_gate_file(BUILT_IN_PATH, display=name)
-        of_trace = built_in.assertions if self.base or self.head else ()
-        own = tuple(replace(a, window=window, span=span, kernels=kernels) for a in of_trace)
+        trace_assertions = built_in.assertions if self.base or self.head else ()
+        assertions = tuple(replace(a, window=window, span=span, kernels=kernels) for a in trace_assertions)
         # A look at two runs that somebody has: what they lack is a warning, as in every command.
         quality = Bounds(missing_ranks=None, anchors=None)
-        gate = GateFile(name, own, convention, quality=quality, window=window, span=span, kernels=kernels)
-        if own:
-            other = OWN if self._walls(gate) == ALL else ALL
-            own = tuple(
+        gate = GateFile(name, assertions, convention, quality=quality, window=window, span=span, kernels=kernels)
+        if assertions:
+            unused_metrics = OWN if self._walls(gate) == ALL else ALL
+            assertions = tuple(
                 assertion
-                for assertion in own
-                if assertion.metric not in other and not (asks_for_none(assertion.where) and self._has_no_stages(gate))
+                for assertion in assertions
+                if assertion.metric not in unused_metrics
+                and not (asks_for_none(assertion.where) and self._has_no_stages(gate))
             )
-            gate = replace(gate, assertions=own)
+            gate = replace(gate, assertions=assertions)
         if not all(self.measurements):
             return gate
-        before, now = (Measurements(files[0]) for files in self.measurements)
-        held = (
-            _within_tolerance(measured(name), now.kind(name).better, built_in)
-            for name in now.names
-            if name in before.names
+        base_measurements, head_measurements = (Measurements(files[0]) for files in self.measurements)
+        measured_assertions = (
+            _within_tolerance(measured(name), head_measurements.kind(name).better, built_in)
+            for name in head_measurements.names
+            if name in base_measurements.names
         )
-        return replace(gate, assertions=(*own, *held))
+        return replace(gate, assertions=(*assertions, *measured_assertions))
 
     def _has_no_stages(self, gate: GateFile) -> bool:
         """Return whether no kernel of either side has a stage, so that the assertions of every stage hold them all."""
@@ -487,7 +517,7 @@ class TwoRuns:
         return False
 
     def _walls(self, gate: GateFile) -> Walls:
-        """The metrics of all communication of a rank, for both sides."""
+        """Return the names of the metrics of all communication of a rank that fit both runs."""
         with contextlib.suppress(NsysError):  # who judges it is told
             pair = self.under(gate)
             spec = pair.captures.spec(gate.window, gate.span, gate.kernels)
@@ -497,9 +527,9 @@ class TwoRuns:
 
 
 def _within_tolerance(metric: Metric, better: str | None, built_in: GateFile) -> Assertion:
-    """Hold a measurement of head to that of base.
+    """Return an assertion that compares a measurement of head with that of base.
 
-    What is better neither higher nor lower is told where it moves, and not worse by that.
+    Where neither higher nor lower is better, a change is shown and does not make head worse.
     """
     comparator, text = {
         "lower": (Comparator.LE, "below baseline plus tolerance"),
@@ -507,5 +537,5 @@ def _within_tolerance(metric: Metric, better: str | None, built_in: GateFile) ->
     }.get(better or "", (None, "within tolerance of baseline"))
     require = Requirement(comparator, FromBaseline(built_in.tolerance), text)
     severity = Severities(Severity.FAIL if better else Severity.WARN)
-    named, place = (metric.name, metric.name, f"{metric.name} {text}"), Location(Path(BUILT_IN_GATE), 1, 1)
-    return Assertion(*named, place, metric.name, require, severity=severity, outside=metric)
+    names, location = (metric.name, metric.name, f"{metric.name} {text}"), Location(Path(BUILT_IN_GATE), 1, 1)
+    return Assertion(*names, location, metric.name, require, severity=severity, outside=metric)

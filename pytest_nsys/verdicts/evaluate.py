@@ -1,9 +1,9 @@
-"""One assertion in, one Verdict out: what was measured, held against its limit, with what it takes to explain it.
+"""How does one assertion become a verdict: what was measured, compared with its limit, and what it takes to explain it?
 
-A gate file of ``convention: auto`` is resolved once, before a key is formed of it. The baseline that is stored says its
-convention, as it keeps the one that it was measured under; else the base; else the run itself. Where the run alone
-would be read otherwise, the two are not comparable: an anchor that is another one measures something else, and would be
-green by it.
+A gate file of ``convention: auto`` is resolved once, before a key is formed of it. A stored baseline says its
+convention, as it keeps the one that it was measured under; else the base does; else the run itself. Where the run alone
+would be read otherwise, the two are not comparable: another anchor measures something else, and would be green because
+of it.
 """
 
 from __future__ import annotations
@@ -68,8 +68,10 @@ from pytest_nsys.verdicts.stored_baseline import StoredBaseline
 from pytest_nsys.verdicts.structure_diff import Red
 
 Fitting = Callable[[Sequence[Convention]], Choice]
-"""Looks for the convention that a run fits; it is given those of what the run is held against, whose anchors nobody has
-to find once more. Raises UsageMistake, TraceError.
+"""Finds the convention that a run fits.
+
+It is given the conventions of what the run is compared with, whose anchors need not be found once more. Raises
+UsageMistake, TraceError.
 """
 
 
@@ -81,101 +83,103 @@ def resolved(
     *,
     renewing: bool = False,
 ) -> GateFile:
-    """The gate file with its convention: as it is, where that is named.
+    """Return the gate file with its convention; unchanged where the file names one.
 
-    ``alone`` is what the run is read under by itself, ``base`` what it is compared with is, ``store`` has the baselines
-    it is held against; ``renewing``: it becomes one of them. Raises as the looking does.
+    ``fit_run`` finds the convention of the run by itself, ``fit_base`` that of the run it is compared with, ``store``
+    has the baselines it is compared with; with ``is_refresh`` the run becomes one of these. Raises what the finding
+    raises.
     """
     if gate.convention is not None:
         return gate
     if base is not None:
-        of_base = base(())
-        beside = FoundConvention("base", _alone(alone, [of_base.convention]), of_base.searched)
-        return replace(gate, convention=of_base.convention, found=beside)
-    stored: list[Baseline] = []
+        base_choice = base(())
+        base_found = FoundConvention("base", _alone(alone, [base_choice.convention]), base_choice.searched)
+        return replace(gate, convention=base_choice.convention, found=base_found)
+    baselines: list[Baseline] = []
     if store is not None:
         with contextlib.suppress(BaselineError):  # told by the assertions that are held against one
-            stored = [baseline for _, baseline in store.all()]
-    known = [baseline.convention for baseline in stored if baseline.convention is not None]
-    if not known:
+            baselines = [baseline for _, baseline in store.all()]
+    known_conventions = [baseline.convention for baseline in baselines if baseline.convention is not None]
+    if not known_conventions:
         choice = alone(())
-        found = FoundConvention("trace", choice.convention, choice.searched)
-        return replace(gate, convention=choice.convention, found=found)
-    own = _alone(alone, known)
-    read_as = own if own in known or renewing else known[0]
-    return replace(gate, convention=read_as, found=FoundConvention("baseline", own))
+        trace_found = FoundConvention("trace", choice.convention, choice.searched)
+        return replace(gate, convention=choice.convention, found=trace_found)
+    run_convention = _alone(alone, known_conventions)
+    read_as = run_convention if run_convention in known_conventions or renewing else known_conventions[0]
+    return replace(gate, convention=read_as, found=FoundConvention("baseline", run_convention))
 
 
 def _alone(alone: Fitting, others: Sequence[Convention]) -> Convention:
-    """What the run alone is read under. Where it fits several alike and one of the ``others`` is among them, that."""
+    """Return the convention that the run alone is read under; a known one where the run fits several alike and it is
+    among them.
+    """
     try:
         return alone(others).convention
     except FitAlike as tie:
-        among = next((convention for convention in others if convention.anchor in tie.anchors), None)
-        if among is None:
+        shared_convention = next((convention for convention in others if convention.anchor in tie.anchors), None)
+        if shared_convention is None:
             raise
-        return among
+        return shared_convention
 
 
 @dataclass
 class GateContext:
-    """What the assertions of a gate file are judged with.
-
-    ``baseline`` is what an assertion with a baseline is compared with, ``history`` where its limit names the history;
-    the latter tells of earlier verdicts, too. ``refresh`` is the command that makes its baseline. ``folder`` lies in
-    the repository whose commit is judged, where one is. ``lets_accepted_pass`` tells whether *accepted* is green.
-    """
+    """Holds all that the assertions of one gate file are judged with."""
 
     captures: Captures
     gate: GateFile
-    baseline: ReferenceSource | None = None
-    history: PastRuns | None = None
-    refresh: str = ""
-    folder: Path | None = None
-    lets_accepted_pass: bool = False
+    baseline: ReferenceSource | None = None  # what an assertion with a baseline is compared with
+    history: PastRuns | None = None  # what it is compared with where its limit names the history; knows past verdicts
+    refresh: str = ""  # the command that makes the baseline
+    folder: Path | None = None  # in the repository whose commit is judged, where one is
+    lets_accepted_pass: bool = False  # whether the outcome *accepted* is green
     _resolved: dict[str, tuple[Assertion, Assertion]] = field(default_factory=dict, init=False, repr=False)
 
     def resolved(self, assertion: Assertion) -> Assertion:
-        """The assertion as it is judged here, which every other method takes: what it says is looked up once.
+        """Return the assertion as it is judged here, which every other method takes; looked up once.
 
-        Raises as ``settled`` does.
+        Raises what ``resolve_assertion`` raises.
         """
-        known = self._resolved.get(assertion.name)
-        if known is None or not any(assertion is one for one in known):
-            known = self._resolved[assertion.name] = assertion, settled(assertion, self.captures, self.gate.run)
-        return known[1]
+        resolved_pair = self._resolved.get(assertion.name)
+        if resolved_pair is None or not any(assertion is known_assertion for known_assertion in resolved_pair):
+            resolved_pair = self._resolved[assertion.name] = assertion, settled(assertion, self.captures, self.gate.run)
+        return resolved_pair[1]
 
     def refreshed(self, assertion: Assertion) -> Refreshed | None:
-        """What the branch made of the rows that the assertion is held against at the merge base, if anything."""
+        """Return what the branch made of the baseline rows that the assertion is compared with at the merge base; None
+        where it made nothing.
+        """
         source = self.source(assertion)
         return source.refreshed(assertion) if isinstance(source, StoredBaseline) else None
 
     def measure(self, assertion: Assertion) -> MetricTable:
-        """The rows that the assertion judges.
+        """Return the rows that the assertion judges.
 
         Raises TraceError where the traces are not good enough for them.
         """
         if assertion.outside is not None and self._of_another_run:
             raise TraceError(self._of_another_run)
-        found = self.captures.measure(request_of(self.gate, assertion, self._usual_steps))
+        table = self.captures.measure(request_of(self.gate, assertion, self._usual_steps))
         if not assertion.measures.outside and self._of_an_earlier_commit:
             raise TraceError(self._of_an_earlier_commit)
-        return found
+        return table
 
     @cached_property
     def _of_an_earlier_commit(self) -> str:
-        """That the traces are older than the commit that is judged; empty where nothing says so."""
+        """Tell that the traces are older than the judged commit; empty where nothing says so."""
         age = age_at_commit(self.captures, self.folder, self.gate.quality) if self.folder is not None else None
         return age.error if age is not None and age.weight is Weight.ERROR else ""
 
     def notes(self, assertion: Assertion) -> Sequence[Note]:
-        """What a person should know about what the assertion judges."""
-        asked = request_of(self.gate, assertion, self._usual_steps)
-        return self.captures.notes(asked.spec, assertion.measures, bounds=asked.bounds)
+        """Return the notes that a person should read about the rows that the assertion judges."""
+        request = request_of(self.gate, assertion, self._usual_steps)
+        return self.captures.notes(request.spec, assertion.measures, bounds=request.bounds)
 
     @cached_property
     def _usual_steps(self) -> int | None:
-        """Of the captures, or of what they are held against where these have one step; None where they have others."""
+        """Return the number of steps of what the captures are compared with, 1 at least; None where the captures have
+        several themselves.
+        """
         if steps_of(self.captures.facts) > 1:
             return None
         with contextlib.suppress(NsysError):  # told by what is compared with it
@@ -184,11 +188,13 @@ class GateContext:
 
     @property
     def store(self) -> BaselineStore | None:
-        """Where the stored baseline lies, None where another trace stands for it."""
+        """Return the store that the baseline lies in; None where another trace stands for the baseline."""
         return self.baseline.store if isinstance(self.baseline, StoredBaseline) else None
 
     def reference(self, assertion: Assertion) -> Reference | NotComparable | None:
-        """What the assertion is compared with; None where it needs nothing. Raises BaselineError, TraceError."""
+        """Return the reference that the assertion is compared with; None where it needs nothing. Raises BaselineError,
+        TraceError.
+        """
         limit = assertion.require.limit
         if not isinstance(limit, FromBaseline):
             if isinstance(self.baseline, StoredBaseline):
@@ -196,12 +202,12 @@ class GateContext:
             return None
         source = self.source(assertion)
         if source is None:
-            what = "no baseline is" if limit.history is None else "no history is"
-            return NotComparable(Outcome.NO_DATA, f"{what} at hand here")
+            missing_text = "no baseline is" if limit.history is None else "no history is"
+            return NotComparable(Outcome.NO_DATA, f"{missing_text} at hand here")
         return source.reference(assertion)
 
     def source(self, assertion: Assertion) -> ReferenceSource | None:
-        """Where the baseline of the assertion comes from; None where it has none, or none is at hand."""
+        """Return the source of the assertion's baseline; None where it has no baseline, or none is at hand."""
         limit = assertion.require.limit
         if not isinstance(limit, FromBaseline):
             return None
@@ -209,28 +215,33 @@ class GateContext:
 
     @cached_property
     def breakdowns(self) -> RunBreakdowns:
-        """The windows, to explain a row by."""
-        before = self.windows_before
-        return RunBreakdowns(self.captures, before.ranks if before is not None else None)
+        """Return the broken-down windows of the run that is judged, which rows are explained by."""
+        baseline_breakdowns = self.windows_before
+        return RunBreakdowns(self.captures, baseline_breakdowns.ranks if baseline_breakdowns is not None else None)
 
     @property
     def windows_before(self) -> RunBreakdowns | None:
-        """Those of the run before, also to explain what is held against a history, which keeps values alone."""
+        """Return the broken-down windows of the baseline's run; None where there are none.
+
+        They also explain what is compared with a history, which keeps values alone.
+        """
         return self.baseline.windows_before if self.baseline is not None else None
 
     @cached_property
     def disagreements(self) -> tuple[Note, ...]:
-        """What the gate file states of the run while the traces say something else, which counts."""
+        """Return a note for each fact of the run that the gate file states and the traces contradict; what the
+        traces say counts.
+        """
         return tuple(
-            Note(f"the gate file states {name} {stated}, the traces say {found}, which counts", True)
-            for name, stated, found in self.captures.key(self.gate.run).unlike(self.gate.run)
+            Note(f"the gate file states {name} {stated}, the traces say {traced}, which counts", True)
+            for name, stated, traced in self.captures.key(self.gate.run).unlike(self.gate.run)
         )
 
     @property
     def same_as_baseline(self) -> tuple[Note, ...]:
-        """That the trace is the one that the stored baseline was taken from."""
-        same = self.baseline.same if isinstance(self.baseline, StoredBaseline) else None
-        return () if same is None else (same.note,)
+        """Return a note where the trace is the one that the stored baseline was taken from."""
+        same_capture = self.baseline.same if isinstance(self.baseline, StoredBaseline) else None
+        return () if same_capture is None else (same_capture.note,)
 
     @cached_property
     def worse(self) -> bool:
@@ -239,68 +250,78 @@ class GateContext:
 
     def _is_worse(self, assertion: Assertion) -> bool:
         try:
-            found = self.judged(self.resolved(assertion))
+            judgement = self.judged(self.resolved(assertion))
         except NsysError:
             return True
-        return found.outcome not in (Outcome.PASSED, Outcome.IMPROVED)
+        return judgement.outcome not in (Outcome.PASSED, Outcome.IMPROVED)
 
     def judged(self, assertion: Assertion) -> Judgement:
-        """What is decided of it. Raises as what it measures and reads."""
+        """Return what is decided of the assertion. Raises what measuring and reading its baseline raise."""
         return _judged(assertion, self, self.measure(assertion), self.reference(assertion))
 
     @cached_property
     def unheld(self) -> tuple[Note, ...]:
-        """That the other trace is compared with nothing."""
-        if not isinstance(self.baseline, OtherRun) or any(each.reads_stored for each in self.gate.assertions):
+        """Return a note where the other trace is compared with nothing."""
+        if not isinstance(self.baseline, OtherRun) or any(assertion.reads_stored for assertion in self.gate.assertions):
             return ()
         return (Note(f"nothing is compared with {self.baseline.name}: no assertion of this gate file has a baseline"),)
 
     @cached_property
     def unchecked(self) -> tuple[Note, ...]:
-        """That nobody can tell whether the measurements are of the commit that is judged."""
-        said = [run.measurements.origin for run in self.captures.runs if run.measurements.origin.commit]
-        if not said or self.folder is None or heads_of(self.folder):
+        """Return a note where nobody can tell whether the measurements are of the commit that is judged."""
+        origins = [run.measurements.origin for run in self.captures.runs if run.measurements.origin.commit]
+        if not origins or self.folder is None or heads_of(self.folder):
             return ()
-        place, commit = said[0].place, said[0].commit
+        place, commit = origins[0].place, origins[0].commit
         return (Note(f"{place}: is of commit {commit}, which is not checked: git names no commit here", True),)
 
     @cached_property
     def _of_another_run(self) -> str:
-        """Why the measurements are not of the run that is judged; empty where nothing says so."""
+        """Return why the measurements are not of the run that is judged; empty where nothing says so."""
         for origin in (run.measurements.origin for run in self.captures.runs):
-            stated = origin.run if isinstance(origin.run, Mapping) else {}
-            for name, said, found in self.captures.key(self.gate.run).unlike(stated):
-                return f"{origin.place}: is from a different setup: {name} is {said} there, and {found} here"
+            stated_run = origin.run if isinstance(origin.run, Mapping) else {}
+            for name, stated_value, traced_value in self.captures.key(self.gate.run).unlike(stated_run):
+                return (
+                    f"{origin.place}: is from a different setup: {name} is {stated_value} there, "
+                    f"and {traced_value} here"
+                )
             commit = (origin.commit or "").lower()
             heads = heads_of(self.folder) if self.folder is not None and commit else ()
             if heads and not any(head.startswith(commit) for head in heads):
-                here = heads[0][:12]
-                return f"{origin.place}: was measured at commit {commit}, and {here} is checked out: measure again"
+                head_commit = heads[0][:12]  # 12 digits tell commits apart in a large repository, too
+                return (
+                    f"{origin.place}: was measured at commit {commit}, and {head_commit} is checked out: measure again"
+                )
         return ""
 
 
 def evaluate(assertion: Assertion, context: GateContext) -> Verdict:
-    """The verdict. Raises TraceError where the trace cannot be judged, BaselineError for a broken baseline."""
+    """Judge one assertion and return its verdict.
+
+    Raises TraceError where the trace cannot be judged, BaselineError for a broken baseline.
+    """
     assertion = context.resolved(assertion)
     metric = assertion.measures
     spec = spec_for(context.captures.convention, assertion)
-    measured = context.measure(assertion)
+    table = context.measure(assertion)
     reference = context.reference(assertion)
-    held = reference if isinstance(reference, Reference) else None
-    judged = _judged(assertion, context, measured, reference)
-    bad = judged.outcome is Outcome.FAILED
-    before = (
-        context.history.here(assertion) if bad and context.history is not None and assertion.fail_after > 1 else None
+    baseline_reference = reference if isinstance(reference, Reference) else None
+    raw_judgement = _judged(assertion, context, table, reference)
+    has_failed = raw_judgement.outcome is Outcome.FAILED
+    bad_runs = (
+        context.history.here(assertion)
+        if has_failed and context.history is not None and assertion.fail_after > 1
+        else None
     )
-    judgement = delayed(judged, assertion.fail_after, before)
-    waits = judgement is not judged
-    refreshed = context.refreshed(assertion) if is_acceptable(assertion, judgement) else None
-    judgement, accepted = accept(assertion, judgement, measured, refreshed, lets_pass=context.lets_accepted_pass)
-    message = message_of(assertion, judged) + accepted.words
-    message += _of_earlier_runs(assertion, context.history, before) if bad else ""
+    judgement = delayed(raw_judgement, assertion.fail_after, bad_runs)
+    is_delayed = judgement is not raw_judgement
+    branch_refresh = context.refreshed(assertion) if is_acceptable(assertion, judgement) else None
+    judgement, acceptance = accept(assertion, judgement, table, branch_refresh, lets_pass=context.lets_accepted_pass)
+    message = message_of(assertion, raw_judgement) + acceptance.words
+    message += _of_earlier_runs(assertion, context.history, bad_runs) if has_failed else ""
     source = context.source(assertion)
-    why = _why(assertion, judgement, context)
-    beside = _beside(context, why.step, spec) if judgement.outcome is Outcome.IMPROVED else ""
+    explanations = _why(assertion, judgement, context)
+    objection = _beside(context, explanations.step, spec) if judgement.outcome is Outcome.IMPROVED else ""
     return Verdict(
         assertion=assertion,
         outcome=judgement.outcome,
@@ -312,36 +333,36 @@ def evaluate(assertion: Assertion, context: GateContext) -> Verdict:
         restated=_restated(
             judgement,
             message,
-            accepted.warning,
+            acceptance.warning,
             stored=isinstance(context.source(assertion), StoredBaseline),
-            waits=waits,
-            beside=beside,
+            waits=is_delayed,
+            beside=objection,
         ),
         cautions=(
             *_early(assertion, judgement),
             *judgement.warnings,
-            *(held.warnings if held else ()),
+            *(baseline_reference.warnings if baseline_reference else ()),
             *context.captures.outlying(metric, spec),
         ),
         notes=(
             *(context.same_as_baseline if assertion.reads_stored else ()),
-            *_of_the_run_before(assertion, judgement, context, why),
+            *_of_the_run_before(assertion, judgement, context, explanations),
             *(note for note in context.notes(assertion) if note.text not in message),
             *context.disagreements,
             *context.unheld,
             *(context.unchecked if assertion.outside is not None else ()),
-            *(held.notes if held else ()),
+            *(baseline_reference.notes if baseline_reference else ()),
         ),
-        next_step=context.refresh if assertion.reads_stored and not beside and not accepted.reason else "",
+        next_step=context.refresh if assertion.reads_stored and not objection and not acceptance.reason else "",
         differences=reference.differences if isinstance(reference, NotComparable) else (),
-        compared_with=held.origin if held else "",
+        compared_with=baseline_reference.origin if baseline_reference else "",
         details=Red(assertion, judgement, context.captures, context.baseline if source is not None else None).lines(),
-        causes=why.rows,
-        step=why.step,
-        looked_at=why.looked_at,
-        delayed=waits,
-        accepted_for=accepted.reason,
-        lets_pass=bool(accepted.warning),
+        causes=explanations.rows,
+        step=explanations.step,
+        looked_at=explanations.looked_at,
+        delayed=is_delayed,
+        accepted_for=acceptance.reason,
+        lets_pass=bool(acceptance.warning),
         configuration=context.gate.configuration,
     )
 
@@ -350,96 +371,128 @@ def _why(assertion: Assertion, judgement: Judgement, context: GateContext) -> Wh
     metric, spec = assertion.measures, spec_for(context.captures.convention, assertion)
     if metric.outside or not any(row.outcome in EXPLAINED for row in judgement.rows):
         return Why()
-    before = context.windows_before
-    if before is None:
-        held = any(row.outcome in WORSE and row.baseline is not None for row in judgement.rows)
-        at = looked_at(metric, spec, judgement.rows, context.breakdowns)
-        lost = context.baseline.lost_windows if context.baseline is not None else ""
-        return Why(looked_at=at, lacks=(LOST.format(lost) if lost else NONE_KEPT) if held else "")
-    why = explain_rows(metric, spec, judgement.rows, before, context.breakdowns)
-    return why if why.step is None else why._replace(step=_periods(spec, before.captures, context) or why.step)
+    baseline_breakdowns = context.windows_before
+    if baseline_breakdowns is None:
+        has_baseline_rows = any(row.outcome in WORSE and row.baseline is not None for row in judgement.rows)
+        examined_window = looked_at(metric, spec, judgement.rows, context.breakdowns)
+        lost_file = context.baseline.lost_windows if context.baseline is not None else ""
+        return Why(
+            looked_at=examined_window,
+            lacks=(LOST.format(lost_file) if lost_file else NONE_KEPT) if has_baseline_rows else "",
+        )
+    explanations = explain_rows(metric, spec, judgement.rows, baseline_breakdowns, context.breakdowns)
+    return (
+        explanations
+        if explanations.step is None
+        else explanations._replace(step=_periods(spec, baseline_breakdowns.captures, context) or explanations.step)
+    )
 
 
 def _periods(spec: WindowSpec, before: Captures, context: GateContext) -> StepChange | None:
-    """How long a step was and is, whatever the window: the median period of its anchors, else the step time, where both
-    sides know it; None where a step has several of these, or a window several steps.
+    """Return how the length of a step changed, whatever the window: by the median period of the anchors, else by the
+    step time.
+
+    None where neither is known of both runs, where a step has several anchors, or a window several steps.
     """
     captures = context.captures
     if captures.convention.marks_parts:
         return None
     names = (PERIOD, STEP_TIME) if captures.runs[0].workload.steps is None else (PERIOD,)
     with contextlib.suppress(NsysError):
-        each = ((before.rows(METRICS[name], spec), captures.rows(METRICS[name], spec)) for name in names)
-        found = (between_steps(*sides) for sides in each)
-        return next((step for step in found if step is not None), None)
+        table_pairs = ((before.rows(METRICS[name], spec), captures.rows(METRICS[name], spec)) for name in names)
+        step_changes = (between_steps(*tables) for tables in table_pairs)
+        return next((step for step in step_changes if step is not None), None)
     return None
 
 
 def _of_the_run_before(assertion: Assertion, judgement: Judgement, context: GateContext, why: Why) -> Iterator[Note]:
-    """What a person should know of the run that says why: that there is none, that it is not the one that the baseline
-    is of, what is doubtful about it and not about this run. Who compares two runs by hand is told of each.
+    """Yield what a person should know of the baseline's run that explains the change.
+
+    That is: that there is no such run, that it is not the one the baseline is of, what is doubtful about it and not
+    about this run. Who compares two runs by hand is told of each elsewhere.
     """
     if why.lacks and assertion.measures.is_explained:
         yield Note(f"no why: {why.lacks}")
-    red = next((row for row in judgement.rows if row.outcome in WORSE and row.baseline is not None), None)
-    trace = isinstance(context.baseline, OtherRun) and not context.baseline.partly
-    before = context.windows_before if assertion.needs_baseline and (trace or red is not None) else None
-    if before is None or (isinstance(context.baseline, OtherRun) and not trace):
+    red_row = next((row for row in judgement.rows if row.outcome in WORSE and row.baseline is not None), None)
+    is_gate_trace = isinstance(context.baseline, OtherRun) and not context.baseline.partly
+    baseline_breakdowns = (
+        context.windows_before if assertion.needs_baseline and (is_gate_trace or red_row is not None) else None
+    )
+    if baseline_breakdowns is None or (isinstance(context.baseline, OtherRun) and not is_gate_trace):
         return
-    if red is not None and (was := _in_windows(assertion, red, before, context)) is not None:
-        there = "" if assertion.judged.unit == HASH else f": {format_value(was, assertion.judged.unit)} there"
-        yield Note(f"the windows of the run before are of another run than this baseline{there}")
+    if (
+        red_row is not None
+        and (baseline_value := _in_windows(assertion, red_row, baseline_breakdowns, context)) is not None
+    ):
+        value_text = (
+            "" if assertion.judged.unit == HASH else f": {format_value(baseline_value, assertion.judged.unit)} there"
+        )
+        yield Note(f"the windows of the run before are of another run than this baseline{value_text}")
     with contextlib.suppress(NsysError):
-        spec, own = spec_for(context.captures.convention, assertion), {note.text for note in context.notes(assertion)}
-        facts = before.captures.facts_about(spec, request_of(context.gate, assertion, None).bounds, assertion.measures)
-        laid_down = "" if trace else f"{before.captures.runs[0].path}: "  # where nobody finds it
+        spec, own_texts = (
+            spec_for(context.captures.convention, assertion),
+            {note.text for note in context.notes(assertion)},
+        )
+        facts = baseline_breakdowns.captures.facts_about(
+            spec, request_of(context.gate, assertion, None).bounds, assertion.measures
+        )
+        path_prefix = "" if is_gate_trace else f"{baseline_breakdowns.captures.runs[0].path}: "  # where nobody finds it
         doubts = [
             text
             for fact in facts
-            if fact.note.warning and (text := from_here(fact.note.text.replace(laid_down, ""))) not in own
-            if trace or fact.name != "missing_ranks"  # of a large world the windows of some ranks are kept
+            if fact.note.warning and (text := from_here(fact.note.text.replace(path_prefix, ""))) not in own_texts
+            if is_gate_trace or fact.name != "missing_ranks"  # of a large world the windows of some ranks are kept
         ]
         yield from [Note(f"the run before: {'; '.join(doubts)}", True)] if doubts else []
 
 
 def _in_windows(assertion: Assertion, row: JudgedRow, before: RunBreakdowns, context: GateContext) -> Value | None:
-    """The value that a row has in the windows of the run before, where its baseline is further off than it may be."""
-    some = len(before.ranks) < len(context.captures.runs[0].ranks)
-    if row.baseline is None or (some and "rank" not in row.labels):  # which tells of all ranks
+    """Return the value that a row has in the windows of the baseline's run, where it differs from the baseline by more
+    than is allowed.
+    """
+    has_fewer_ranks = len(before.ranks) < len(context.captures.runs[0].ranks)
+    if row.baseline is None or (has_fewer_ranks and "rank" not in row.labels):  # which tells of all ranks
         return None
     with contextlib.suppress(NsysError, NothingSelected):
         spec = spec_for(context.captures.convention, assertion)
-        was = folded(before.captures.rows(assertion.measures, spec), assertion).get(row_key(assertion, row.labels))
-        return was if was is not None and distance(was, row.baseline) > (row.reach or 0) else None
+        window_value = folded(before.captures.rows(assertion.measures, spec), assertion).get(
+            row_key(assertion, row.labels)
+        )
+        return (
+            window_value
+            if window_value is not None and distance(window_value, row.baseline) > (row.reach or 0)
+            else None
+        )
     return None
 
 
 def _judged(
     assertion: Assertion, context: GateContext, measured: MetricTable, reference: Reference | NotComparable | None
 ) -> Judgement:
-    """What was measured, against the limit and, where the assertion asks for it, the rule of a pipeline."""
+    """Judge measured rows by the limit and, where the assertion asks for it, by the rule of a pipeline."""
     judgement = judge(assertion, measured, reference)
     if assertion.measures.of_step:
         return _with_steps(assertion, judgement, context)
     if not assertion.pipeline or not judgement.rows:
         return judgement
-    ruled = context.captures.rows(METRICS["serialization"], spec_for(context.captures.convention, assertion))
-    return with_rule(judgement, {tuple(labels.items()): value for labels, value in ruled.labelled()})
+    rule_table = context.captures.rows(METRICS["serialization"], spec_for(context.captures.convention, assertion))
+    return with_rule(judgement, {tuple(labels.items()): value for labels, value in rule_table.labelled()})
 
 
 def _with_steps(assertion: Assertion, judgement: Judgement, context: GateContext) -> Judgement:
-    """The judgement, with how long the step is that each row of one rank is a share of: of several windows that which
-    has the row.
+    """Return the judgement with the length of the step that each row of one rank is a share of, in ns.
+
+    Of several windows it is the one that has the row.
     """
     spec = spec_for(context.captures.convention, assertion)
-    steps = replace(METRICS[STEP], window_by=assertion.measures.window_by)
-    lengths = {row.labels[0]: row.value for row in context.captures.rows(steps, spec).rows}
+    step_metric = replace(METRICS[STEP], window_by=assertion.measures.window_by)
+    lengths = {row.labels[0]: row.value for row in context.captures.rows(step_metric, spec).rows}
 
-    def with_step(row: JudgedRow) -> JudgedRow:
+    def add_step_length(row: JudgedRow) -> JudgedRow:
         rank = {**row.origin, **row.labels}.get("rank")
         return row if rank is None else replace(row, step_ns=lengths.get(rank))
 
-    return replace(judgement, rows=tuple(map(with_step, judgement.rows)))
+    return replace(judgement, rows=tuple(map(add_step_length, judgement.rows)))
 
 
 _SIDE: Mapping[Comparator | None, str] = {
@@ -451,73 +504,83 @@ _SIDE: Mapping[Comparator | None, str] = {
 
 
 def message_of(assertion: Assertion, judgement: Judgement) -> str:
-    """The one line that says what was decided."""
+    """Return the one line that says what was decided."""
     rows = judgement.rows
     match judgement.outcome:
         case Outcome.FAILED:
-            failed = sum(row.outcome is Outcome.FAILED for row in rows)
+            failed_count = sum(row.outcome is Outcome.FAILED for row in rows)
             limit = assertion.require.limit
             if isinstance(limit, FromBaseline) and limit.no is not None:
                 kernels = assertion.require.text.removeprefix("has no ")
-                return f"{kernels} in {counted(failed, 'row')} (of {len(rows)})"
-            side = _SIDE.get(assertion.require.comparator, "off")
+                return f"{kernels} in {counted(failed_count, 'row')} (of {len(rows)})"
+            side = _SIDE.get(assertion.require.comparator, "off")  # an equality has no side to be on
             if assertion.pipeline:
                 return _pipeline_message(assertion, rows, side)
-            return f"{failed} of {len(rows)} rows {side} their limit" if len(rows) > 1 else f"{side} its limit"
+            return f"{failed_count} of {len(rows)} rows {side} their limit" if len(rows) > 1 else f"{side} its limit"
         case Outcome.NO_DATA | Outcome.INCOMPARABLE:
             return judgement.reason
         case Outcome.IMPROVED:
-            better = sum(row.outcome is Outcome.IMPROVED for row in rows)
-            return f"{better} of {len(rows)} rows are better than the baseline by more than the tolerance"
+            better_count = sum(row.outcome is Outcome.IMPROVED for row in rows)
+            return f"{better_count} of {len(rows)} rows are better than the baseline by more than the tolerance"
         case Outcome.INCONCLUSIVE:
-            unclear = sum(row.outcome is Outcome.INCONCLUSIVE for row in rows)
-            return f"{unclear} of {len(rows)} rows are beyond the tolerance, but within the measured noise"
+            unclear_count = sum(row.outcome is Outcome.INCONCLUSIVE for row in rows)
+            return f"{unclear_count} of {len(rows)} rows are beyond the tolerance, but within the measured noise"
     if judgement.reason:
         return f"nothing was judged: {judgement.reason}"
-    waived = sum(row.waived for row in rows)
-    if waived:
-        return f"{len(rows) - waived} of {len(rows)} rows hold, {waived} outside the limit by a waiver"
+    waived_count = sum(row.waived for row in rows)
+    if waived_count:
+        return f"{len(rows) - waived_count} of {len(rows)} rows hold, {waived_count} outside the limit by a waiver"
     return f"all {len(rows)} rows hold" if len(rows) != 1 else "holds"
 
 
 def _of_earlier_runs(assertion: Assertion, past: PastRuns | None, before: BadRuns | None) -> str:
-    """That what is bad now was bad before, here or where the baseline comes from."""
-    after, said = assertion.fail_after, ""
+    """Tell that what is bad now was bad before, on this branch or on the one that the baseline comes from; empty where
+    it was not.
+    """
+    fail_after, text = assertion.fail_after, ""
     if before is not None:
         nth = len(before.runs) + 1
-        of = f" of {after}" if nth == after or not before.failing(after) else ""
-        since = f", since {before.runs[-1]}" if before.runs else ""
-        said = f"; bad run {nth}{of} in a row on {printable(before.branch, 60)}{since} (fail_after)"
-    elif after > 1:
+        of_text = f" of {fail_after}" if nth == fail_after or not before.failing(fail_after) else ""
+        since_text = f", since {before.runs[-1]}" if before.runs else ""
+        text = f"; bad run {nth}{of_text} in a row on {printable(before.branch, 60)}{since_text} (fail_after)"
+    elif fail_after > 1:
         if past is None or past.path is None:
-            counts = "in a history (--nsys-history), and none is given here"
+            counted_runs = "in a history (--nsys-history), and none is given here"
         elif past.branch is None:
-            counts = "the runs of a branch, and git names none here"
+            counted_runs = "the runs of a branch, and git names none here"
         else:
-            counts = f"the earlier runs of a branch, and the history has none of {printable(past.branch, 60)}"
-        said = f"; fail_after counts {counts}: the first bad run fails"
-    there = past.there(assertion) if past is not None else None
-    if there is None or there.red_since is None or (before is not None and before.branch == there.branch):
-        return said
-    return f"{said}; already red on {printable(there.branch, 60)} since {there.red_since}"
+            counted_runs = f"the earlier runs of a branch, and the history has none of {printable(past.branch, 60)}"
+        text = f"; fail_after counts {counted_runs}: the first bad run fails"
+    base_bad_runs = past.there(assertion) if past is not None else None
+    if (
+        base_bad_runs is None
+        or base_bad_runs.red_since is None
+        or (before is not None and before.branch == base_bad_runs.branch)
+    ):
+        return text
+    return f"{text}; already red on {printable(base_bad_runs.branch, 60)} since {base_bad_runs.red_since}"
 
 
 def _pipeline_message(assertion: Assertion, rows: Sequence[JudgedRow], side: str) -> str:
-    """Which of the two halves of the sentence does not hold, and in how many rows."""
-    off = sum(row.outcome is Outcome.FAILED and not reaches_limit(row, assertion) for row in rows)
-    serial = sum(breaks_rule(row) for row in rows)
-    among = f" in {{}} of {len(rows)} rows" if len(rows) > 1 else ""
-    said = [f"the score is {side} its limit{among.format(off)}"] if off else []
-    if serial:
-        said.append(f"the period is not nearer to the longer stage than to the sum of both{among.format(serial)}")
-    return ", and ".join(said)
+    """Return which of the two halves of a pipeline's sentence does not hold, and in how many rows."""
+    failed_scores = sum(row.outcome is Outcome.FAILED and not reaches_limit(row, assertion) for row in rows)
+    serial_count = sum(breaks_rule(row) for row in rows)
+    rows_text = f" in {{}} of {len(rows)} rows" if len(rows) > 1 else ""
+    clauses = [f"the score is {side} its limit{rows_text.format(failed_scores)}"] if failed_scores else []
+    if serial_count:
+        clauses.append(
+            f"the period is not nearer to the longer stage than to the sum of both{rows_text.format(serial_count)}"
+        )
+    return ", and ".join(clauses)
 
 
 def _restated(
     judgement: Judgement, message: str, accepted: str, *, stored: bool, waits: bool, beside: str
 ) -> tuple[str, ...]:
-    """The outcome as a warning, where pytest may take it for passed. ``beside`` speaks against a refresh of what
-    improved, which only what is ``stored`` has; ``accepted`` is what is told of that.
+    """Return the outcome as a warning, where pytest may take it for passed.
+
+    ``objection`` speaks against a refresh of what improved, which only a stored baseline has; ``acceptance_warning`` is
+    what is shown of an accepted change.
     """
     match judgement.outcome:
         case Outcome.IMPROVED if not stored:
@@ -534,11 +597,11 @@ def _restated(
 
 
 _NOT = {"step": "faster", "window": "shorter"}
-"""What windows have to be for an improvement to be one."""
+"""Names what a step or window has to become for an improvement to be one."""
 
 
 def _beside(context: GateContext, step: StepChange | None, spec: WindowSpec) -> str:
-    """Why what improved is no reason to accept the run; empty where it is one, as far as is known."""
+    """Return why an improvement is no reason to accept the run; empty where it is one, as far as is known."""
     if context.worse:
         return "another assertion does not hold"
     if step is None or step.faster:
@@ -548,14 +611,14 @@ def _beside(context: GateContext, step: StepChange | None, spec: WindowSpec) -> 
 
 
 def _early(assertion: Assertion, judgement: Judgement) -> list[str]:
-    early = sum(row.early_warning for row in judgement.rows)
-    if not early or assertion.warn is None:
+    early_count = sum(row.early_warning for row in judgement.rows)
+    if not early_count or assertion.warn is None:
         return []
-    return [f"{early} of {len(judgement.rows)} rows do not reach the early warning {assertion.warn.text}"]
+    return [f"{early_count} of {len(judgement.rows)} rows do not reach the early warning {assertion.warn.text}"]
 
 
 def rows_now(assertion: Assertion, context: GateContext) -> Judgement:
-    """What the assertion would judge, without its baseline: its rows, or why there are none."""
+    """Judge an assertion without its baseline: return its rows, or why there are none."""
     assertion = context.resolved(assertion)
     reference = NotComparable(Outcome.PASSED, "") if assertion.needs_baseline else None
     return _judged(assertion, context, context.measure(assertion), reference)

@@ -1,4 +1,4 @@
-"""Which kernels take another time than they took, on one GPU in one step? Told beside a comparison, and not judged.
+"""Which kernels take another time than before, on one GPU in one step? Shown beside a comparison, and not judged.
 
 Where nothing says how many steps a window holds, as where nothing repeats, it is the time in the window.
 """
@@ -18,7 +18,7 @@ PER_STEP, PER_WINDOW = "per GPU and step", "per GPU in the window"
 
 
 class KernelChange(NamedTuple):
-    """A kernel of both runs, with its time in each."""
+    """Names a kernel that both runs have, with its time in each."""
 
     name: str
     base_ns: Value
@@ -26,24 +26,31 @@ class KernelChange(NamedTuple):
 
 
 class KernelChanges(NamedTuple):
-    """The kernels of both runs whose time is another one, that which changed by most first."""
+    """Lists the kernels of both runs whose time differs, the largest change first."""
 
     kernels: tuple[KernelChange, ...] = ()
     per: str = PER_STEP
 
 
 def kernel_changes(base: Captures, head: Captures, spec: WindowSpec) -> KernelChanges:
-    """Raises NsysError where the windows cannot be measured."""
+    """Return the kernels that take another time in head than in base. Raises NsysError where the windows cannot be
+    measured.
+    """
     try:
         return KernelChanges(_changes(base, head, spec, "kernel_ns"))
-    except NothingMeasured:
+    except NothingMeasured:  # nothing says how many steps a window holds: the window itself is the unit
         return KernelChanges(_changes(base, head, spec, "kernel_gpu_ns"), PER_WINDOW)
 
 
 def _changes(base: Captures, head: Captures, spec: WindowSpec, quantity: str) -> tuple[KernelChange, ...]:
-    was, now = (_times(side, spec, quantity) for side in (base, head))
-    found = [KernelChange(name, was[name], now[name]) for name in was.keys() & now.keys() if was[name] != now[name]]
-    return tuple(sorted(found, key=lambda each: (-distance(each.head_ns, each.base_ns), each.name)))
+    base_times, head_times = (_times(side, spec, quantity) for side in (base, head))
+    changes = [
+        KernelChange(name, base_times[name], head_times[name])
+        for name in base_times.keys() & head_times.keys()
+        if base_times[name] != head_times[name]
+    ]
+    # Of equal changes by name, so that the order is the same in every run.
+    return tuple(sorted(changes, key=lambda change: (-distance(change.head_ns, change.base_ns), change.name)))
 
 
 def _times(captures: Captures, spec: WindowSpec, quantity: str) -> dict[str, Value]:

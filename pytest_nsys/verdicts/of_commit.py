@@ -20,31 +20,39 @@ _SECOND_NS = 1_000_000_000
 
 
 def age_at_commit(captures: Captures, folder: Path, bounds: Bounds) -> Fact | None:
-    """Return how long before the commit around ``folder`` the oldest capture began. None outside of CI, where anybody
-    may judge an old trace; where no trace tells the time of day; and where git names no commit.
+    """Return how long before the commit around ``folder`` the oldest capture began.
+
+    None outside of CI, where anybody may judge an old trace; where no trace tells the time of day; and where git names
+    no commit.
     """
-    known = [facts.started_ns for run in captures.runs for facts in run.facts if facts.started_ns is not None]
-    began_ns = min((each for each in known if each in SINCE_1970), default=None)
-    if began_ns is None or not in_ci():
+    start_times_ns = [facts.started_ns for run in captures.runs for facts in run.facts if facts.started_ns is not None]
+    earliest_ns = min((start_ns for start_ns in start_times_ns if start_ns in SINCE_1970), default=None)
+    if earliest_ns is None or not in_ci():
         return None
-    if (ahead_ns := max(known) - time_ns()) > LONGEST_JOB_NS:
-        words = f"the capture began at {_spoken(max(known) // _SECOND_NS)}, {_length(ahead_ns)} from now"
-        why, remedy = "the clock of its machine is wrong, so nobody knows its age", "set it, and profile this commit"
-        return weighed("older_than_commit", Measured(Fraction(ahead_ns), words, why, remedy), bounds)
+    if (ahead_ns := max(start_times_ns) - time_ns()) > LONGEST_JOB_NS:
+        fact_text = f"the capture began at {_spoken(max(start_times_ns) // _SECOND_NS)}, {_length(ahead_ns)} from now"
+        reason, remedy = "the clock of its machine is wrong, so nobody knows its age", "set it, and profile this commit"
+        return weighed("older_than_commit", Measured(Fraction(ahead_ns), fact_text, reason, remedy), bounds)
     # Of a request that CI has merged for a try the program may be of its last commit, which is the older one.
-    made = [(made_s, head) for head in heads_of(folder) if (made_s := made_at_s(folder, head)) is not None]
-    if not made or (age_ns := min(made)[0] * _SECOND_NS - began_ns) <= 0:
+    commit_times = [(made_s, head) for head in heads_of(folder) if (made_s := made_at_s(folder, head)) is not None]
+    if not commit_times or (age_ns := min(commit_times)[0] * _SECOND_NS - earliest_ns) <= 0:
         return None
-    made_s, head = min(made)
-    began, then = _spoken(began_ns // _SECOND_NS), _spoken(made_s)
-    words = f"the capture began at {began}, {_length(age_ns)} before commit {head[:SHORT]} was made at {then}"
-    why = "it is of an earlier program"
+    made_s, head = min(commit_times)
+    started_text, committed_text = _spoken(earliest_ns // _SECOND_NS), _spoken(made_s)
+    fact_text = (
+        f"the capture began at {started_text}, {_length(age_ns)} before commit {head[:SHORT]} "
+        f"was made at {committed_text}"
+    )
+    reason = "it is of an earlier program"
     # Within the bound it is a job that was slow, or a commit made anew: no doubt.
-    return weighed("older_than_commit", Measured(Fraction(age_ns), words, why, "profile this commit", False), bounds)
+    return weighed(
+        "older_than_commit", Measured(Fraction(age_ns), fact_text, reason, "profile this commit", False), bounds
+    )
 
 
 def _length(age_ns: int) -> str:
     hours = age_ns // (3_600 * _SECOND_NS)
+    # Days where two or more of them are full: a job that waited over night is told in hours.
     return counted(hours // 24, "day") if hours >= 48 else counted(hours, "hour")
 
 

@@ -1,8 +1,10 @@
-"""What do pandas and polars get of the rows of a comparison? A flat dict of each, with the same keys in all of them.
+"""What do pandas and polars get of the rows of a comparison? A flat dict of each row, with the same keys in all of
+them.
 
-``gate``, ``assertion`` and ``metric``; each dimension that some row has, None where another has not; ``base`` and
-``head``, the ``change`` from one to the other and the ``limit``, None where there is none, all in ``unit``; and the
-``verdict``: the outcome of the row, or ``waived``. Values are int or float, all else text but labels that are numbers.
+The keys are ``gate``, ``assertion`` and ``metric``; each dimension that some row has, None where another row has not;
+``base`` and ``head``, the ``change`` from one to the other and the ``limit``, None where there is none, all in
+``unit``; and the ``verdict``: the outcome of the row, or ``waived``. Values are int or float, all else is text but
+labels that are numbers.
 """
 
 from __future__ import annotations
@@ -16,32 +18,37 @@ from pytest_nsys.gates.model import JudgedRow, Verdict
 RowRecord = dict[str, Label | float | None]
 
 KEYS = ("gate", "assertion", "metric", "base", "head", "change", "limit", "unit", "verdict")
-"""Of every row, beside its dimensions: one of a measurement that is called so ends in ``_``."""
+"""Lists the keys of every record beside its dimensions; a dimension of a measurement that has one of these names ends
+in ``_``.
+"""
 
 WAIVED = "waived"
 """In place of the outcome of a row that a waiver lets pass."""
 
 
 def uniform(records: list[RowRecord]) -> list[RowRecord]:
-    """The same records, each key of one type in all of them but where it is None: float where some are whole, text
-    where some labels are numbers. polars goes by the first hundred, and cuts the decimals of the rest.
+    """Return the same records with each key of one type in all of them, None aside.
+
+    A key becomes float where some values are whole numbers, and text where some labels are numbers.
     """
     for key in records[0] if records else ():
-        kinds = {type(record[key]) for record in records if record[key] is not None}
-        cast = float if kinds == {int, float} else str
-        for record in records if len(kinds) > 1 else ():
+        types = {type(record[key]) for record in records if record[key] is not None}
+        # polars takes the type of a column from its first hundred rows, and cuts the decimals of the rest.
+        cast = float if types == {int, float} else str
+        for record in records if len(types) > 1 else ():
             record[key] = None if (value := record[key]) is None else cast(value)
     return records
 
 
 def records_of(rows: Sequence[tuple[Verdict, JudgedRow]]) -> list[RowRecord]:
-    """The records of these rows, in their order."""
+    """Return a record of each row, in their order."""
     dimensions = dict.fromkeys(dimension for _, row in rows for dimension in row.labels)
     return uniform([_record(verdict, row, dimensions) for verdict, row in rows])
 
 
 def _record(verdict: Verdict, row: JudgedRow, dimensions: Iterable[str]) -> RowRecord:
     unit, base, head = verdict.unit, row.baseline, row.value
+    # A fingerprint less another one says nothing.
     change = None if base is None or head is None or unit == HASH else head - base
     values = {"base": base, "head": head, "change": change, "limit": row.limit}
     return {

@@ -1,4 +1,4 @@
-"""Is a run held against what is stored of its key, is that comparable with it, and is it the same capture?"""
+"""Is a run compared with what is stored under its key, is that comparable with it, and is it the same capture?"""
 
 from __future__ import annotations
 
@@ -43,13 +43,13 @@ from pytest_nsys.stored.baselines.store import BaselineStore, window_beside
 from pytest_nsys.verdicts.apart import RunBreakdowns
 from pytest_nsys.verdicts.references import ReferenceSource, another_kind, other_order, other_work_of
 
-LONGEST_REASON = 300
+LONGEST_REASON = 300  # characters: it stands on one line of a report
 
 
 def reason_of(baseline: Baseline) -> str:
-    """Why it was refreshed, as whoever did it said; empty where that says nothing."""
-    said = baseline.provenance.get("reason")
-    return printable(said.strip(), LONGEST_REASON) if isinstance(said, str) and any(map(str.isalnum, said)) else ""
+    """Return why the baseline was refreshed, as whoever did it said; empty where that says nothing."""
+    text = baseline.provenance.get("reason")
+    return printable(text.strip(), LONGEST_REASON) if isinstance(text, str) and any(map(str.isalnum, text)) else ""
 
 
 def find_stored_hiccups(gate: GateFile, captures: Captures, baseline: Baseline) -> Mapping[int, Hiccup]:
@@ -62,43 +62,48 @@ def find_stored_hiccups(gate: GateFile, captures: Captures, baseline: Baseline) 
         if assertion.reads_stored and (series := baseline.series.get(series_for(captures.convention, assertion))):
             with suppress(NsysError):  # the verdict says why
                 by_count.setdefault(len(series.runs), []).append((settled(assertion, captures), series))
-    found = {}
+    hiccups = {}
     for count, readers in by_count.items():
         if count < FEWEST_FOR_HICCUP:
             continue
-        measured = [
+        tables = [
             (assertion, [captures.stored(assertion.measures, rows) for rows in series.runs])
             for assertion, series in readers
         ]
-        if (hiccup := find_judged_hiccup(measured)) is not None:
-            found[count] = hiccup
-    return found
+        if (hiccup := find_judged_hiccup(tables)) is not None:
+            hiccups[count] = hiccup
+    return hiccups
 
 
 @dataclass
 class StoredBaseline(ReferenceSource):
-    """The baseline file of the run's key; read once for all assertions of a gate file. ``library`` opens the windows
-    that are kept beside it. Where a merge base judges, ``branch`` has what the branch made of it.
-    """
+    """Compares with the baseline file of the run's key, which is read once for all assertions of a gate file."""
 
     captures: Captures
     gate: GateFile
     store: BaselineStore
-    shown: Callable[[Path], str] = str
+    shown: Callable[[Path], str] = str  # spells a path as the person would
     prune: str = "pytest-nsys baseline prune"
-    library: CaptureCache | None = None
-    branch: BaselineStore | None = None
+    library: CaptureCache | None = None  # opens the windows that are kept beside the file
+    branch: BaselineStore | None = None  # what the branch made of the baselines, where a merge base judges
 
     @cached_property
     def _found(self) -> tuple[Path, Baseline] | NotComparable:
+        """Return the baseline file of the run's key, or the nearest one, or why it is not comparable. Raises
+        BaselineError.
+        """
         key = self.captures.key(self.gate.run)
-        exact = self.store.load(key)
-        if exact is not None:
-            return self._if_alike(self.store.path(key), exact)
-        stored = self.store.all()
-        if not stored:
+        exact_baseline = self.store.load(key)
+        if exact_baseline is not None:
+            return self._if_alike(self.store.path(key), exact_baseline)
+        stored_baselines = self.store.all()
+        if not stored_baselines:
             return NotComparable(Outcome.NO_DATA, f"no baseline is stored in {self.shown(self.store.folder)}")
-        differing = [(differences(key.as_json(), each.key, self.gate.comparable_on), p, each) for p, each in stored]
+        differing = [
+            (differences(key.as_json(), candidate.key, self.gate.comparable_on), p, candidate)
+            for p, candidate in stored_baselines
+        ]
+        # The nearest baseline: the one that differs in the fewest circumstances.
         fewest = min(len(fields) for fields, _, _ in differing)
         nearest = [item for item in differing if len(item[0]) == fewest]
         fields, path, baseline = nearest[0]
@@ -113,76 +118,87 @@ class StoredBaseline(ReferenceSource):
         return self._if_alike(path, baseline)
 
     def _if_alike(self, path: Path, baseline: Baseline) -> tuple[Path, Baseline] | NotComparable:
-        """The baseline, unless the circumstances that do not name its file differ."""
-        if otherwise := found_otherwise(self.gate):
-            what = f"the nearest baseline {self.shown(path)} is from a different setup ({told(otherwise)})"
-            return NotComparable(Outcome.INCOMPARABLE, what, otherwise)
+        """Return the baseline, unless the circumstances that do not name its file differ."""
+        if convention_differences := found_otherwise(self.gate):
+            mismatch_text = (
+                f"the nearest baseline {self.shown(path)} is from a different setup ({told(convention_differences)})"
+            )
+            return NotComparable(Outcome.INCOMPARABLE, mismatch_text, convention_differences)
         fields = differences(self.captures.facts, baseline.facts, self.gate.comparable_on)
-        facts = tuple(field for field in fields if field.name in self.captures.facts)
-        if facts:
-            return self._unlike(path, baseline, facts)
+        fact_differences = tuple(field for field in fields if field.name in self.captures.facts)
+        if fact_differences:
+            return self._unlike(path, baseline, fact_differences)
         self._refuse_stale(path, baseline)
         return path, baseline
 
     @kept
     def refuse_dropped(self) -> None:
-        """Raises BaselineError where rows are stored and the gate file has no assertion with a baseline any more."""
-        reads = not self.gate.assertions or any(assertion.reads_stored for assertion in self.gate.assertions)
-        if not reads:
+        """Raise BaselineError where rows are stored and the gate file has no assertion with a baseline any more."""
+        reads_stored = not self.gate.assertions or any(assertion.reads_stored for assertion in self.gate.assertions)
+        if not reads_stored:
             for path, baseline in self.store.all():
                 self._refuse_stale(path, baseline)
 
     def _refuse_stale(self, path: Path, baseline: Baseline) -> None:
-        """Rows that no assertion reads hide that a gate was dropped. A measurement that is now made in another way is
-        none of them: its assertion says that it is incomparable.
+        """Raise BaselineError where no assertion reads some stored rows, as these would hide that a gate was dropped.
+
+        A measurement that is now made in another way does not count: its assertion says that it is incomparable.
         """
-        read = {series_for(self.gate.resolved_convention, a): a.metric for a in self.gate.assertions if a.reads_stored}
-        renewed = {metric for sid, metric in read.items() if sid not in baseline.series}
-        gone = [sid for sid in stale(self.gate, baseline) if sid.metric not in renewed]
-        if gone:
-            more = f" and {len(gone) - 1} more" if len(gone) > 1 else ""
+        read_series = {
+            series_for(self.gate.resolved_convention, a): a.metric for a in self.gate.assertions if a.reads_stored
+        }
+        renewed_metrics = {metric for sid, metric in read_series.items() if sid not in baseline.series}
+        unread_series = [sid for sid in stale(self.gate, baseline) if sid.metric not in renewed_metrics]
+        if unread_series:
+            more_text = f" and {len(unread_series) - 1} more" if len(unread_series) > 1 else ""
             raise BaselineError(
-                f"{self.shown(path)}: no assertion of {self.store.gate} reads {spelled(gone[0])}{more} any more: "
-                f"drop it with: {self.prune}"
+                f"{self.shown(path)}: no assertion of {self.store.gate} reads "
+                f"{spelled(unread_series[0])}{more_text} any more: drop it with: {self.prune}"
             )
 
     def _unlike(self, path: Path, baseline: Baseline, fields: tuple[Difference, ...]) -> NotComparable:
-        named = tuple(self._with_name(field, baseline) for field in fields)
-        what = f"the nearest baseline {self.shown(path)} is from a different setup ({told(named)})"
-        return NotComparable(Outcome.INCOMPARABLE, what, named)
+        named_fields = tuple(self._with_name(field, baseline) for field in fields)
+        mismatch_text = f"the nearest baseline {self.shown(path)} is from a different setup ({told(named_fields)})"
+        return NotComparable(Outcome.INCOMPARABLE, mismatch_text, named_fields)
 
     def _with_name(self, field: Difference, baseline: Baseline) -> Difference:
-        """A convention by its name as well as by its fingerprint."""
+        """Return the difference with a convention by its name as well as by its fingerprint."""
         if field.name != "convention":
             return field
-        was = baseline.provenance.get("convention")
-        return Difference(field.name, f"{self.captures.convention_words} ({field.now})", f"{was} ({field.baseline})")
+        baseline_name = baseline.provenance.get("convention")
+        return Difference(
+            field.name, f"{self.captures.convention_words} ({field.now})", f"{baseline_name} ({field.baseline})"
+        )
 
     @property
     def path(self) -> Path | None:
-        """The file that is compared with, None where there is none. Raises BaselineError."""
+        """Return the file that is compared with, None where there is none. Raises BaselineError."""
         return None if isinstance(self._found, NotComparable) else self._found[0]
 
     @property
     def steps(self) -> int:
-        """Those of the run that is stored of this key, without one of any other of the gate file."""
-        exact = self.store.load(self.captures.key(self.gate.run))
-        each = [exact] if exact is not None else [baseline for _, baseline in self.store.all()]
-        return max((steps_of(baseline.facts) for baseline in each), default=0)
+        """Return the most steps of the run that is stored under this key; without one, of any other run of the gate
+        file.
+        """
+        exact_baseline = self.store.load(self.captures.key(self.gate.run))
+        baselines = [exact_baseline] if exact_baseline is not None else [baseline for _, baseline in self.store.all()]
+        return max((steps_of(baseline.facts) for baseline in baselines), default=0)
 
     @cached_property
     def windows_before(self) -> RunBreakdowns | None:
-        """Those that are kept of the accepted run that was written last."""
+        """Return the windows that are kept of the accepted run that was written last; None where none are, or they
+        cannot be read.
+        """
         with suppress(NsysError):  # who needs them says that there are none; a constant needs no baseline
-            kept = None if isinstance(self._found, NotComparable) else self.store.kept_window(*self._found)
-            if kept is not None and self.library is not None:
+            window_file = None if isinstance(self._found, NotComparable) else self.store.kept_window(*self._found)
+            if window_file is not None and self.library is not None:
                 convention = self.gate.resolved_convention
-                return RunBreakdowns(self.library.from_bytes(kept, convention, self.gate.workload))
+                return RunBreakdowns(self.library.from_bytes(window_file, convention, self.gate.workload))
         return None
 
     @property
     def lost_windows(self) -> str:
-        """The file beside the baseline that is not the one it names."""
+        """Return the name of the window file that is not the one that the baseline names; empty where it is."""
         with suppress(NsysError):
             if self.windows_before is None and not isinstance(self._found, NotComparable):
                 path, baseline = self._found
@@ -190,39 +206,45 @@ class StoredBaseline(ReferenceSource):
         return ""
 
     def reference(self, assertion: Assertion) -> Reference | NotComparable:
-        """The accepted runs of the stored rows, with what their noise was measured on."""
-        found = self._stored(assertion.measures, assertion)
-        if isinstance(found, Reference) and self.same is not None and self.same.weight is Weight.ERROR:
+        """Return the accepted runs of the stored rows, with what their noise was measured on."""
+        reference = self._stored(assertion.measures, assertion)
+        if isinstance(reference, Reference) and self.same is not None and self.same.weight is Weight.ERROR:
             raise TraceError(self.same.error)
-        return found
+        return reference
 
     @cached_property
     def same(self) -> Fact | None:
-        """That what is judged is what is stored: as many rows of time as tell two captures apart, and every other row.
-        What is measured outside of a trace does not count.
+        """Return the fact that the judged run is the stored one; None where it is another, or too few times say so.
+
+        It takes as many rows of time as tell two captures apart, and every other row. What is measured outside of a
+        trace does not count.
         """
         if isinstance(self._found, NotComparable):
             return None
         path, baseline = self._found
-        asked = [(a.measures, spec_for(self.captures.convention, a)) for a in self.gate.assertions if a.reads_stored]
-        rows = times = 0
-        for metric, spec in dict.fromkeys(each for each in asked if not each[0].outside):
+        metric_specs = [
+            (a.measures, spec_for(self.captures.convention, a)) for a in self.gate.assertions if a.reads_stored
+        ]
+        row_count = time_count = 0
+        for metric, spec in dict.fromkeys(metric_spec for metric_spec in metric_specs if not metric_spec[0].outside):
             if (series := baseline.series.get(series_id(metric, spec))) is None:
                 continue
             try:
-                now = dict(self.captures.rows(metric, spec).rows)
+                current_rows = dict(self.captures.rows(metric, spec).rows)
             except NsysError:  # the assertion says why
                 return None
-            if now not in series.runs:
+            if current_rows not in series.runs:
                 return None
-            rows += len(now)
-            times += sum(map(bool, now.values())) if metric.unit == TIME else 0
-        if times < ENOUGH:
+            row_count += len(current_rows)
+            time_count += sum(map(bool, current_rows.values())) if metric.unit == TIME else 0
+        if time_count < ENOUGH:
             return None
-        words = f"all {rows} judged rows, {times} of them times, equal {self.shown(path)} to the nanosecond"
-        why = "this is the trace that the baseline was taken from"
-        found = Measured(1, words, why, "judge the trace of this run")
-        return weighed("same_as_baseline", found, self.gate.quality)
+        fact_text = (
+            f"all {row_count} judged rows, {time_count} of them times, equal {self.shown(path)} to the nanosecond"
+        )
+        reason = "this is the trace that the baseline was taken from"
+        measured_fact = Measured(1, fact_text, reason, "judge the trace of this run")
+        return weighed("same_as_baseline", measured_fact, self.gate.quality)
 
     def _stored(self, metric: Metric, assertion: Assertion) -> Reference | NotComparable:
         if isinstance(self._found, NotComparable):
@@ -233,21 +255,29 @@ class StoredBaseline(ReferenceSource):
         series = baseline.series.get(sid)
         if series is None:
             return self._without(sid.metric, sid, path, baseline)
-        if kind := another_kind(metric, series):
-            how = ", ".join(f"{d.name} {d.baseline}, now {d.now}" for d in kind)
-            return NotComparable(Outcome.INCOMPARABLE, f"{self.shown(path)} holds {metric.name} with {how}", kind)
-        if order := other_order(self.captures.unordered(metric, spec), series.unordered):
-            what = f"{self.shown(path)} holds {metric.name} of kernels in another order ({told(order)})"
-            return NotComparable(Outcome.INCOMPARABLE, what, order)
-        if other := other_work_of(self.captures.facts, baseline.facts, metric, spec, self.gate.comparable_on):
-            return NotComparable(Outcome.INCOMPARABLE, f"the engine did other work ({told(other)})", other)
+        if kind_differences := another_kind(metric, series):
+            kind_text = ", ".join(f"{d.name} {d.baseline}, now {d.now}" for d in kind_differences)
+            return NotComparable(
+                Outcome.INCOMPARABLE, f"{self.shown(path)} holds {metric.name} with {kind_text}", kind_differences
+            )
+        if order_differences := other_order(self.captures.unordered(metric, spec), series.unordered):
+            order_text = (
+                f"{self.shown(path)} holds {metric.name} of kernels in another order ({told(order_differences)})"
+            )
+            return NotComparable(Outcome.INCOMPARABLE, order_text, order_differences)
+        if work_differences := other_work_of(
+            self.captures.facts, baseline.facts, metric, spec, self.gate.comparable_on
+        ):
+            return NotComparable(
+                Outcome.INCOMPARABLE, f"the engine did other work ({told(work_differences)})", work_differences
+            )
         notes = self._notes(baseline)
         if (hiccup := self._hiccups.get(len(series.runs))) is not None:
             notes = (*notes, Note(f"accepted run {hiccup.place + 1} of {len(series.runs)} is left out: {hiccup.why}"))
             series = series.without({hiccup.place})
         series = self._without_own(metric, spec, series)
-        found = accepted_runs(series, partial(self.captures.stored, metric))
-        return replace(found, origin=self.shown(path), notes=notes)
+        reference = accepted_runs(series, partial(self.captures.stored, metric))
+        return replace(reference, origin=self.shown(path), notes=notes)
 
     @cached_property
     def _hiccups(self) -> Mapping[int, Hiccup]:
@@ -255,55 +285,67 @@ class StoredBaseline(ReferenceSource):
         return find_stored_hiccups(self.gate, self.captures, self._found[1])
 
     def _without_own(self, metric: Metric, spec: WindowSpec, series: StoredSeries) -> StoredSeries:
-        """The series without the accepted run that this capture is: a run is not held to itself where others stand."""
+        """Return the series without the accepted run that this capture is: a run is not compared with itself where
+        others stand.
+        """
         if self.same is None:
             return series
-        now = dict(self.captures.rows(metric, spec).rows)
-        own = {place for place, run in enumerate(series.runs) if run == now}
-        return series.without(own) if len(own) < len(series.runs) else series
+        current_rows = dict(self.captures.rows(metric, spec).rows)
+        own_places = {place for place, run in enumerate(series.runs) if run == current_rows}
+        return series.without(own_places) if len(own_places) < len(series.runs) else series
 
     def refreshed(self, assertion: Assertion) -> Refreshed | None:
-        """What the branch made of the rows that the assertion is held against; None where it left them as they are."""
+        """Return what the branch made of the rows that the assertion is compared with; None where it left them as they
+        are.
+        """
         if self.branch is None or isinstance(self._found, NotComparable):
             return None
-        (path, before), sid = self._found, series_for(self.captures.convention, assertion)
+        (path, base_baseline), sid = self._found, series_for(self.captures.convention, assertion)
         branch = replace(self, store=self.branch, branch=None)
         try:
-            held, name = branch._found, self.shown(path)
-            if isinstance(held, NotComparable) or held[0].name != path.name:
+            branch_result, name = branch._found, self.shown(path)
+            if isinstance(branch_result, NotComparable) or branch_result[0].name != path.name:
                 return Refreshed(None, refused=f"{name} is gone, or of another run")
-            now = held[1]
-            if sid not in now.series or now.series[sid].rows == before.series[sid].rows:
+            branch_baseline = branch_result[1]
+            if sid not in branch_baseline.series or branch_baseline.series[sid].rows == base_baseline.series[sid].rows:
                 return None
-            if now.provenance == before.provenance:
+            if branch_baseline.provenance == base_baseline.provenance:
                 return Refreshed(None, refused="rows changed without a refresh, under the reason of the merge base")
-            if not (reason := reason_of(now)):
+            if not (reason := reason_of(branch_baseline)):
                 return Refreshed(None, refused="its refresh gives no reason")
             # What the branch measured as noise widens nothing: the rows alone are its data.
-            now.series[sid] = replace(now.series[sid], calibration=before.series[sid].calibration)
-            own = branch._stored(assertion.measures, assertion)
+            branch_baseline.series[sid] = replace(
+                branch_baseline.series[sid], calibration=base_baseline.series[sid].calibration
+            )
+            branch_reference = branch._stored(assertion.measures, assertion)
         except BaselineError as error:
             return Refreshed(None, refused=str(error))
-        return Refreshed(None, refused=own.reason) if isinstance(own, NotComparable) else Refreshed(own, reason)
+        return (
+            Refreshed(None, refused=branch_reference.reason)
+            if isinstance(branch_reference, NotComparable)
+            else Refreshed(branch_reference, reason)
+        )
 
     def _notes(self, baseline: Baseline) -> tuple[Note, ...]:
-        """In what the baseline's run was another one, which the gate file leaves out of the comparison."""
+        """Return a note on how the baseline's run differs in what the gate file leaves out of the comparison."""
         if self.gate.comparable_on is None:
             return ()
-        now = self.captures.identity(self.gate.run)
-        how = told(differences(now, {**baseline.key, **baseline.facts}))
-        return (Note(f"compared with another run, as comparable_on says: {how}"),) if how else ()
+        current = self.captures.identity(self.gate.run)
+        difference_text = told(differences(current, {**baseline.key, **baseline.facts}))
+        return (
+            (Note(f"compared with another run, as comparable_on says: {difference_text}"),) if difference_text else ()
+        )
 
     def _without(self, name: str, sid: SeriesId, path: Path, baseline: Baseline) -> NotComparable:
-        others = [other for other in baseline.series if other.metric == name]
-        if not others:
+        other_series = [candidate for candidate in baseline.series if candidate.metric == name]
+        if not other_series:
             return NotComparable(Outcome.NO_DATA, f"{self.shown(path)} holds no {name}")
         fields = ("definition", "window", "span", "kernels")
-        changed = tuple(
-            Difference(field, str(getattr(sid, field)), str(getattr(others[0], field)))
+        changes = tuple(
+            Difference(field, str(getattr(sid, field)), str(getattr(other_series[0], field)))
             for field in fields
-            if getattr(sid, field) != getattr(others[0], field)
+            if getattr(sid, field) != getattr(other_series[0], field)
         )
-        how = ", ".join(f"{d.name} {d.baseline}, now {d.now}" for d in changed)
-        what = f"{name} in {self.shown(path)} was measured with {how}"
-        return NotComparable(Outcome.INCOMPARABLE, what, changed)
+        change_text = ", ".join(f"{d.name} {d.baseline}, now {d.now}" for d in changes)
+        mismatch_text = f"{name} in {self.shown(path)} was measured with {change_text}"
+        return NotComparable(Outcome.INCOMPARABLE, mismatch_text, changes)

@@ -25,9 +25,9 @@ SYNCHRONISING_CALLS = (
     "hipEventSynchronize*",
     "hipMemcpy*",
 )
-"""API calls that make the CPU wait for the GPU; of the copies only those that are not asynchronous."""
+"""Lists the API calls that make the CPU wait for the GPU; of the copies only those that are not asynchronous."""
 
-_VERSION = re.compile(r"_v\d+$")
+_VERSION = re.compile(r"_v\d+$")  # which CUPTI adds to the name of a call: ``cudaDeviceSynchronize_v3020``
 
 
 def compute_ns(window: RankWindow) -> int:
@@ -47,7 +47,8 @@ def idle_ns(window: RankWindow) -> int:
 
 def comm_streams(window: RankWindow) -> Mapping[str, int]:
     """Number of communication streams, per (rank, purpose): 0 for every purpose of the convention without one."""
-    counts = Counter(use.purpose for use in window.streams)
+    counts = Counter(stream_use.purpose for stream_use in window.streams)
+    # 0 and no missing row: a stream that is gone is a change.
     return {purpose: counts[purpose] for purpose in window.track.convention.purpose_names}
 
 
@@ -61,8 +62,8 @@ def gpu_gap_ns(window: RankWindow) -> int | None:
 
     So one before the first or after the last kernel adds nothing, and compute of length 0 alone gives no row.
     """
-    time = window.compute_time
-    return time.ends[-1] - time.starts[0] - time.total_ns if time.starts else None
+    compute_time = window.compute_time
+    return compute_time.ends[-1] - compute_time.starts[0] - compute_time.total_ns if compute_time.starts else None
 
 
 def syncs(window: RankWindow) -> int:
@@ -82,13 +83,11 @@ def sync_calls(window: RankWindow) -> Mapping[str, int]:
 
 @kept
 def synchronising(window: RankWindow) -> Counter[str] | None:
-    """Count the calls of each name that wait; None without records."""
+    """Count the calls of each name that make the CPU wait; None where the trace records no calls."""
     calls = window.track.api_calls(SYNCHRONISING_CALLS, (window.window.start_ns, window.window.end_ns))
     return None if calls is None else Counter(name for call in calls if (name := waiting_call(call.name)))
 
 
 def waiting_call(name: str) -> str:
-    """A call of ``SYNCHRONISING_CALLS`` without the version that CUPTI adds (``_v3020``); empty for one that is
-    asynchronous.
-    """
+    """Return the name of a synchronising call without its version; empty for a call that is asynchronous."""
     return "" if "Async" in name else _VERSION.sub("", name)

@@ -7,9 +7,9 @@ Sizes come from what the profiler recorded of each kernel (:class:`~pytest_nsys.
 from the group. A kernel without a record counts under group ``unknown``, its kind told by its name: it has a number and
 a time, but no bytes. Where a window cuts a kernel its time is cut; its bandwidth is that of the whole kernel.
 
-Over several ranks the n-th collective of a process group is the n-th on each of its ranks (:func:`match`). Groups are
-told by their members (ranks, or the id of the communicator), so that this holds over files and hosts, too. A group of
-which that cannot be said, because ranks are missing or have other collectives in their windows, is left out.
+Over several ranks the n-th collective of a process group is the n-th on each of its ranks (:func:`match_ranks`). Groups
+are told by their members (ranks, or the id of the communicator), so that this holds over files and hosts, too. A group
+of which that cannot be said, because ranks are missing or have other collectives in their windows, is left out.
 """
 
 from __future__ import annotations
@@ -41,32 +41,35 @@ DTYPE_BYTES = {
     **dict.fromkeys(("Double", "Long", "UInt64", "ComplexFloat"), 8),
     "ComplexDouble": 16,
 }
-"""Bytes of an element by c10's name of its type."""
+"""Maps c10's name of an element type to the bytes of one element."""
 
 _WHOLE_MESSAGE = ("AllGather", "ReduceScatter")
-"""Their message is what all ranks together give or get: the larger side."""
+"""Lists the kinds whose message is what all ranks together send or receive: the larger side."""
 
 
 def message_bytes(kind: str, collective: Collective) -> int | None:
-    """Bytes of the message; None where the type of its elements is unknown, or their number is not recorded."""
+    """Return the bytes of the message; None where the type of its elements is unknown, or their number is not
+    recorded.
+    """
     size = DTYPE_BYTES.get(collective.dtype or "")
-    given, got = collective.in_elements, collective.out_elements
+    sent_elements, received_elements = collective.in_elements, collective.out_elements
     if kind in _WHOLE_MESSAGE:
-        elements = None if given is None or got is None else max(given, got)
+        elements = None if sent_elements is None or received_elements is None else max(sent_elements, received_elements)
     elif kind == "SendRecv":
-        elements = max((n for n in (given, got) if n is not None), default=None)
+        elements = max((n for n in (sent_elements, received_elements) if n is not None), default=None)
     else:
-        elements = given
+        elements = sent_elements
     return None if size is None or elements is None else size * elements
 
 
 def bus_factor(kind: str, group_size: int | None) -> Fraction | None:
-    """What the bandwidth of the message is multiplied by to be that of the links; None where there is no such factor.
+    """Return the factor that makes the bandwidth of a message that of the links, as nccl-tests have it; None where
+    there is none.
 
     A group of one rank sends nothing.
     """
     if kind in ("SendRecv", "Broadcast", "Reduce"):
-        return Fraction(1)
+        return Fraction(1)  # each link carries the whole message once
     if group_size is None or group_size < 1:
         return None
     share = Fraction(group_size - 1, group_size)
@@ -76,23 +79,22 @@ def bus_factor(kind: str, group_size: int | None) -> Fraction | None:
 
 
 Labels = tuple[str, str]
-"""(group, kind)"""
+"""Holds (process group, kind of collective)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Transfer:
-    """One communication kernel on record: when it ran as a whole, how long in the window, and what the record says.
-
-    ``index`` is its place in the window. ``bytes`` is None where it is not known.
+    """Describes one communication kernel on record: when it ran as a whole, how long in the window, and what the record
+    says.
     """
 
-    index: int
+    index: int  # its place in the window
     start_ns: int
     end_ns: int
     in_window_ns: int
     kind: str
     record: Collective
-    bytes: int | None
+    bytes: int | None  # of the message; None where it is not known
 
     @property
     def group(self) -> str:
@@ -104,23 +106,25 @@ class Transfer:
 
     @property
     def algorithm_gb_per_s(self) -> Fraction | None:
-        """Bytes of the message over the time of the kernel; 1 byte in 1 ns is 1 GB/s."""
+        """Return the bytes of the message over the time of the kernel in GB/s (1 byte in 1 ns); None where one is
+        unknown.
+        """
         return Fraction(self.bytes, self.length_ns) if self.bytes is not None and self.length_ns else None
 
     @property
     def bus_gb_per_s(self) -> Fraction | None:
-        """What the links carried, comparable over kinds and group sizes.
+        """Return what the links carried in GB/s, comparable over kinds and group sizes; None where it is not known.
 
         That is the algorithm's bandwidth times 2(n−1)/n for AllReduce, (n−1)/n for AllGather, ReduceScatter and
         AllToAll, 1 for SendRecv and Broadcast, with n the size of the group.
         """
         factor = bus_factor(self.kind, self.record.group_size)
-        speed = self.algorithm_gb_per_s
-        return None if factor is None or speed is None else factor * speed
+        algorithm_speed = self.algorithm_gb_per_s
+        return None if factor is None or algorithm_speed is None else factor * algorithm_speed
 
 
 class Transfers(NamedTuple):
-    """The communication kernels of one group and kind: how many, how long in the window, and those on record."""
+    """Sums the communication kernels of one group and kind: how many, how long in the window, and those on record."""
 
     kernels: int = 0
     in_window_ns: int = 0
@@ -132,23 +136,25 @@ class Transfers(NamedTuple):
 
     @property
     def bytes(self) -> int | None:
-        """Of all messages; None where the size of one is not known."""
+        """Return the bytes of all messages; None where the size of one is not known."""
         sizes = [t.bytes for t in self.recorded if t.bytes is not None]
         return sum(sizes) if len(sizes) == self.kernels else None
 
     @property
     def bus_gb_per_s(self) -> list[Fraction]:
-        """What the links carried in each kernel that says it."""
+        """Return what the links carried, in GB/s, in each kernel that says it."""
         return [speed for t in self.recorded if (speed := t.bus_gb_per_s) is not None]
 
     def utilisation(self, peak_gb_per_s: Fraction | None) -> Value | None:
-        """The median of what the links carried over the stated peak of the network; None where one is not known."""
+        """Return the median bus bandwidth over the stated peak of the network; None where one of them is not known."""
         speeds = self.bus_gb_per_s
         return exact(Fraction(median(speeds)) / peak_gb_per_s) if speeds and peak_gb_per_s is not None else None
 
     @property
     def group_size(self) -> int | None:
-        """None where it is not known, or differs between groups of one name."""
+        """Return the number of ranks in the group; None where it is not known, or differs between groups of one
+        name.
+        """
         sizes = {t.record.group_size for t in self.recorded}
         return sizes.pop() if len(self.recorded) == self.kernels and len(sizes) == 1 else None
 
@@ -158,78 +164,82 @@ Found = Mapping[Labels, Transfers]
 
 @kept
 def transfers(window: RankWindow) -> Found:
-    """The communication kernels of a window by group and kind, both ordered by name."""
-    found: dict[Labels, Transfers] = {}
+    """Group the communication kernels of a window by process group and kind, both ordered by name."""
+    totals_by_labels: dict[Labels, Transfers] = {}
     kernels, names = window.kernels, window.kernels.names
-    known = window.track.collectives
-    recorded = [*_recorded(window, known)] if known else []
-    for labels, own in grouped(((t.group, t.kind), t) for t in recorded).items():
-        found[labels] = Transfers(len(own), sum(t.in_window_ns for t in own), own)
-    others = window.all_communication
-    if recorded:
-        others = array("q", sorted({*others}.difference(t.index for t in recorded)))
-    unknown = sums_by(
-        lambda name: (UNKNOWN, kind_of(names[name])), take(window.durations_ns, others), take(kernels.name, others)
+    records = window.track.collectives
+    recorded_kernels = [*_recorded(window, records)] if records else []
+    for labels, same_labels in grouped(((t.group, t.kind), t) for t in recorded_kernels).items():
+        totals_by_labels[labels] = Transfers(len(same_labels), sum(t.in_window_ns for t in same_labels), same_labels)
+    other_kernels = window.all_communication
+    if recorded_kernels:
+        other_kernels = array("q", sorted({*other_kernels}.difference(t.index for t in recorded_kernels)))
+    unknown_sums = sums_by(
+        lambda name: (UNKNOWN, kind_of(names[name])),
+        take(window.durations_ns, other_kernels),
+        take(kernels.name, other_kernels),
     )
-    for labels, (length, number) in unknown.items():
-        found[labels] = found.get(labels, Transfers()).and_(Transfers(number, length))
-    return dict(sorted(found.items()))
+    for labels, (length_ns, count) in unknown_sums.items():
+        totals_by_labels[labels] = totals_by_labels.get(labels, Transfers()).and_(Transfers(count, length_ns))
+    return dict(sorted(totals_by_labels.items()))
 
 
 def _recorded(window: RankWindow, known: Mapping[int, Collective]) -> Iterator[Transfer]:
-    whole = window.track.kernels
+    whole_kernels = window.track.kernels
     for i in window.all_communication:
         if (record := known.get(position := window.positions[i])) is not None:
             kind = kind_of(record.name)
-            span = whole.start_ns[position], whole.end_ns[position]
+            span = whole_kernels.start_ns[position], whole_kernels.end_ns[position]
             yield Transfer(i, *span, window.durations_ns[i], kind, record, message_bytes(kind, record))
 
 
 def on_record(window: RankWindow) -> Iterator[Transfer]:
-    """The communication kernels of a window of which a record says something, each group's by start."""
-    return (t for own in transfers(window).values() for t in own.recorded)
+    """Yield the communication kernels of a window that a record describes, those of each group by start."""
+    return (t for totals in transfers(window).values() for t in totals.recorded)
 
 
 def _found(window: RankWindow) -> Found:
-    """The transfers of a window. Raises NoRows where nothing communicates."""
-    found = transfers(window)
-    if not found:
+    """Return the transfers of a window. Raises NoRows where nothing communicates."""
+    totals_by_labels = transfers(window)
+    if not totals_by_labels:
         raise NoRows("no communication kernel runs in the window")
-    return found
+    return totals_by_labels
 
 
 def collective_count(window: RankWindow) -> Mapping[Labels, int]:
     """Number of communication kernels, per (rank, group, collective)."""
-    return {labels: own.kernels for labels, own in transfers(window).items()}
+    return {labels: totals.kernels for labels, totals in transfers(window).items()}
 
 
 def collective_time_ns(window: RankWindow) -> Mapping[Labels, int]:
     """Σ length of communication kernels, per (rank, group, collective)."""
-    return {labels: own.in_window_ns for labels, own in _found(window).items()}
+    return {labels: totals.in_window_ns for labels, totals in _found(window).items()}
 
 
 def sized(found: Found) -> dict[Labels, int]:
-    """Bytes by group and kind, of those whose every size is known."""
-    return {labels: size for labels, own in found.items() if (size := own.bytes) is not None}
+    """Return the bytes by group and kind, of those whose every size is known."""
+    return {labels: size for labels, totals in found.items() if (size := totals.bytes) is not None}
 
 
 def collective_bytes(window: RankWindow) -> Mapping[Labels, int]:
     """Σ bytes of the messages, per (rank, group, collective): of AllGather and ReduceScatter those of all ranks, of
     SendRecv the larger way.
     """
-    known = sized(_found(window))
-    if not known:
+    bytes_by_labels = sized(_found(window))
+    if not bytes_by_labels:
         raise NoRows(why_no_sizes(window))
-    return known
+    return bytes_by_labels
 
 
 def shares(found: Found) -> dict[Labels, Value]:
-    """Share of all bytes by group and kind; none where one size is unknown, for of the rest each would be too large."""
-    known = sized(found)
-    total = sum(known.values())
-    if not total or len(known) < len(found):
+    """Return the share of all bytes by group and kind; empty where one size is unknown, as the other shares would be
+    too large.
+    """
+    bytes_by_labels = sized(found)
+    total_bytes = sum(bytes_by_labels.values())
+    if not total_bytes or len(bytes_by_labels) < len(found):
         return {}
-    return {labels: exact(Fraction(size, total)) for labels, size in known.items()}
+    return {labels: exact(Fraction(size, total_bytes)) for labels, size in bytes_by_labels.items()}
 
 
 def traffic_share(window: RankWindow) -> Mapping[Labels, Value]:
@@ -239,7 +249,7 @@ def traffic_share(window: RankWindow) -> Mapping[Labels, Value]:
 
 def busbw(window: RankWindow) -> Mapping[tuple[str, ...], Value]:
     """What the links carried in the kernels' time, per (rank, group, collective, statistic)."""
-    speeds = {labels: own.bus_gb_per_s for labels, own in _found(window).items()}
+    speeds = {labels: totals.bus_gb_per_s for labels, totals in _found(window).items()}
     if not any(speeds.values()):
         raise NoRows(why_no_sizes(window))
     return {
@@ -252,134 +262,144 @@ def busbw(window: RankWindow) -> Mapping[tuple[str, ...], Value]:
 def bandwidth_utilisation(window: RankWindow) -> Mapping[Labels, Value]:
     """Median ``busbw`` over the stated peak of the network, per (rank, group, collective)."""
     peak = window.track.group.run.workload.peak_gb_per_s
-    each = {labels: own.utilisation(peak) for labels, own in transfers(window).items()}
-    return {labels: share for labels, share in each.items() if share is not None}
+    shares_by_labels = {labels: totals.utilisation(peak) for labels, totals in transfers(window).items()}
+    return {labels: share for labels, share in shares_by_labels.items() if share is not None}
 
 
 def why_no_sizes(window: RankWindow) -> str:
-    """Why no collective of a window has a bandwidth, or bytes."""
+    """Return why no collective of a window has a bandwidth, or bytes."""
     if window.track.collectives is None:
         return f"the trace records no sizes of collectives: {window.track.around.facts.to_see_sizes}"
-    lacks = list(lacking(window))
-    return "; ".join(lacks) if lacks else "every kernel has a length of 0"
+    reasons = list(lacking(window))
+    return "; ".join(reasons) if reasons else "every kernel has a length of 0"
 
 
 def lacking(window: RankWindow) -> Iterator[str]:
-    """What the records of a window's collectives lack, one line for each reason."""
-    members, kernels = list(on_record(window)), len(window.all_communication)
-    if without := kernels - len(members):
-        yield f"{without} of {counted(kernels, 'communication kernel')} have no record of their size"
-    unclear = [t.record for t in members if t.bytes is None]
-    dtypes = [record.dtype or "" for record in unclear if record.dtype not in DTYPE_BYTES]
+    """Yield what the records of a window's collectives lack, one line for each reason."""
+    recorded_transfers, kernel_count = list(on_record(window)), len(window.all_communication)
+    if unrecorded_count := kernel_count - len(recorded_transfers):
+        yield f"{unrecorded_count} of {counted(kernel_count, 'communication kernel')} have no record of their size"
+    unsized_records = [t.record for t in recorded_transfers if t.bytes is None]
+    dtypes = [record.dtype or "" for record in unsized_records if record.dtype not in DTYPE_BYTES]
     for dtype in sorted(set(dtypes)):
-        n = counted(dtypes.count(dtype), "kernel")
-        yield f"{n} of element type '{printable(dtype, 40)}', whose size is not known"
-    if partly := len(unclear) - len(dtypes):
-        yield f"{counted(partly, 'kernel')} with only a part of the message's size recorded"
-    unsized = [t for t in members if t.bytes is not None and t.record.group_size is None]
-    if unsized:
-        yield f"{counted(len(unsized), 'kernel')} of a group whose size is not recorded: it was made before the capture"
+        kernels_text = counted(dtypes.count(dtype), "kernel")
+        yield f"{kernels_text} of element type '{printable(dtype, 40)}', whose size is not known"
+    if partial_count := len(unsized_records) - len(dtypes):
+        yield f"{counted(partial_count, 'kernel')} with only a part of the message's size recorded"
+    ungrouped_transfers = [t for t in recorded_transfers if t.bytes is not None and t.record.group_size is None]
+    if ungrouped_transfers:
+        yield (
+            f"{counted(len(ungrouped_transfers), 'kernel')} of a group whose size is not recorded: "
+            "it was made before the capture"
+        )
 
 
 def unrecorded(window: RankWindow, *, sizes: bool) -> dict[str, tuple[int, int]]:
-    """Return of each kind of collective that is partly on record how many kernels are not, and of how many: by their
-    group, or with ``sizes`` by their bandwidth. Of a kind without any there are no rows that are held to be all.
+    """Return (kernels without a record, all kernels) for each kind of collective that is partly on record.
+
+    A record counts by its group or, with ``sizes``, by its bandwidth. A kind without any record is left out: there are
+    no rows that could be taken for all.
     """
-    found: dict[str, list[bool]] = {}
-    for (_, kind), own in transfers(window).items():
-        known = len(own.recorded)
+    recorded_flags: dict[str, list[bool]] = {}
+    for (_, kind), totals in transfers(window).items():
+        recorded_count = len(totals.recorded)
         if sizes:
-            known = sum(t.bytes is not None and t.record.group_size is not None for t in own.recorded)
-        found.setdefault(kind, []).extend([True] * known + [False] * (own.kernels - known))
-    return {kind: (own.count(False), len(own)) for kind, own in found.items() if len({*own}) > 1}
+            recorded_count = sum(t.bytes is not None and t.record.group_size is not None for t in totals.recorded)
+        recorded_flags.setdefault(kind, []).extend(
+            [True] * recorded_count + [False] * (totals.kernels - recorded_count)
+        )
+    return {kind: (flags.count(False), len(flags)) for kind, flags in recorded_flags.items() if len({*flags}) > 1}
 
 
 SYMMETRIC = ("AllReduce", "AllGather", "ReduceScatter", "Broadcast")
-"""Kinds in which every rank records the same size."""
+"""Lists the kinds in which every rank records the same size."""
 
 
 @dataclass(frozen=True)
 class MatchedGroup:
-    """The collectives of one process group by rank, in the order in which they ran: as many on each, of equal kinds."""
+    """Holds the collectives of one process group by rank, in the order in which they ran: as many on each, of equal
+    kinds.
+    """
 
-    members: str
+    members: str  # the ranks, or the id of the communicator
     ranks: Mapping[int, Sequence[Transfer]]
 
     @property
     def name(self) -> str:
-        """What its first rank calls it: a communicator has a name in each process."""
+        """Return what its first rank calls the group: a communicator has a name in each process."""
         return next(iter(self.ranks.values()))[0].group
 
     @property
     def collectives(self) -> Iterator[tuple[Transfer, ...]]:
-        """The kernels of each collective, in the order of ``ranks``."""
+        """Yield the kernels of each collective, in the order of the ranks."""
         return zip(*self.ranks.values(), strict=True)
 
 
 class Matches(NamedTuple):
-    """The groups that are matched. ``unmatched`` says of which others they are not, and why."""
+    """Holds the groups that are matched, and says why others are not."""
 
     groups: Sequence[MatchedGroup]
-    unmatched: Sequence[str]
+    unmatched: Sequence[str]  # of which other groups the collectives are not matched, and why
 
 
 @kept
 def matches(window: RunWindow) -> Matches:
-    """The collectives of all groups of a run, matched over their ranks."""
+    """Match the collectives of all groups of a run over their ranks."""
     return match(window.by_rank)
 
 
 def match(by_rank: Mapping[int, RankWindow]) -> Matches:
-    """The collectives of all groups of some ranks, matched over these."""
-    found: list[MatchedGroup] = []
-    unmatched: list[str] = []
-    for members, ranks in _groups(by_rank).items():
-        group = MatchedGroup(members, ranks)
+    """Match the collectives of all groups of some ranks over these ranks."""
+    matched_groups: list[MatchedGroup] = []
+    unmatched_reasons: list[str] = []
+    for members, transfers_by_rank in _groups(by_rank).items():
+        group = MatchedGroup(members, transfers_by_rank)
         try:
-            _check(ranks)
-        except ValueError as why:
-            unmatched.append(f"group {printable(group.name, 60)}: {why}")
+            _check(transfers_by_rank)
+        except ValueError as error:
+            unmatched_reasons.append(f"group {printable(group.name, 60)}: {error}")
         else:
-            found.append(group)
-    return Matches(found, unmatched)
+            matched_groups.append(group)
+    return Matches(matched_groups, unmatched_reasons)
 
 
 def _groups(by_rank: Mapping[int, RankWindow]) -> dict[str, dict[int, list[Transfer]]]:
-    """The collectives of each process group by rank, in the order in which they ran.
+    """Return the collectives of each process group by rank, in the order in which they ran.
 
     Sends and receives of more than two ranks are between different pairs, and left out.
     """
-    found: dict[str, dict[int, list[Transfer]]] = {}
-    for number, own in sorted(by_rank.items()):
-        for transfer in on_record(own):
+    transfers_by_members: dict[str, dict[int, list[Transfer]]] = {}
+    for rank, window in sorted(by_rank.items()):
+        for transfer in on_record(window):
             record = transfer.record
             if record.members is None or record.group is None:
                 continue
+            # In a larger group each send has its own pair of ranks, which no record names.
             if transfer.kind == "SendRecv" and record.group_size != 2:
                 continue
-            found.setdefault(record.members, {}).setdefault(number, []).append(transfer)
-    for ranks in found.values():
+            transfers_by_members.setdefault(record.members, {}).setdefault(rank, []).append(transfer)
+    for ranks in transfers_by_members.values():
         for transfers in ranks.values():
             transfers.sort(key=lambda t: (t.start_ns, t.end_ns, t.kind))
-    return dict(sorted(found.items()))
+    return dict(sorted(transfers_by_members.items()))
 
 
 def _check(ranks: Mapping[int, Sequence[Transfer]]) -> None:
-    """Raises ValueError where the collectives of a group cannot be told to be the same on all of its ranks."""
-    sizes = {t.record.group_size for own in ranks.values() for t in own}
+    """Raise ValueError where the collectives of a group cannot be told to be the same on all of its ranks."""
+    sizes = {t.record.group_size for rank_transfers in ranks.values() for t in rank_transfers}
     if sizes == {None}:
         raise ValueError("its size is not recorded")
     if sizes != {len(ranks)}:
-        wanted = ", ".join(str(size) for size in sorted(size for size in sizes if size is not None))
-        raise ValueError(f"it has {wanted} ranks, of which {len(ranks)} are here")
-    counts = sorted({len(own) for own in ranks.values()})
+        sizes_text = ", ".join(str(size) for size in sorted(size for size in sizes if size is not None))
+        raise ValueError(f"it has {sizes_text} ranks, of which {len(ranks)} are here")
+    counts = sorted({len(rank_transfers) for rank_transfers in ranks.values()})
     if len(counts) > 1:
         raise ValueError(f"its ranks have from {counts[0]} to {counts[-1]} collectives in their windows")
-    signatures = {tuple(map(signature, own)) for own in ranks.values()}
+    signatures = {tuple(map(signature, rank_transfers)) for rank_transfers in ranks.values()}
     if len(signatures) > 1:
         raise ValueError("its ranks have different collectives in their windows")
 
 
 def signature(transfer: Transfer) -> tuple[str, int | None]:
-    """What of a collective is the same on all of its ranks."""
+    """Return what is the same of a collective on all of its ranks."""
     return transfer.kind, transfer.bytes if transfer.kind in SYMMETRIC else None

@@ -35,34 +35,34 @@ from pytest_nsys.core.numbers import format_value
 from pytest_nsys.core.words import counted
 
 END_TOGETHER = ("AllReduce", "AllGather", "ReduceScatter", "AllToAll", "Barrier")
-"""Kinds that no rank can leave before all have given their part: of others the root may be gone long before."""
+"""Lists the kinds that no rank can leave before all have given their part: of others the root may be gone long before.
+"""
 
 FEWEST = 5
-"""Matched ends by which two clocks are held against each other: where chance says who ends first, all of so many are on
+"""Counts the matched ends that two clocks need to be compared: where chance says who ends first, all of so many are on
 one side of the truth once in 16 times.
 """
 
 HARDLY_WORSE = 2
-"""How many times as far the ends of another match may be from each other, to fit about as well: lengths of steps differ
-by much more than moments at which a collective ends.
+"""Says how many times as far the ends of another match may be from each other, to fit about as well: lengths of steps
+differ by much more than moments at which a collective ends.
 """
 
 WITHIN = 95
-"""Per cent of a group's collectives of which no more than the residual is left."""
+"""Per cent of a group's collectives that the residual covers."""
 
 
 class Ends(NamedTuple):
-    """When collectives of one group that end together did so on each of its clocks: on the last of its ranks there.
-
-    ``at`` are their places among all collectives of the group.
+    """Holds when collectives of one group that end together did so on each of its clocks: on the last of its ranks
+    there.
     """
 
-    at: Sequence[int]
+    at: Sequence[int]  # their places among all collectives of the group
     by_clock: Mapping[Clock, Sequence[int]]
 
 
 class Placed(NamedTuple):
-    """How far a clock is ahead of the clock ``root``, and by how much that may be wrong."""
+    """Says how far a clock is ahead of its root clock, and by how much that may be wrong."""
 
     root: Clock
     ahead_ns: int
@@ -70,27 +70,27 @@ class Placed(NamedTuple):
 
 
 class Agreement(NamedTuple):
-    """How well the clocks of one group are one: its residual, and by how much a difference in each collective may be
-    wrong. ``ends`` is how many of its own that stands on; 0 where the ends of other groups tie its clocks.
+    """Says how well the clocks of one group agree: its residual, and how wrong a difference in each collective
+    may be.
     """
 
     residual_ns: int
-    errors_ns: Sequence[int]
+    errors_ns: Sequence[int]  # by how much a difference in each collective may be wrong
     clocks: int = 1
-    ends: int = 0
+    ends: int = 0  # matched ends of its own that this stands on; 0 where the ends of other groups tie its clocks
 
 
 class ClockStanding(NamedTuple):
-    """How a clock is drawn beside the first: ``ahead_ns`` is taken off its times, None where nothing says what. It may
-    be wrong by ``error_ns``, None where it is unknown.
-    """
+    """Says how a clock is drawn beside the first one."""
 
-    ahead_ns: int | None
-    error_ns: int | None
+    ahead_ns: int | None  # taken off its times; None where nothing says what
+    error_ns: int | None  # by how much that may be wrong; None where it is unknown
 
     @property
     def words(self) -> str:
-        """What a person should know of it: nothing of the first clock, and of one that is the same."""
+        """Return what a person should know of the alignment; empty for the first clock, and for one that is the
+        same.
+        """
         if self == ALONE:
             return ""
         if self.ahead_ns is None:
@@ -106,49 +106,50 @@ ALONE = ClockStanding(0, 0)
 
 @dataclass(frozen=True)
 class CommonClock:
-    """The clocks of some windows as one. Clocks that matched ends tie to each other have one root.
+    """Holds the clocks of some windows as one. Clocks that matched ends tie to each other have one root."""
 
-    ``placed`` are all clocks, the first first. ``zeros_ns`` are the moments from which times count, in ns since 1970,
-    where files say so. ``doubted`` says by group why its collectives may be matched wrongly; ``too_few``: some are
-    matched, and too few to tie the clocks of their group.
-    """
-
-    placed: Mapping[Clock, Placed]
-    zeros_ns: Mapping[Clock, int]
-    doubted: Mapping[str, str]
-    too_few: bool
+    placed: Mapping[Clock, Placed]  # all clocks, the first one first
+    zeros_ns: Mapping[Clock, int]  # the moments from which times count, in ns since 1970, where files say so
+    doubted: Mapping[str, str]  # by group why its collectives may be matched wrongly
+    too_few: bool  # some collectives are matched, and too few to tie the clocks of their group
 
     def standing(self, clock: Clock) -> ClockStanding:
-        """How a clock is drawn beside the first."""
-        first, placed = next(iter(self.placed)), self.placed[clock]
-        if placed.root == first:
-            return ClockStanding(placed.ahead_ns, placed.error_ns)
-        moments = self._root_moments_ns
-        known = first in moments and placed.root in moments
-        return ClockStanding(moments[first][0] - moments[placed.root][0] + placed.ahead_ns if known else None, None)
+        """Return how a clock is drawn beside the first one."""
+        first_clock, placement = next(iter(self.placed)), self.placed[clock]
+        if placement.root == first_clock:
+            return ClockStanding(placement.ahead_ns, placement.error_ns)
+        epochs = self._root_moments_ns
+        has_both_epochs = first_clock in epochs and placement.root in epochs
+        return ClockStanding(
+            epochs[first_clock][0] - epochs[placement.root][0] + placement.ahead_ns if has_both_epochs else None, None
+        )
 
     @cached_property
     def _root_moments_ns(self) -> Mapping[Clock, Sequence[int]]:
-        """By root the moments from which its times count, in ns since 1970: one for each clock whose file says it."""
-        clocks, zeros = self.placed.items(), self.zeros_ns
-        return grouped((each.root, zeros[clock] + each.ahead_ns) for clock, each in clocks if clock in zeros)
+        """Return by root the moments from which its times count, in ns since 1970: one for each clock whose file says
+        it.
+        """
+        clocks, epochs = self.placed.items(), self.zeros_ns
+        return grouped(
+            (placement.root, epochs[clock] + placement.ahead_ns) for clock, placement in clocks if clock in epochs
+        )
 
     @property
     def apart_ns(self) -> int | None:
-        """The most that ends and starts of sessions disagree; None where it is unknown."""
-        several = (own for own in self._root_moments_ns.values() if len(own) > 1)
-        return max((max(own) - min(own) for own in several), default=None)
+        """Return the most that ends and starts of sessions disagree, in ns; None where it is unknown."""
+        repeated_epochs = (epochs for epochs in self._root_moments_ns.values() if len(epochs) > 1)
+        return max((max(epochs) - min(epochs) for epochs in repeated_epochs), default=None)
 
     def rebased(self, rank: Rank, time_ns: int) -> int:
-        """A time of a rank on the clock of its root: what is compared over the ranks of an agreement."""
+        """Return a time of a rank on the clock of its root, in ns: what is compared over the ranks of an agreement."""
         return time_ns - self.placed[rank.process.clock].ahead_ns
 
     def agreement(self, group: MatchedGroup, ranks: Mapping[int, Rank]) -> Agreement:
-        """How well the clocks of a group are one. Raises ValueError where that is not known."""
-        collectives = len(next(iter(group.ranks.values())))
+        """Return how well the clocks of a group agree. Raises ValueError where that is not known."""
+        collective_count = len(next(iter(group.ranks.values())))
         clocks = _clocks(group, ranks)
         if len(clocks) == 1:
-            return Agreement(0, [0] * collectives)
+            return Agreement(0, [0] * collective_count)
         if group.members in self.doubted:
             raise ValueError(self.doubted[group.members])
         if len({self.placed[clock].root for clock in clocks}) > 1:
@@ -157,121 +158,136 @@ class CommonClock:
                 "measure a window with more collectives"
             )
         ends = _ends(group, ranks)
-        left = self._left(ends)
-        own_ends = len(left) >= FEWEST
-        if own_ends:
-            residual, most = int(percentile(left, WITHIN)), max(left)
+        residuals_ns = self._left(ends)
+        has_own_ends = len(residuals_ns) >= FEWEST
+        if has_own_ends:
+            residual_ns, largest_ns = int(percentile(residuals_ns, WITHIN)), max(residuals_ns)
         else:
-            residual = most = sum(sorted(self.placed[clock].error_ns for clock in clocks)[-2:])
-        errors = [most] * collectives
-        for place, own in zip(ends.at, left, strict=True):
-            errors[place] = max(residual, own)
-        return Agreement(residual, errors, len(clocks), len(left) if own_ends else 0)
+            # Tied by other groups: the two clocks that may be wrong most bound the error of any pair.
+            residual_ns = largest_ns = sum(sorted(self.placed[clock].error_ns for clock in clocks)[-2:])
+        errors_ns = [largest_ns] * collective_count
+        for place, own_residual_ns in zip(ends.at, residuals_ns, strict=True):
+            errors_ns[place] = max(residual_ns, own_residual_ns)
+        return Agreement(residual_ns, errors_ns, len(clocks), len(residuals_ns) if has_own_ends else 0)
 
     def _left(self, ends: Ends) -> list[int]:
-        """How far the ends of each collective are from each other once they are rebased."""
-        rebased = [[end - self.placed[clock].ahead_ns for end in own] for clock, own in ends.by_clock.items()]
-        return [max(together) - min(together) for together in zip(*rebased, strict=True)]
+        """Return how far the ends of each collective are from each other, in ns, once they are rebased."""
+        rebased_ends = [
+            [end - self.placed[clock].ahead_ns for end in clock_ends] for clock, clock_ends in ends.by_clock.items()
+        ]
+        return [max(same_collective) - min(same_collective) for same_collective in zip(*rebased_ends, strict=True)]
 
 
 @kept
 def common_clock(group: WindowGroup) -> CommonClock:
-    """The clocks of all ranks as one: by the collectives in the windows, where these are too few of the whole run."""
-    own = by_collectives_of(group)
-    if own.too_few and not group.spec.whole_run:
-        if (placed := _placed_by_file(group.run, own)) is not None:
-            return replace(own, placed=placed, too_few=False)
+    """Return the clocks of all ranks as one: by the collectives in the windows, or of the whole run where these are too
+    few.
+    """
+    clocks = by_collectives_of(group)
+    if clocks.too_few and not group.spec.whole_run:
+        if (placements := _placed_by_file(group.run, clocks)) is not None:
+            return replace(clocks, placed=placements, too_few=False)
         with contextlib.suppress(NsysError):  # elsewhere the run may be damaged
             return common_clock(group.run.whole())
-    return own
+    return clocks
 
 
 def _placed_by_file(run: Run, own: CommonClock) -> Mapping[Clock, Placed] | None:
-    """The clocks as the only file of the run has them, a cut of several; None where it does not say."""
+    """Return the clocks as the only file of the run, a cut of several files, has them; None where it does not say."""
     ties = run.facts[0].ties
     if len(run.traces) > 1 or not {clock.machine for clock in own.placed} <= {*ties}:
         return None
-    told = {clock: ties[clock.machine] for clock in own.placed}
-    return {clock: Placed(Clock(0, tie.root), tie.ahead_ns, tie.error_ns) for clock, tie in told.items()}
+    clock_ties = {clock: ties[clock.machine] for clock in own.placed}
+    return {clock: Placed(Clock(0, tie.root), tie.ahead_ns, tie.error_ns) for clock, tie in clock_ties.items()}
 
 
 def by_collectives_of(group: WindowGroup) -> CommonClock:
-    """The clocks as the collectives in the windows alone tie them; of whole runs there is nothing else."""
+    """Return the clocks as the collectives in the windows alone tie them; for whole runs there is nothing else."""
     ranks = {window.rank.number: window.rank for window in group}
-    order = list(dict.fromkeys(ranks[number].process.clock for number in sorted(ranks)))
-    zeros = zeros_of(group.run)
-    doubted: dict[str, str] = {}
+    clock_order = list(dict.fromkeys(ranks[number].process.clock for number in sorted(ranks)))
+    epochs = zeros_of(group.run)
+    doubts_by_group: dict[str, str] = {}
     differences: dict[tuple[Clock, Clock], list[int]] = {}
-    several = _matched(group, ranks) if len(order) > 1 else []
-    for each in several:
-        ends = _ends(each, ranks)
-        hub, *others = sorted(ends.by_clock, key=order.index)
-        for other in others:
-            if (why := _doubt(each, ends, (hub, other), zeros)) is not None:
-                doubted[each.members] = why
-        for other in others if each.members not in doubted else ():
-            apart = (b - a for a, b in zip(ends.by_clock[hub], ends.by_clock[other], strict=True))
-            differences.setdefault((hub, other), []).extend(apart)
-    placed = _placed(order, differences)
-    too_few = any(len({placed[clock].root for clock in _clocks(each, ranks)}) > 1 for each in several)
-    return CommonClock({clock: placed[clock] for clock in order}, zeros, doubted, too_few)
+    matched_groups = _matched(group, ranks) if len(clock_order) > 1 else []
+    for matched_group in matched_groups:
+        ends = _ends(matched_group, ranks)
+        hub_clock, *other_clocks = sorted(ends.by_clock, key=clock_order.index)
+        for other_clock in other_clocks:
+            if (doubt := _doubt(matched_group, ends, (hub_clock, other_clock), epochs)) is not None:
+                doubts_by_group[matched_group.members] = doubt
+        for other_clock in other_clocks if matched_group.members not in doubts_by_group else ():
+            end_differences = (b - a for a, b in zip(ends.by_clock[hub_clock], ends.by_clock[other_clock], strict=True))
+            differences.setdefault((hub_clock, other_clock), []).extend(end_differences)
+    placements = _placed(clock_order, differences)
+    has_too_few_ends = any(
+        len({placements[clock].root for clock in _clocks(matched_group, ranks)}) > 1 for matched_group in matched_groups
+    )
+    return CommonClock({clock: placements[clock] for clock in clock_order}, epochs, doubts_by_group, has_too_few_ends)
 
 
 def _matched(group: WindowGroup, ranks: Mapping[int, Rank]) -> list[MatchedGroup]:
-    """The groups of all windows whose ranks stand on several clocks."""
+    """Return the matched groups of all windows whose ranks stand on several clocks."""
     try:
-        together = group.together()
+        windows = group.together()
     except NothingMeasured:  # whoever asks for the windows is told
         return []
-    found = (each for window in together for each in matches(window).groups)
-    return [each for each in found if len(_clocks(each, ranks)) > 1]
+    matched_groups = (matched_group for window in windows for matched_group in matches(window).groups)
+    return [matched_group for matched_group in matched_groups if len(_clocks(matched_group, ranks)) > 1]
 
 
 def _clocks(group: MatchedGroup, ranks: Mapping[int, Rank]) -> set[Clock]:
-    return {ranks[number].process.clock for number in group.ranks}
+    return {ranks[rank].process.clock for rank in group.ranks}
 
 
 def _ends(group: MatchedGroup, ranks: Mapping[int, Rank]) -> Ends:
-    first = next(iter(group.ranks.values()))
-    at = [place for place, transfer in enumerate(first) if transfer.kind in END_TOGETHER]
-    by_clock: dict[Clock, list[list[int]]] = {}
-    for number, own in group.ranks.items():
-        by_clock.setdefault(ranks[number].process.clock, []).append([own[place].end_ns for place in at])
-    return Ends(at, {clock: [*map(max, zip(*some, strict=True))] for clock, some in by_clock.items()})
+    first_transfers = next(iter(group.ranks.values()))
+    places = [place for place, transfer in enumerate(first_transfers) if transfer.kind in END_TOGETHER]
+    ends_by_clock: dict[Clock, list[list[int]]] = {}
+    for rank, transfers in group.ranks.items():
+        ends_by_clock.setdefault(ranks[rank].process.clock, []).append([transfers[place].end_ns for place in places])
+    return Ends(
+        places, {clock: [*map(max, zip(*rank_ends, strict=True))] for clock, rank_ends in ends_by_clock.items()}
+    )
 
 
 def zeros_of(run: Run) -> dict[Clock, int]:
-    """The moment from which the times of each clock count, in ns since 1970, where its file says so."""
+    """Return the moment from which the times of each clock count, in ns since 1970, where its file says so."""
     clocks = {rank.process.clock for rank in run.ranks}
-    machines = Counter(clock.trace for clock in clocks)
-    found: dict[Clock, int] = {}
+    clocks_per_trace = Counter(clock.trace for clock in clocks)
+    epochs: dict[Clock, int] = {}
     for clock in clocks:
-        known = run.facts[clock.trace].zeros_ns
-        zero = known.get(clock.machine, known.get(None) if machines[clock.trace] == 1 else None)
-        if zero is not None:
-            found[clock] = zero
-    return found
+        machine_epochs = run.facts[clock.trace].zeros_ns
+        epoch_ns = machine_epochs.get(
+            clock.machine, machine_epochs.get(None) if clocks_per_trace[clock.trace] == 1 else None
+        )
+        if epoch_ns is not None:
+            epochs[clock] = epoch_ns
+    return epochs
 
 
 def _doubt(group: MatchedGroup, ends: Ends, clocks: tuple[Clock, Clock], zeros: Mapping[Clock, int]) -> str | None:
-    """Why the n-th collective of one clock may be another one than the n-th of the other; None where it is the same."""
-    (hub, other), n = clocks, len(ends.at)
-    if hub not in zeros or other not in zeros or not n:
+    """Return why the n-th collective of one clock may be another one than the n-th of the other clock; None where it is
+    the same.
+    """
+    (hub_clock, other_clock), n = clocks, len(ends.at)
+    if hub_clock not in zeros or other_clock not in zeros or not n:
         return None
-    here, there = (ends.by_clock[clock] for clock in clocks)
-    middle = there[n // 2] + zeros[other] - zeros[hub]
-    away = [abs(end - middle) for end in here]
-    nearest = away.index(min(away))
+    hub_ends, other_ends = (ends.by_clock[clock] for clock in clocks)
+    middle_ns = other_ends[n // 2] + zeros[other_clock] - zeros[hub_clock]
+    distances = [abs(end - middle_ns) for end in hub_ends]
+    nearest = distances.index(min(distances))
     shift = nearest - n // 2
-    both = range(max(0, -shift), min(n, n - shift))
-    if 2 * away[nearest] > away[n // 2] or not shift or len(both) < max(FEWEST, n // 2):
+    shared_places = range(max(0, -shift), min(n, n - shift))
+    if 2 * distances[nearest] > distances[n // 2] or not shift or len(shared_places) < max(FEWEST, n // 2):
         return None  # of starts that are far off no match is much nearer to the truth
-    first = next(iter(group.ranks.values()))
-    kinds = [signature(first[place]) for place in ends.at]
-    if any(kinds[k] != kinds[k + shift] for k in both):
+    first_transfers = next(iter(group.ranks.values()))
+    signatures = [signature(first_transfers[place]) for place in ends.at]
+    if any(signatures[k] != signatures[k + shift] for k in shared_places):
         return None
-    matched, shifted = ([there[k] - here[k + by] for k in both] for by in (0, shift))
-    if _spread(shifted) > HARDLY_WORSE * _spread(matched):
+    matched_differences, shifted_differences = (
+        [other_ends[k] - hub_ends[k + offset] for k in shared_places] for offset in (0, shift)
+    )
+    if _spread(shifted_differences) > HARDLY_WORSE * _spread(matched_differences):
         return None
     return (
         f"by the starts of their sessions its files are {counted(abs(shift), 'collective')} apart, and the ends fit "
@@ -280,27 +296,29 @@ def _doubt(group: MatchedGroup, ends: Ends, clocks: tuple[Clock, Clock], zeros: 
 
 
 def _spread(differences: Sequence[int]) -> int:
-    middle = int(median(differences))
-    return int(percentile([abs(each - middle) for each in differences], WITHIN))
+    middle_ns = int(median(differences))
+    return int(percentile([abs(difference - middle_ns) for difference in differences], WITHIN))
 
 
 def _placed(order: Sequence[Clock], differences: Mapping[tuple[Clock, Clock], Sequence[int]]) -> dict[Clock, Placed]:
-    """Every clock, by the ties to its root by which it may be wrong least. The first of those tied is their root."""
+    """Place every clock by the ties to its root that may be wrong least. The first of the clocks that are tied is their
+    root.
+    """
     ties: dict[Clock, list[tuple[Clock, int, int]]] = {}
-    for (hub, other), apart in differences.items():
-        if len(apart) >= FEWEST:
-            ahead = int(median(apart) // 1)
-            error = max(abs(each - ahead) for each in apart)
-            ties.setdefault(hub, []).append((other, ahead, error))
-            ties.setdefault(other, []).append((hub, -ahead, error))
-    rank = {clock: place for place, clock in enumerate(order)}
-    found: dict[Clock, Placed] = {}
+    for (hub_clock, other_clock), end_differences in differences.items():
+        if len(end_differences) >= FEWEST:
+            ahead_ns = int(median(end_differences) // 1)  # the median: a few late ranks do not move it
+            error_ns = max(abs(difference - ahead_ns) for difference in end_differences)
+            ties.setdefault(hub_clock, []).append((other_clock, ahead_ns, error_ns))
+            ties.setdefault(other_clock, []).append((hub_clock, -ahead_ns, error_ns))
+    positions = {clock: place for place, clock in enumerate(order)}
+    placements: dict[Clock, Placed] = {}
     for root in order:
-        ahead_of = [(0, rank[root], 0)]
-        while ahead_of:
-            error, place, ahead = heappop(ahead_of)
-            if (clock := order[place]) not in found:
-                found[clock] = Placed(root, ahead, error)
-                for other, more, own in ties.get(clock, ()):
-                    heappush(ahead_of, (error + own, rank[other], ahead + more))
-    return found
+        queue = [(0, positions[root], 0)]
+        while queue:
+            error_ns, place, ahead_ns = heappop(queue)
+            if (clock := order[place]) not in placements:
+                placements[clock] = Placed(root, ahead_ns, error_ns)
+                for other_clock, tie_ahead_ns, tie_error_ns in ties.get(clock, ()):
+                    heappush(queue, (error_ns + tie_error_ns, positions[other_clock], ahead_ns + tie_ahead_ns))
+    return placements

@@ -31,7 +31,7 @@ STATE_STEPS = "set workload: {steps: N} in the gate file, or look with `pytest-n
 
 
 class Usage(NamedTuple):
-    """What kernels cost: their time summed, and how many there were. Of all GPUs and steps, or of one."""
+    """Says what kernels cost: their time summed, and how many there were; of all GPUs and steps, or of one."""
 
     ns: Value = 0
     launches: Value = 0
@@ -40,42 +40,42 @@ class Usage(NamedTuple):
         return Usage(self.ns + other.ns, self.launches + other.launches)
 
     def over(self, divisor: int) -> Usage:
-        """The share of one GPU in one step."""
+        """Return the share of one GPU in one step."""
         if divisor == 1:
             return self
         return Usage(exact(Fraction(self.ns) / divisor), exact(Fraction(self.launches) / divisor))
 
 
 def _summed(some: Iterable[tuple[K, Usage]]) -> dict[K, Usage]:
-    found: dict[K, Usage] = {}
+    sums: dict[K, Usage] = {}
     for key, usage in some:
-        before = found.get(key)
-        found[key] = usage if before is None else before.and_(usage)
-    return found
+        sum_so_far = sums.get(key)
+        sums[key] = usage if sum_so_far is None else sum_so_far.and_(usage)
+    return sums
 
 
 class StepTime(NamedTuple):
-    """How long a step takes. ``periods`` is how many were measured, None for a time that was stated."""
+    """Says how long a step takes."""
 
     ns: Value
-    periods: int | None
+    periods: int | None  # how many were measured; None for a time that was stated
 
 
 class FamilySums:
-    """The kernels of some windows of a run, summed once for all that is asked of them."""
+    """Sums the kernels of some windows of a run, once for all that is asked of them."""
 
     def __init__(self, run: Run, windows: Sequence[RankWindow]) -> None:
         self.run, self._windows = run, windows
 
     @cached_property
     def gpus(self) -> int:
-        """How many ran a kernel in the windows, one that several processes used once."""
-        each = ((w.rank.process, stream.device) for w in self._windows for stream in w.by_stream)
-        return len({self.run.gpu_of(*place) for place in each})
+        """Return the number of GPUs that ran a kernel in the windows, one that several processes used once."""
+        gpu_places = ((w.rank.process, stream.device) for w in self._windows for stream in w.by_stream)
+        return len({self.run.gpu_of(*place) for place in gpu_places})
 
     @cached_property
     def steps(self) -> int:
-        """Raises NothingMeasured where nothing says how many there are."""
+        """Return the number of steps in a window. Raises NothingMeasured where nothing says it."""
         return self.run.workload.steps or self._counted()
 
     @property
@@ -90,30 +90,36 @@ class FamilySums:
 
     @property
     def launcher(self) -> Launcher:
-        """Of the files and GPUs of this run, also where some ranks are left out."""
+        """Return the launcher of the files and GPUs of this run, also where some ranks are left out."""
         return Launcher.of(self.gpus if self.of_all_ranks else len(self.run.ranks), self.run.files)
 
     @property
     def divisor(self) -> int:
-        """What sums are divided by."""
+        """Return what sums are divided by: GPUs times steps."""
         return self.gpus * self.steps
 
     def _counted(self) -> int:
-        held = [anchors_in(w) for w in self._windows]
-        if held[0] and len(set(held)) == 1:
-            return held[0]
-        raise NothingMeasured(f"{self.run.traces[0].path}: {_why_unknown(held)}; {STATE_STEPS}")
+        anchor_counts = [anchors_in(w) for w in self._windows]
+        # Sums over ranks are divided by one number: all ranks have to hold as many steps.
+        if anchor_counts[0] and len(set(anchor_counts)) == 1:
+            return anchor_counts[0]
+        raise NothingMeasured(f"{self.run.traces[0].path}: {_why_unknown(anchor_counts)}; {STATE_STEPS}")
 
     @cached_property
     def by_name(self) -> Mapping[tuple[str, str], Usage]:
-        """All GPUs and steps together, by (short name, demangled name); of copies those that a family asks for."""
-        each = (
+        """Return the usage of all GPUs and steps together, by (short name, demangled name); of copies those that a
+        family asks for.
+        """
+        named_usages = (
             ((window.kernels.names[short], window.kernels.names.get(full, "")), Usage(*sums))
             for window in self._windows
             for (short, full), sums in window.by_name.items()
         )
-        copies = COPY_NAMES.values()
-        return _summed((key, own) for key, own in each if key[0] not in copies or self._classify(*key) != OTHER)
+        # Copies are no kernels, and count only where a family of the convention asks for them.
+        copy_names = COPY_NAMES.values()
+        return _summed(
+            (key, usage) for key, usage in named_usages if key[0] not in copy_names or self._classify(*key) != OTHER
+        )
 
     @cached_property
     def _classify(self) -> Callable[[str, str], str]:
@@ -121,7 +127,7 @@ class FamilySums:
 
     @cached_property
     def family_of(self) -> Mapping[tuple[str, str], str]:
-        """The family of every kernel that ran, by (short name, demangled name)."""
+        """Return the family of every kernel that ran, by (short name, demangled name)."""
         return {names: self._classify(*names) for names in self.by_name}
 
     @cached_property
@@ -130,16 +136,16 @@ class FamilySums:
 
     @cached_property
     def families(self) -> Mapping[str, Usage]:
-        """One GPU in one step, by family in the order of the table, ``other`` last."""
+        """Return the usage of one GPU in one step, by family in the order of the table, ``other`` last."""
         table = self.run.convention.families
         sums = _summed((self.family_of[names], usage) for names, usage in self.by_name.items())
-        filled = zero_filled(table, sums)
-        shown = [name for name in names_of(table) if name in sums or name in filled]
-        return {name: sums.get(name, Usage()).over(self.divisor) for name in shown}
+        zero_families = zero_filled(table, sums)
+        family_names = [name for name in names_of(table) if name in sums or name in zero_families]
+        return {name: sums.get(name, Usage()).over(self.divisor) for name in family_names}
 
     @cached_property
     def total(self) -> Usage:
-        """One GPU in one step, of all families."""
+        """Return the usage of one GPU in one step, of all families."""
         return _summed(((), usage) for usage in self.by_name.values()).get((), Usage()).over(self.divisor)
 
     @property
@@ -154,49 +160,52 @@ class FamilySums:
 
     @property
     def window_ns(self) -> Value:
-        """The length of the window, the mean over the ranks."""
+        """Return the length of the window in ns, the mean over the ranks."""
         return mean([w.length_ns for w in self._windows])
 
     def of_windows(self, usage: Usage) -> Value:
-        """What the kernels of one GPU in one step take of the windows of the ranks, as a share."""
+        """Return the share of the ranks' windows that these kernels of one GPU in one step take."""
         length_ns = sum(w.length_ns for w in self._windows)
         return exact(Fraction(usage.ns) * self.divisor / length_ns) if length_ns else 0
 
     def kernels_of(self, family: str, over: int | None = None) -> list[tuple[str, Usage]]:
-        """The single kernels of a family by demangled name, the longest time first: of one GPU in one step, else of all
-        that sums are divided by.
+        """Return the single kernels of a family by demangled name, the longest time first.
+
+        Of one GPU in one step, or of all, divided by ``custom_divisor``.
         """
         divisor = self.divisor if over is None else over
         sums = _summed(
             (full or short, self.by_name[short, full]) for short, full in self._names_by_family.get(family, ())
         )
-        own = [(name, usage.over(divisor)) for name, usage in sums.items()]
-        return sorted(own, key=lambda kernel: (-kernel[1].ns, kernel[0]))
+        kernels = [(name, usage.over(divisor)) for name, usage in sums.items()]
+        return sorted(kernels, key=lambda kernel: (-kernel[1].ns, kernel[0]))
 
     @cached_property
     def step_time(self) -> StepTime | None:
-        """As stated, else the median over the ranks of their steady periods, where an anchor is a step.
+        """Return the time of a step as stated, else the median over the ranks of their steady periods; None where no
+        anchor is a step.
 
         The anchor after the window is left out: what was recorded of the window is written during it.
         """
-        if (stated := self.run.workload.step_time_ns) is not None:
-            return StepTime(stated, None)
+        if (stated_ns := self.run.workload.step_time_ns) is not None:
+            return StepTime(stated_ns, None)
+        # An anchor that is no step has another period than a step.
         if any(anchors_in(w) != self.steps for w in self._windows):
             return None
-        each = [_steady_periods(w) for w in self._windows]
-        if not all(each):
+        periods_by_rank = [_steady_periods(w) for w in self._windows]
+        if not all(periods_by_rank):
             return None
-        return StepTime(median([median([*own]) for own in each]), sum(map(len, each)))
+        return StepTime(median([median([*periods]) for periods in periods_by_rank]), sum(map(len, periods_by_rank)))
 
 
 @kept
 def sums_of(window: RunWindow) -> FamilySums:
-    """The sums of a window, which several metrics and views ask for."""
+    """Return the sums of a window, which several metrics and views ask for."""
     return FamilySums(window.run, [window.by_rank[number] for number in sorted(window.by_rank)])
 
 
 def anchors_in(window: RankWindow) -> int | None:
-    """How many anchors the window holds; None where it cuts one. The whole run holds all of its rank."""
+    """Return how many anchors the window holds; None where it cuts one. The whole run holds all of its rank."""
     if window.window.index is not None:
         return 1
     if window.spec.whole_run:
@@ -207,12 +216,17 @@ def anchors_in(window: RankWindow) -> int | None:
     spans = [(mark.start_ns, mark.end_ns) for mark in marks]
     if steps is not None and steps.steps:  # of several labels that take turns one step
         by_step = grouped(
-            (bisect_right(steps.steps, at_ns, key=_start_ns) - 1, (at_ns, to_ns)) for at_ns, to_ns in spans
+            (bisect_right(steps.steps, mark_start_ns, key=_start_ns) - 1, (mark_start_ns, mark_end_ns))
+            for mark_start_ns, mark_end_ns in spans
         )
-        spans = [hull(own) for number, own in by_step.items() if number >= 0]
-    touched = [(at_ns, to_ns) for at_ns, to_ns in spans if at_ns < end and to_ns > start]
-    whole = all(start <= at_ns and to_ns <= end for at_ns, to_ns in touched)
-    return len(touched) if whole else None
+        spans = [hull(step_spans) for step_number, step_spans in by_step.items() if step_number >= 0]
+    touched_spans = [
+        (mark_start_ns, mark_end_ns)
+        for mark_start_ns, mark_end_ns in spans
+        if mark_start_ns < end and mark_end_ns > start
+    ]
+    are_whole = all(start <= mark_start_ns and mark_end_ns <= end for mark_start_ns, mark_end_ns in touched_spans)
+    return len(touched_spans) if are_whole else None
 
 
 def _start_ns(step: Range) -> int:
@@ -220,22 +234,25 @@ def _start_ns(step: Range) -> int:
 
 
 def _why_unknown(held: list[int | None]) -> str:
-    """``held`` is how many anchors the window of each rank holds, None for one that cuts some."""
-    known = [n for n in held if n is not None]
-    if len(known) < len(held):
-        what = "the window cuts an anchor"
-    elif not any(known):
-        what = "the window holds no anchor"
+    """Return why the number of steps is unknown, given the anchors that each rank's window holds, None where it cuts
+    one.
+    """
+    known_counts = [n for n in held if n is not None]
+    if len(known_counts) < len(held):
+        reason = "the window cuts an anchor"
+    elif not any(known_counts):
+        reason = "the window holds no anchor"
     else:
-        what = f"the ranks have from {min(known)} to {counted(max(known), 'anchor')} in the window"
-    return f"{what}, so the number of steps in it is unknown"
+        reason = f"the ranks have from {min(known_counts)} to {counted(max(known_counts), 'anchor')} in the window"
+    return f"{reason}, so the number of steps in it is unknown"
 
 
 def _steady_periods(window: RankWindow) -> list[int]:
-    """Start of the next anchor minus start of the anchor, over the steady anchors but the first after the window."""
+    """Return the lengths, in ns, from anchor to anchor over the steady anchors but the first one after the window."""
     end = window.end_ns if window.spec.whole_run else window.window.end_ns
-    after = bisect_left(window.anchors, end, key=lambda anchor: anchor.start_ns)
-    return [length for i, length in counted_periods(window.track).items() if i != after]
+    first_after = bisect_left(window.anchors, end, key=lambda anchor: anchor.start_ns)
+    # While it runs the profiler writes what it recorded of the window.
+    return [length for i, length in counted_periods(window.track).items() if i != first_after]
 
 
 def family_ns(window: RunWindow) -> Mapping[str, Value]:

@@ -18,7 +18,7 @@ from pytest_nsys.core.exact import exact, median
 from pytest_nsys.core.model import Note, Value
 from pytest_nsys.core.words import counted
 
-MEGA = 1_000_000
+MEGA = 1_000_000  # samples of the clock are in Hz
 
 
 def peak_allocated_bytes(window: RankWindow) -> int:
@@ -35,12 +35,12 @@ def peak_allocated_bytes(window: RankWindow) -> int:
 
 
 def memory_notes(runs: Sequence[Run], spec: WindowSpec) -> Iterator[Note]:
-    """That memory was freed which was allocated before the recording began."""
+    """Yield a note where memory was freed that had been allocated before the recording began."""
     for run in runs:
-        for number, track in run.measured(spec).tracks.items():
+        for rank, track in run.measured(spec).tracks.items():
             if (memory := track.memory) is not None and memory.earlier:
-                what = f"{counted(memory.earlier, 'free')} of memory from before the recording"
-                yield Note(f"rank {number}: {what}: peak_allocated_bytes is a lower bound", True)
+                frees_text = f"{counted(memory.earlier, 'free')} of memory from before the recording"
+                yield Note(f"rank {rank}: {frees_text}: peak_allocated_bytes is a lower bound", True)
 
 
 def sm_clock_mhz(window: RankWindow) -> Value:
@@ -60,6 +60,7 @@ def device_of(window: RankWindow) -> RankTrack:
     Raises NoRows where a CUDA graph in the window was traced whole: of what it ran nothing is known.
     """
     device = window.track.on_gpu
+    # With --cuda-graph-trace=graph nsys records one interval for a whole graph, and none of its kernels.
     if device.graph_time.covered_ns(window.start_ns, window.end_ns):
         raise NoRows("a CUDA graph in the window was traced whole: capture with --cuda-graph-trace=node")
     return device

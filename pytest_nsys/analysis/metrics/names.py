@@ -23,30 +23,33 @@ _ENDINGS = ("_ns", "_bytes", "_mhz", "_per_s")
 
 def _without_units() -> dict[str, str]:
     dimensions = {dimension for metric in METRICS.values() for dimension in metric.dimensions}
-    stems = grouped((name.removesuffix(end), name) for name in METRICS for end in _ENDINGS if name.endswith(end))
-    taken = {*METRICS, *dimensions}
-    return {stem: names[0] for stem, names in stems.items() if len(names) == 1 and stem not in taken}
+    stems = grouped(
+        (name.removesuffix(ending), name) for name in METRICS for ending in _ENDINGS if name.endswith(ending)
+    )
+    reserved_names = {*METRICS, *dimensions}
+    # A stem of two metrics would be ambiguous, one that is a name means that.
+    return {stem: names[0] for stem, names in stems.items() if len(names) == 1 and stem not in reserved_names}
 
 
 SHORT: Mapping[str, str] = _without_units()
-"""The metric of each name that may lack its unit."""
+"""Maps each name that may lack its unit to its metric."""
 
 BY_UNIT: Mapping[str, Mapping[str, str]] = {"throughput": {TOKEN_RATE: "tokens_per_s", SAMPLE_RATE: "samples_per_s"}}
-"""Words for several metrics, of which the unit of the limit says one."""
+"""Maps words for several metrics to the metric of each unit that a limit may have."""
 
 
 def metric_named(name: str) -> Metric | None:
-    """The metric that a person calls so, None where no metric is meant."""
-    if (found := metric_called(name)) is not None:
-        return found
+    """Return the metric that a person calls so, None where no metric is meant."""
+    if (metric := metric_called(name)) is not None:
+        return metric
     base = name.removesuffix(OF_STEP)
-    full = SHORT.get("_".join(base.split()), "")
-    return metric_called(full + name[len(base) :])
+    full_name = SHORT.get("_".join(base.split()), "")
+    return metric_called(full_name + name[len(base) :])
 
 
 FIRST: Mapping[str, str] = {metric.name: metric.question for metric in METRICS.values() if metric.question}
-"""The ten that a first gate needs, and what each answers: how long a step takes, what makes it longer, and whether it
-is the same step.
+"""Lists the ten metrics that a first gate needs, with the question that each answers: how long a step takes, what makes
+it longer, and whether it is the same step.
 """
 
 _LIMITS: Mapping[tuple[str, str | None], str] = {
@@ -67,19 +70,19 @@ _LIMITS: Mapping[tuple[str, str | None], str] = {
 
 
 def spoken(metric: Metric) -> str:
-    """A metric as a sentence has it: in words, without its unit where it is known without."""
-    short = next((stem for stem, name in SHORT.items() if name == metric.name), metric.name)
-    return short if short.endswith("_ns") else short.replace("_", " ")
+    """Return a metric's name as a sentence has it: in words, without its unit where it is known without."""
+    short_name = next((stem for stem, name in SHORT.items() if name == metric.name), metric.name)
+    return short_name if short_name.endswith("_ns") else short_name.replace("_", " ")
 
 
 def example(metric: Metric) -> str:
-    """A sentence to write of a metric."""
+    """Return a sentence to write of a metric."""
     if metric.example:
         return metric.example
     if metric.unit == COUNT and metric.better == "lower":
         return f"no {spoken(metric)}"
-    usual = "<= 5% of step" if held_to_steps(metric) else "<= baseline + 5%"
-    return f"{spoken(metric)} {_LIMITS.get((metric.unit, metric.better), usual)}"
+    usual_limit = "<= 5% of step" if held_to_steps(metric) else "<= baseline + 5%"
+    return f"{spoken(metric)} {_LIMITS.get((metric.unit, metric.better), usual_limit)}"
 
 
 _OTHER_SENTENCES = {
@@ -95,7 +98,7 @@ _OTHER_SENTENCES = {
     "tensor core utilization, tensor active",
     "measured memory_bandwidth >= 2000GB/s": "memory bandwidth, hbm bandwidth, dram bandwidth",
 }
-"""Words for what is no metric by itself."""
+"""Lists words for what is no metric by itself, with the sentence to write."""
 
 SPOKEN: Mapping[str, str] = {
     word.replace(" ", "_"): sentence
@@ -105,37 +108,41 @@ SPOKEN: Mapping[str, str] = {
     )
     for word in words.split(", ")
 }
-"""What to write for words that people type, blanks as underscores, and no metric has."""
+"""Maps words that people type, blanks as underscores, and no metric has, to what they should write."""
 
 _BOUNDS = {RATIO: "10%", TIME: "10s", MEGAHERTZ: "1500MHz", BARE: "5"}
 
 
 def _fact_for(key: str) -> str | None:
-    """What to write of a fact about the trace, which no sentence asks for."""
+    """Return what to write of a fact about the trace, which no sentence asks for; None where the key is no fact."""
     fact = key.removeprefix("window_")
     return f"quality: {{{fact}: {_BOUNDS.get(unit_of(fact), '0')}}}" if fact in DEFAULTS else None
 
 
 def sentence_for(name: str) -> str | None:
-    """What to write instead of a name that no metric has: as a mistake says it."""
+    """Return what to write instead of a name that no metric has, as a mistake says it; None where nothing is known."""
     key = "_".join(name.lower().replace("-", " ").split())
-    shown = printable(name.replace("_", " "), 60)
-    if "-" in name and (hyphened := metric_named(key)) is not None:
-        sentence: str | None = example(hyphened)
+    shown_name = printable(name.replace("_", " "), 60)
+    if "-" in name and (hyphenated_metric := metric_named(key)) is not None:
+        sentence: str | None = example(hyphenated_metric)
     else:
-        stems = (key, *(key.removesuffix(end) for end in _ENDINGS if key.endswith(end)))
+        stems = (key, *(key.removesuffix(ending) for ending in _ENDINGS if key.endswith(ending)))
         sentence = next((SPOKEN[stem] for stem in stems if stem in SPOKEN), None)
     if sentence is not None:
-        lacks = f"no trace holds '{shown}'" if sentence.startswith(f"{MEASURED} ") else f"no metric is called '{shown}'"
-        return f"{lacks}: write {sentence}"
+        problem = (
+            f"no trace holds '{shown_name}'"
+            if sentence.startswith(f"{MEASURED} ")
+            else f"no metric is called '{shown_name}'"
+        )
+        return f"{problem}: write {sentence}"
     if (bound := _fact_for(key)) is not None:
-        return f"'{shown}' is a fact about the trace: write {bound} beside the assertions"
+        return f"'{shown_name}' is a fact about the trace: write {bound} beside the assertions"
     return None
 
 
 def unknown(name: str, otherwise: str = "") -> str:
-    """The mistake of a name that means no metric; ``otherwise`` ends it where nothing is close."""
-    if several := BY_UNIT.get("_".join(name.lower().split())):
-        words = " or ".join(several.values())
-        return f"'{printable(name, 60)}' goes by the unit of its limit, and there is none here: write {words}"
+    """Return the mistake of a name that means no metric; ``fallback`` ends it where nothing is close."""
+    if unit_metrics := BY_UNIT.get("_".join(name.lower().split())):
+        names_text = " or ".join(unit_metrics.values())
+        return f"'{printable(name, 60)}' goes by the unit of its limit, and there is none here: write {names_text}"
     return sentence_for(name) or f"unknown metric '{printable(name, 60)}'{did_you_mean(name, METRICS) or otherwise}"

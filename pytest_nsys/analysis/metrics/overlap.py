@@ -21,8 +21,9 @@ from pytest_nsys.core.numbers import share_of
 
 
 def _communicating(window: RankWindow) -> Iterator[tuple[str, Column, int]]:
-    """(stage, kernels, Σ length) of the stages whose communication lasted some time."""
+    """Yield (stage, kernels, Σ length in ns) of the stages whose communication lasted some time."""
     for stage, members in window.by_stage.items():
+        # Kernels of no length have no share, and would be green on nothing.
         if length := total(take(window.durations_ns, members)):
             yield stage, members, length
 
@@ -39,30 +40,32 @@ def exposed_ns(window: RankWindow) -> Mapping[str, int]:
 
 def overlap(window: RankWindow) -> Mapping[str, Value]:
     """(comm − exposed) / comm, per (rank, stage)."""
-    each = (
+    stage_times = (
         (stage, total(take(window.exposed_ns, members)), length) for stage, members, length in _communicating(window)
     )
-    return {stage: exact(1 - Fraction(exposed, length)) for stage, exposed, length in each}
+    return {stage: exact(1 - Fraction(exposed, length)) for stage, exposed, length in stage_times}
 
 
 def _least_share(window: RankWindow, parts_ns: Column, members: Column) -> Fraction:
-    """The smallest share that the part of a kernel is of its length."""
-    lasting = take(members, where(take(window.durations_ns, members)))
-    parts, lengths = take(parts_ns, lasting), take(window.durations_ns, lasting)
-    least = least_ratio(parts, lengths)
-    return Fraction(parts[least], lengths[least])
+    """Return the smallest share that a part of a kernel is of its length."""
+    lasting_kernels = take(members, where(take(window.durations_ns, members)))
+    parts, lengths = take(parts_ns, lasting_kernels), take(window.durations_ns, lasting_kernels)
+    least_index = least_ratio(parts, lengths)
+    return Fraction(parts[least_index], lengths[least_index])
 
 
 def overlap_min(window: RankWindow) -> Mapping[str, Value]:
     """Overlap of the least overlapped kernel, per (rank, stage)."""
-    hidden = minus(window.durations_ns, window.exposed_ns)
-    return {stage: exact(_least_share(window, hidden, members)) for stage, members, _ in _communicating(window)}
+    hidden_ns = minus(window.durations_ns, window.exposed_ns)
+    return {stage: exact(_least_share(window, hidden_ns, members)) for stage, members, _ in _communicating(window)}
 
 
 def overlap_max(window: RankWindow) -> Mapping[str, Value]:
     """Overlap of the best overlapped kernel, per (rank, stage)."""
-    each = ((stage, _least_share(window, window.exposed_ns, members)) for stage, members, _ in _communicating(window))
-    return {stage: exact(1 - share) for stage, share in each}
+    stage_shares = (
+        (stage, _least_share(window, window.exposed_ns, members)) for stage, members, _ in _communicating(window)
+    )
+    return {stage: exact(1 - share) for stage, share in stage_shares}
 
 
 def barrier_ns(window: RankWindow) -> int:
@@ -91,13 +94,13 @@ def wall_overlap_all(window: RankWindow) -> Value | None:
 
 
 def _wall_exposed(window: RankWindow, communication: Intervals) -> int | None:
-    hidden = communication.common_ns(window.meanwhile.compute_time)
-    return communication.total_ns - hidden if communication.total_ns else None
+    hidden_ns = communication.common_ns(window.meanwhile.compute_time)
+    return communication.total_ns - hidden_ns if communication.total_ns else None
 
 
 def _wall_overlap(window: RankWindow, communication: Intervals) -> Value | None:
-    hidden = communication.common_ns(window.meanwhile.compute_time)
-    return exact(Fraction(hidden, communication.total_ns)) if communication.total_ns else None
+    hidden_ns = communication.common_ns(window.meanwhile.compute_time)
+    return exact(Fraction(hidden_ns, communication.total_ns)) if communication.total_ns else None
 
 
 def overlap_tax_ns(window: RankWindow) -> Mapping[str, Value]:
@@ -107,27 +110,35 @@ def overlap_tax_ns(window: RankWindow) -> Mapping[str, Value]:
     run. A kernel name that never ran alone is left out; :func:`tax_notes` tells its share.
     """
     medians = window.track.whole.alone_median_ns
-    numbers, stages = window.stages
-    under, names = window.under_communication, window.kernels.full_name
-    columns = take(window.whole_durations_ns, under), take(numbers, under), take(names, under)
-    taxed: dict[str, Value] = {}
+    stage_numbers, stages = window.stages
+    covered_kernels, names = window.under_communication, window.kernels.full_name
+    columns = (
+        take(window.whole_durations_ns, covered_kernels),
+        take(stage_numbers, covered_kernels),
+        take(names, covered_kernels),
+    )
+    tax_by_stage: dict[str, Value] = {}
     for (stage, name), (length, kernels) in sums_by(lambda n, name: (stages[n], name), *columns).items():
-        if name in medians:
-            taxed[stage] = taxed.get(stage, 0) + length - kernels * medians[name]
-    return {stage: exact(Fraction(tax)) for stage, tax in sorted(taxed.items())}
+        if name in medians:  # a kernel that never ran alone has nothing to be compared with
+            tax_by_stage[stage] = tax_by_stage.get(stage, 0) + length - kernels * medians[name]
+    return {stage: exact(Fraction(tax)) for stage, tax in sorted(tax_by_stage.items())}
 
 
 def tax_notes(captures: Sequence[Run], spec: WindowSpec) -> Iterator[Note]:
-    """How many of the compute kernels under communication are left out, because none of their name ran alone."""
+    """Yield a note on how many compute kernels under communication are left out, because none of their name ran
+    alone.
+    """
     for run in captures:
-        without = under = 0
+        left_out_count = covered_count = 0
         for window in run.measured(spec):
             medians = window.track.whole.alone_median_ns
             names = take(window.kernels.full_name, window.under_communication)
-            numbers, known = distinct(names)
-            each = zip(known, counts(numbers, len(known)), strict=True)
-            without += sum(kernels for (name,), kernels in each if name not in medians)
-            under += len(names)
-        if without:
-            what = f"{share_of(without, under)} of {under} compute kernels under communication"
-            yield Note(f"overlap_tax_ns leaves out {what}: kernels of their name never ran alone")
+            numbers, distinct_names = distinct(names)
+            name_counts = zip(distinct_names, counts(numbers, len(distinct_names)), strict=True)
+            left_out_count += sum(kernels for (name,), kernels in name_counts if name not in medians)
+            covered_count += len(names)
+        if left_out_count:
+            share_text = (
+                f"{share_of(left_out_count, covered_count)} of {covered_count} compute kernels under communication"
+            )
+            yield Note(f"overlap_tax_ns leaves out {share_text}: kernels of their name never ran alone")

@@ -26,11 +26,11 @@ from pytest_nsys.core.workload import TwoStages
 
 STAGES = ("stage0", "stage1")
 FEWEST_UNITS = 5
-"""Units that must be left after the warm-up: the median of fewer is unreliable."""
+"""Counts the units that must be left after the warm-up: the median of fewer is unreliable."""
 
 
 class PipelineUnit(NamedTuple):
-    """One unit of work: its period, and the summed lengths of the ranges of each stage."""
+    """Describes one unit of work: its period, and the summed lengths of the ranges of each stage."""
 
     period_ns: int
     first_ns: int
@@ -38,40 +38,41 @@ class PipelineUnit(NamedTuple):
 
     @property
     def hidden(self) -> Fraction:
-        """The part of the shorter stage that ran behind the longer one, between 0 and 1."""
+        """Return the part of the shorter stage that ran behind the longer one, between 0 and 1."""
         hidden_ns = max(0, self.first_ns + self.second_ns - self.period_ns)
+        # A stage of no length is hidden whole.
         return min(Fraction(1), Fraction(hidden_ns, max(1, min(self.first_ns, self.second_ns))))
 
 
 class Pipeline(NamedTuple):
-    """The units of one rank after the warm-up that hold both stages, and how many of ``counted`` do not, by why.
-
-    ``overlapping`` ranges of a stage lie, wholly or in part, in another one of it on the same thread, and count twice.
-    """
+    """Holds the units of one rank after the warm-up that hold both stages, and how many do not, by why."""
 
     units: tuple[PipelineUnit, ...]
-    counted: int
-    gaps: Mapping[str, int]
+    counted: int  # units after the warm-up
+    gaps: Mapping[str, int]  # how many of them do not hold both stages, by why
+    # Ranges of a stage that lie, wholly or in part, in another one of it on the same thread: they count twice.
     overlapping: int
 
     @property
     def period_ns(self) -> Value:
-        """Median period."""
+        """Return the median period of the units, in ns."""
         return median([unit.period_ns for unit in self.units])
 
     @property
     def stages_ns(self) -> tuple[Value, Value]:
-        """Median length of each stage."""
+        """Return the median length of each stage, in ns."""
         return median([unit.first_ns for unit in self.units]), median([unit.second_ns for unit in self.units])
 
     @property
     def score(self) -> Value:
-        """Median hidden part."""
+        """Return the median hidden part, between 0 and 1."""
         return median([exact(unit.hidden) for unit in self.units])
 
     @property
     def serialization(self) -> Value | None:
-        """Where the median period stands: 0 at the longer stage, 1 at the sum of both; None where a stage is empty."""
+        """Return where the median period stands: 0 at the longer stage, 1 at the sum of both; None where a stage is
+        empty.
+        """
         shorter, longer = sorted(self.stages_ns)
         return exact((Fraction(self.period_ns) - longer) / Fraction(shorter)) if shorter else None
 
@@ -81,7 +82,7 @@ def overlap_score(window: RunWindow) -> Mapping[int, Value]:
 
     The ranges of the stages and the units that are left out as warm-up are those that the gate file states.
     """
-    return {number: pipeline.score for number, pipeline in pipelines(window).items()}
+    return {rank: pipeline.score for rank, pipeline in pipelines(window).items()}
 
 
 def serialization(window: RunWindow) -> Mapping[int, Value]:
@@ -89,20 +90,24 @@ def serialization(window: RunWindow) -> Mapping[int, Value]:
 
     Not clamped: more than 1 where something beside the stages takes time, negative where units overlap each other.
     """
-    found: dict[int, Value] = {}
-    for number, pipeline in pipelines(window).items():
+    positions: dict[int, Value] = {}
+    for rank, pipeline in pipelines(window).items():
         if (value := pipeline.serialization) is None:
-            empty = STAGES[0 if pipeline.stages_ns[0] == 0 else 1]
-            where = _place(window.by_rank[number])
-            raise NothingMeasured(f"{where}: {empty} takes 0 ns at the median, so there is nothing to hide")
-        found[number] = value
-    return found
+            empty_stage = STAGES[0 if pipeline.stages_ns[0] == 0 else 1]
+            place_text = _place(window.by_rank[rank])
+            raise NothingMeasured(f"{place_text}: {empty_stage} takes 0 ns at the median, so there is nothing to hide")
+        positions[rank] = value
+    return positions
 
 
 def pipeline_stage_ns(window: RunWindow) -> Mapping[tuple[int, str], Value]:
     """Median length of a pipeline's stage over the units of work, per (rank, stage0 or stage1)."""
-    each = pipelines(window).items()
-    return {(n, stage): own.stages_ns[place] for n, own in each for place, stage in enumerate(STAGES)}
+    rank_pipelines = pipelines(window).items()
+    return {
+        (rank, stage): pipeline.stages_ns[stage_index]
+        for rank, pipeline in rank_pipelines
+        for stage_index, stage in enumerate(STAGES)
+    }
 
 
 def share(window: RunWindow) -> Mapping[tuple[int, str], Value]:
@@ -114,51 +119,57 @@ def share(window: RunWindow) -> Mapping[tuple[int, str], Value]:
     blocks = window.run.workload.blocks
     if not blocks:
         return {}
-    spans = {number: _steady_span(own) for number, own in window.by_rank.items()}
-    times = {number: _named_times(window.run, own, blocks) for number, own in window.by_rank.items()}
-    covered = {
-        (number, name): time.covered_ns(*spans[number]) for number, own in times.items() for name, time in own.items()
+    spans = {rank: _steady_span(rank_window) for rank, rank_window in window.by_rank.items()}
+    times = {rank: _named_times(window.run, rank_window, blocks) for rank, rank_window in window.by_rank.items()}
+    covered_ns = {
+        (rank, name): time.covered_ns(*spans[rank])
+        for rank, rank_times in times.items()
+        for name, time in rank_times.items()
     }
-    names = sorted({name for (_, name), length in covered.items() if length})
+    names = sorted({name for (_, name), length in covered_ns.items() if length})
     for pattern in blocks:
         if not any(map(like(pattern), names)):
-            first = next(iter(window.by_rank.values()))
+            first_window = next(iter(window.by_rank.values()))
             raise NothingMeasured(
-                f"{first.rank.trace}: no range of block '{printable(pattern)}' in the steady periods; "
-                f"{_what_exists(window.run, first)}"
+                f"{first_window.rank.trace}: no range of block '{printable(pattern)}' in the steady periods; "
+                f"{_what_exists(window.run, first_window)}"
             )
     return {
-        (number, name): exact(Fraction(covered.get((number, name), 0), end - start))
-        for number, (start, end) in spans.items()
+        (rank, name): exact(Fraction(covered_ns.get((rank, name), 0), end - start))
+        for rank, (start, end) in spans.items()
         for name in names
     }
 
 
 def pipelines(window: RunWindow) -> dict[int, Pipeline]:
-    """The pipeline of each rank by number; empty where no stages are stated.
+    """Return the pipeline of each rank by number; empty where no stages are stated.
 
     Raises NothingMeasured where a rank has too few units with both stages, UsageMistake where a range is of both.
     """
     stages = window.run.workload.pipeline
     if stages is None:
         return {}
-    return {number: _pipeline(window.run, own, stages) for number, own in window.by_rank.items()}
+    return {rank: _pipeline(window.run, rank_window, stages) for rank, rank_window in window.by_rank.items()}
 
 
 def pipeline_notes(captures: Sequence[Run], spec: WindowSpec) -> Iterator[Note]:
-    """What a person should know of the units: how many were left out, and what was counted twice."""
+    """Yield what a person should know of the units: how many were left out, and what was counted twice."""
     windows = (window for run in captures for window in run.measured(spec).together()[:1])
-    for number, found in (each for window in windows for each in pipelines(window).items()):
-        left_out = found.counted - len(found.units)
-        if left_out:
-            why = _why_left_out(found.gaps)
-            of = counted(found.counted, "unit")
-            yield Note(f"rank {number}: {left_out} of {of} after the warm-up {are(left_out)} left out: {why}", True)
-        if found.overlapping:
-            ranges = counted(found.overlapping, "range")
+    for rank, pipeline in (rank_pipeline for window in windows for rank_pipeline in pipelines(window).items()):
+        left_out_count = pipeline.counted - len(pipeline.units)
+        if left_out_count:
+            gaps_text = _why_left_out(pipeline.gaps)
+            units_text = counted(pipeline.counted, "unit")
             yield Note(
-                f"rank {number}: {ranges} of a stage {are(found.overlapping)} inside another one of it on the same "
-                "thread, so that time counts twice: let the patterns match only the outer ranges",
+                f"rank {rank}: {left_out_count} of {units_text} after the warm-up {are(left_out_count)} left out: "
+                f"{gaps_text}",
+                True,
+            )
+        if pipeline.overlapping:
+            ranges_text = counted(pipeline.overlapping, "range")
+            yield Note(
+                f"rank {rank}: {ranges_text} of a stage {are(pipeline.overlapping)} inside another one of it "
+                "on the same thread, so that time counts twice: let the patterns match only the outer ranges",
                 True,
             )
 
@@ -168,7 +179,9 @@ def _place(window: RankWindow) -> str:
 
 
 def _marks(window: RankWindow) -> Sequence[Range]:
-    """The anchors, between which units of work lie: also those without a kernel, for ranges alone are looked at."""
+    """Return the anchors, between which units of work lie: also those without a kernel, for ranges alone are
+    looked at.
+    """
     return window.track.group.run.marks(window.rank, window.spec)
 
 
@@ -179,52 +192,59 @@ def _what_exists(run: Run, window: RankWindow) -> str:
 
 
 def _why_left_out(gaps: Mapping[str, int]) -> str:
-    return ", ".join(f"{number} {why}" for why, number in gaps.items() if number)
+    return ", ".join(f"{count} {reason}" for reason, count in gaps.items() if count)
 
 
 def _pipeline(run: Run, window: RankWindow, stages: TwoStages) -> Pipeline:
-    lengths = periods(_marks(window))
-    _check_enough(window, len(lengths), stages.warm_up)
-    found = _stage_times(run, window, stages)
-    for stage, patterns, by_unit in zip(STAGES, stages[:2], found.by_unit, strict=True):
-        if not by_unit:
-            named = " or ".join(f"'{printable(pattern)}'" for pattern in patterns)
-            what = f"no range of {stage}, {named}, starts in a period of the anchor"
-            raise NothingMeasured(f"{_place(window)}: {what}; {_what_exists(run, window)}")
-    first, second = found.by_unit
-    gaps = {"with a range that was never closed": 0, "without stage0": 0, "without stage1": 0, "without either": 0}
+    lengths_ns = periods(_marks(window))
+    _check_enough(window, len(lengths_ns), stages.warm_up)
+    stage_times = _stage_times(run, window, stages)
+    for stage, patterns, unit_times in zip(STAGES, stages[:2], stage_times.by_unit, strict=True):
+        if not unit_times:
+            patterns_text = " or ".join(f"'{printable(pattern)}'" for pattern in patterns)
+            missing_text = f"no range of {stage}, {patterns_text}, starts in a period of the anchor"
+            raise NothingMeasured(f"{_place(window)}: {missing_text}; {_what_exists(run, window)}")
+    first_times, second_times = stage_times.by_unit
+    gap_counts = {
+        "with a range that was never closed": 0,
+        "without stage0": 0,
+        "without stage1": 0,
+        "without either": 0,
+    }
     units = []
-    for k in range(stages.warm_up, len(lengths)):
-        if k in found.unclosed:
-            gaps["with a range that was never closed"] += 1
-        elif k in first and k in second:
-            units.append(PipelineUnit(lengths[k], first[k], second[k]))
+    for k in range(stages.warm_up, len(lengths_ns)):
+        if k in stage_times.unclosed:
+            gap_counts["with a range that was never closed"] += 1
+        elif k in first_times and k in second_times:
+            units.append(PipelineUnit(lengths_ns[k], first_times[k], second_times[k]))
         else:
-            gaps["without stage0" if k in second else "without stage1" if k in first else "without either"] += 1
-    after = len(lengths) - stages.warm_up
+            gap_counts[
+                "without stage0" if k in second_times else "without stage1" if k in first_times else "without either"
+            ] += 1
+    unit_count = len(lengths_ns) - stages.warm_up
     if len(units) < FEWEST_UNITS:
         raise NothingMeasured(
-            f"{_place(window)}: {len(units)} of {counted(after, 'unit')} after the warm-up hold both stages "
-            f"({_why_left_out(gaps)}), and it takes {FEWEST_UNITS}; {_what_exists(run, window)}"
+            f"{_place(window)}: {len(units)} of {counted(unit_count, 'unit')} after the warm-up hold both stages "
+            f"({_why_left_out(gap_counts)}), and it takes {FEWEST_UNITS}; {_what_exists(run, window)}"
         )
-    return Pipeline(tuple(units), after, gaps, found.overlapping)
+    return Pipeline(tuple(units), unit_count, gap_counts, stage_times.overlapping)
 
 
 def _check_enough(window: RankWindow, units: int, warm_up: int) -> None:
     if units >= warm_up + FEWEST_UNITS:
         return
-    said = f"{counted(len(_marks(window)), 'anchor')} make {counted(units, 'unit')} of work"
+    made_text = f"{counted(len(_marks(window)), 'anchor')} make {counted(units, 'unit')} of work"
     if units < FEWEST_UNITS:
-        remedy = f"capture {FEWEST_UNITS + 1} anchors at least"
+        remedy = f"capture {FEWEST_UNITS + 1} anchors at least"  # the last anchor has no period
     else:
         remedy = f"lower warmup to {units - FEWEST_UNITS} or less (pipeline: {{warmup: …}})"
     raise NothingMeasured(
-        f"{_place(window)}: {said}, of which {warm_up} are warm-up and {FEWEST_UNITS} must be left: {remedy}"
+        f"{_place(window)}: {made_text}, of which {warm_up} are warm-up and {FEWEST_UNITS} must be left: {remedy}"
     )
 
 
 class _StageTimes(NamedTuple):
-    """Summed length of the ranges of each stage by unit, and the units with a range that was never closed."""
+    """Holds the summed length of the ranges of each stage by unit, and the units with a range that was never closed."""
 
     by_unit: tuple[dict[int, int], dict[int, int]]
     unclosed: set[int]
@@ -232,57 +252,57 @@ class _StageTimes(NamedTuple):
 
 
 def _stage_times(run: Run, window: RankWindow, stages: TwoStages) -> _StageTimes:
-    starts = [anchor.start_ns for anchor in _marks(window)]
-    by_unit: tuple[dict[int, int], dict[int, int]] = ({}, {})
-    unclosed: set[int] = set()
-    reach: dict[tuple[int, int], int] = {}
-    overlapping = 0
-    stage_of = _stage_of(stages)
+    starts_ns = [anchor.start_ns for anchor in _marks(window)]
+    times_by_unit: tuple[dict[int, int], dict[int, int]] = ({}, {})
+    unclosed_units: set[int] = set()
+    reached_by_thread: dict[tuple[int, int], int] = {}
+    overlapping_count = 0
+    find_stage = _stage_of(stages)
     for r in run.named(window.rank, (*stages.first, *stages.second)):
-        unit = bisect_right(starts, r.start_ns) - 1
-        if not 0 <= unit < len(starts) - 1:
+        unit = bisect_right(starts_ns, r.start_ns) - 1
+        if not 0 <= unit < len(starts_ns) - 1:
             continue
-        stage = stage_of(r)
+        stage = find_stage(r)
         if r.end_ns == OPEN_END_NS:
-            unclosed.add(unit)
-            by_unit[stage].setdefault(unit, 0)
+            unclosed_units.add(unit)
+            times_by_unit[stage].setdefault(unit, 0)
             continue
-        by_unit[stage][unit] = by_unit[stage].get(unit, 0) + r.end_ns - r.start_ns
-        before = reach.get((stage, r.thread), r.start_ns)
-        overlapping += r.start_ns < before and r.start_ns < r.end_ns
-        reach[stage, r.thread] = max(before, r.end_ns)
-    return _StageTimes(by_unit, unclosed, overlapping)
+        times_by_unit[stage][unit] = times_by_unit[stage].get(unit, 0) + r.end_ns - r.start_ns
+        reached_ns = reached_by_thread.get((stage, r.thread), r.start_ns)
+        overlapping_count += r.start_ns < reached_ns and r.start_ns < r.end_ns
+        reached_by_thread[stage, r.thread] = max(reached_ns, r.end_ns)
+    return _StageTimes(times_by_unit, unclosed_units, overlapping_count)
 
 
 def _stage_of(stages: TwoStages) -> Callable[[Range], int]:
-    """Which of the two stages a range is of. Raises UsageMistake for one of both."""
+    """Return a function that says which of the two stages a range is of. It raises UsageMistake for one of both."""
     matchers = [[like(pattern) for pattern in patterns] for patterns in stages[:2]]
-    known: dict[str, int] = {}
+    stage_by_name: dict[str, int] = {}
 
-    def stage_of(r: Range) -> int:
-        """0 or 1; a name is matched once."""
-        if r.name not in known:
-            first, second = (any(matches(r.name) for matches in own) for own in matchers)
-            if first and second:
-                what = f"range '{printable(r.name)}' is of stage0 and of stage1"
-                raise UsageMistake(f"{what}: write patterns that each match the ranges of one stage")
-            known[r.name] = 0 if first else 1
-        return known[r.name]
+    def find_stage(r: Range) -> int:
+        """Return 0 or 1; a name is matched once."""
+        if r.name not in stage_by_name:
+            is_first, is_second = (any(is_match(r.name) for is_match in stage_matchers) for stage_matchers in matchers)
+            if is_first and is_second:
+                clash_text = f"range '{printable(r.name)}' is of stage0 and of stage1"
+                raise UsageMistake(f"{clash_text}: write patterns that each match the ranges of one stage")
+            stage_by_name[r.name] = 0 if is_first else 1
+        return stage_by_name[r.name]
 
-    return stage_of
+    return find_stage
 
 
 def _steady_span(window: RankWindow) -> Interval:
-    """From the start of the first steady anchor to the end of the last steady period."""
-    steady = steady_indices(len(_marks(window)))
-    last = min(steady.stop, len(_marks(window)) - 1)
-    starts = [anchor.start_ns for anchor in _marks(window)]
-    if len(starts) < 2 or starts[last] <= starts[steady.start]:
-        raise NothingMeasured(f"{_place(window)}: {counted(len(starts), 'anchor')} make no steady period")
-    return starts[steady.start], starts[last]
+    """Return the span from the start of the first steady anchor to the end of the last steady period, in ns."""
+    steady_range = steady_indices(len(_marks(window)))
+    last = min(steady_range.stop, len(_marks(window)) - 1)
+    starts_ns = [anchor.start_ns for anchor in _marks(window)]
+    if len(starts_ns) < 2 or starts_ns[last] <= starts_ns[steady_range.start]:
+        raise NothingMeasured(f"{_place(window)}: {counted(len(starts_ns), 'anchor')} make no steady period")
+    return starts_ns[steady_range.start], starts_ns[last]
 
 
 def _named_times(run: Run, window: RankWindow, patterns: Sequence[str]) -> dict[str, Intervals]:
-    """When ranges of each name ran."""
+    """Return when ranges of each name ran."""
     spans = grouped((r.name, (r.start_ns, r.end_ns)) for r in run.named(window.rank, tuple(patterns)))
-    return {name: Intervals.of(own) for name, own in spans.items()}
+    return {name: Intervals.of(range_spans) for name, range_spans in spans.items()}

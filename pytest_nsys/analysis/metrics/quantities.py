@@ -19,7 +19,7 @@ from pytest_nsys.core.model import Label, Value
 from pytest_nsys.core.units import COUNT, RATIO, TIME
 
 Named = Mapping[tuple[str, str], Value]
-"""By name and family of a kernel."""
+"""Maps (name, family) of a kernel to a value."""
 
 
 def comm_kernels(window: RankWindow) -> Mapping[str, int]:
@@ -28,19 +28,29 @@ def comm_kernels(window: RankWindow) -> Mapping[str, int]:
 
 
 SHARED = "shared"
-"""Of a stream that communicates and computes: it is no communication stream, and no kernel on it hides another."""
+"""Stands for the purpose of a stream that communicates and computes: it is no communication stream, and no kernel on it
+hides another.
+"""
 
 
 def _by_stream(value: Callable[[StreamUse], int]) -> Callable[[RankWindow], Mapping[tuple[Label, ...], int]]:
-    def values(window: RankWindow) -> Mapping[tuple[Label, ...], int]:
-        found: dict[tuple[Label, ...], int] = {}
-        for use in sorted(window.streams, key=lambda use: (use.stream.number, use.stream.device, use.stream.context)):
-            shared = use.communication_kernels and use.compute_kernels
-            place = (use.stream.number, use.stream.device, use.stream.context, SHARED if shared else use.purpose)
-            found[place] = value(use)
-        return found
+    def measure_streams(window: RankWindow) -> Mapping[tuple[Label, ...], int]:
+        values_by_stream: dict[tuple[Label, ...], int] = {}
+        for stream_use in sorted(
+            window.streams,
+            key=lambda stream_use: (stream_use.stream.number, stream_use.stream.device, stream_use.stream.context),
+        ):
+            is_shared = stream_use.communication_kernels and stream_use.compute_kernels
+            labels = (  # device and context tell streams of one number apart
+                stream_use.stream.number,
+                stream_use.stream.device,
+                stream_use.stream.context,
+                SHARED if is_shared else stream_use.purpose,
+            )
+            values_by_stream[labels] = value(stream_use)
+        return values_by_stream
 
-    return values
+    return measure_streams
 
 
 stream_comm_kernels = _by_stream(lambda use: use.communication_kernels)
@@ -51,17 +61,17 @@ stream_compute_ns = _by_stream(lambda use: use.compute_ns)
 
 def group_size(window: RankWindow) -> Mapping[tuple[str, str], int]:
     """Ranks of a process group, where the trace says how many, per (rank, group, collective)."""
-    each = transfers(window).items()
-    return {labels: own.group_size for labels, own in each if own.group_size is not None}
+    labelled_totals = transfers(window).items()
+    return {labels: totals.group_size for labels, totals in labelled_totals if totals.group_size is not None}
 
 
 def _by_kernel(value: Callable[[Usage, FamilySums], Value]) -> Callable[[RunWindow], Named]:
-    def values(window: RunWindow) -> Named:
+    def measure_kernels(window: RunWindow) -> Named:
         sums = sums_of(window)
-        each = ((family, *own) for family in sums.families for own in sums.kernels_of(family))
-        return {(name, family): value(usage, sums) for family, name, usage in each}
+        kernels = ((family, *named_usage) for family in sums.families for named_usage in sums.kernels_of(family))
+        return {(name, family): value(usage, sums) for family, name, usage in kernels}
 
-    return values
+    return measure_kernels
 
 
 def _share(usage: Usage, sums: FamilySums) -> Value:
@@ -129,4 +139,6 @@ QUANTITIES = dict(
         Metric("metrics.quantities:family_share", RATIO, None, ("family",), scope=Scope.RUN, of=Of.FAMILIES),
     )
 )
-"""By name, which none of them shares with another of this module; a metric may have it, too."""
+"""Maps each name, which none of them shares with another of this module, to its quantity; a metric may have the name,
+too.
+"""

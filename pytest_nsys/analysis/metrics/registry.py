@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 class Scope(enum.StrEnum):
-    """Of what a metric's function makes rows: of one rank's window, of the windows of all ranks together, or of a run
+    """Says what a metric's function makes rows of: one rank's window, the windows of all ranks together, or a run
     whatever its windows.
     """
 
@@ -41,23 +41,22 @@ class Scope(enum.StrEnum):
 
 
 class Better(enum.StrEnum):
-    """Which way a metric improves."""
+    """Says which way a metric improves."""
 
     LOWER = "lower"
     HIGHER = "higher"
 
 
 class Of(enum.StrEnum):
-    """What a metric is read off: by this its notes, doubts and explanations are chosen, and the command that shows it.
-
-    FAMILIES: kernels whatever their stream, stage and launch. COMMUNICATION: no row where none has a stream of its own.
+    """Says what a metric is read off: by this its notes, doubts and explanations are chosen, and the command that shows
+    it.
     """
 
     KERNELS = "kernels"
     STAGE = "all kernels of a stage"
-    COMMUNICATION = "communication on streams of its own"
+    COMMUNICATION = "communication on streams of its own"  # no row where none has a stream of its own
     STREAMS = "which kind each stream is"
-    FAMILIES = "families of kernels"
+    FAMILIES = "families of kernels"  # kernels whatever their stream, stage and launch
     ANCHORS = "anchors alone"
     RANGES = "named ranges alone"
     GPU = "the state of the GPU, whatever runs"
@@ -65,28 +64,32 @@ class Of(enum.StrEnum):
 
 
 class Need(NamedTuple):
-    """A key that a gate file must have for a metric, and what it looks like."""
+    """Names a key that a gate file must have for a metric, with an example of its value."""
 
     key: str
     example: str
 
 
 class Drafted(NamedTuple):
-    """What ``init`` says of a time that it holds against the baseline; of too many sentences the last ``rank`` goes."""
+    """Says what ``init`` writes beside a time that it compares with the baseline."""
 
     why: str
-    rank: int
+    rank: int  # of too many sentences the last goes
 
 
 def _standing_at(place: str) -> Any:
-    """What stands at ``room.module:name`` in ``analysis``, whose module is imported when it is first asked for."""
+    """Return the object at ``room.module:name`` in ``analysis``, whose module is imported when it is first asked
+    for.
+    """
     module, _, name = place.partition(":")
     return getattr(import_module(f"pytest_nsys.analysis.{module}"), name)
 
 
 Values = Value | Mapping[Any, Value] | Iterable[Row | Unseen] | None
-"""What a metric's function returns: the value of its only row, None where there is none, or the values of several by
-their labels (of several a tuple), that of the rank aside. Rows of which some may not be told from 0 it makes itself.
+"""Names what a metric's function returns: the value of its only row, None where there is none, or several by their
+labels.
+
+Several labels are a tuple, that of the rank aside. Where a row may not be told from 0 the function makes rows itself.
 """
 
 
@@ -102,55 +105,40 @@ def _rows_of(values: Values, rank: tuple[Label, ...]) -> Iterator[Row | Unseen]:
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """One measured quantity, called as its function is. ``better`` None: neither direction is an improvement by itself.
+    """Describes one measured quantity, called as its function is."""
 
-    ``place`` is where the function stands in ``analysis``, as ``room.module:name``; so are ``notes``, and
-    ``explained_by``, which takes its rows apart. ``unit`` is one of Unit, and of what was measured outside of a trace
-    perhaps one of its own. ``over_clocks``: it compares ranks whose clocks are one only so well, so that a rank may
-    rightly have no row. No value is below ``least`` or above ``greatest``, in the base of the unit; None: no such end
-    is known. ``every_stage``: of those by stage, one in which kernels without a stage count where nothing selects one.
-    ``sums``: what has the rows, of one dimension more, that add up to those of this one. ``untouched`` are facts about
-    the trace that say nothing against it. ``rough`` times are the rest of something else, or wait for others, and move
-    more. ``slowest``: its only row is the step of the slowest rank, and explained by the parts of that one.
-    ``without`` says why a window may have no row. ``sparse``: one that a window or capture lacks is 0 there.
-    ``window_by``: of several windows or captures its rows are those of one for each rank, whose row of the metric that
-    this names is the lower median; empty: each row is the median of its own. ``by_order``: it hangs on which streams
-    keep order, not only groups by them. ``within``: it is never longer than its window. ``of_all_steps``: it looks at
-    every step of the run, whichever window is judged. ``reads_sizes``: it hangs on how many bytes a collective moves.
-
-    ``example`` is a sentence to write of it, where the usual one of its unit is none; ``words``, with commas between,
-    are what people call it who are told that sentence; ``question`` is what one of the ten of a first gate answers.
-    """
-
-    place: str
-    unit: str
-    better: Better | None
+    place: str  # of the function, as ``room.module:name`` in ``analysis``
+    unit: str  # one of Unit; of what was measured outside of a trace perhaps one of its own
+    better: Better | None  # None: neither direction is an improvement by itself
     dimensions: tuple[str, ...]
     definition: int = 1
+    # No value is below ``least`` or above ``greatest``, in the base of the unit; None: no such end is known.
     least: int | None = 0
     greatest: int | None = None
     scope: Scope = Scope.RANK
     of: Of = Of.KERNELS
-    every_stage: bool = False
-    sums: str = ""
+    every_stage: bool = False  # of those by stage: kernels without a stage count where nothing selects one
+    sums: str = ""  # what has the rows, of one dimension more, that add up to those of this one
     needs: Need | None = None
-    untouched: tuple[str, ...] = ()
-    notes: str = ""
-    explained_by: str = ""
+    untouched: tuple[str, ...] = ()  # facts about the trace that say nothing against it
+    notes: str = ""  # the place of the function that tells a person what to know of it
+    explained_by: str = ""  # the place of the object that takes its rows apart
     drafted: Drafted | None = None
-    rough: bool = False
-    slowest: bool = False
-    without: str = ""
-    sparse: bool = False
+    rough: bool = False  # a time that is the rest of something else, or waits for others, and moves more
+    slowest: bool = False  # its only row is the step of the slowest rank, and explained by the parts of that one
+    without: str = ""  # why a window may have no row
+    sparse: bool = False  # a row that a window or capture lacks is 0 there
+    # The metric by which one window of each rank is chosen, of several windows or captures: the one whose row of that
+    # metric is the lower median. Empty: each row is the median of its own.
     window_by: str = ""
-    over_clocks: bool = False
-    by_order: bool = False
-    within: bool = False
-    of_all_steps: bool = False
-    reads_sizes: bool = False
-    example: str = ""
-    words: str = ""
-    question: str = ""
+    over_clocks: bool = False  # it compares ranks whose clocks are one only so well: a rank may rightly have no row
+    by_order: bool = False  # it hangs on which streams keep order, not only groups by them
+    within: bool = False  # it is never longer than its window
+    of_all_steps: bool = False  # it looks at every step of the run, whichever window is judged
+    reads_sizes: bool = False  # it hangs on how many bytes a collective moves
+    example: str = ""  # a sentence to write of it, where the usual one of its unit is none
+    words: str = ""  # what people call it who are told that sentence, with commas between
+    question: str = ""  # what one of the ten metrics of a first gate answers
     subject: str = ""
 
     @property
@@ -164,33 +152,35 @@ class Metric:
 
     @property
     def function(self) -> Callable[..., Values]:
-        """What measures a RankWindow, with scope ``run`` a RunWindow, with ``capture`` a Run."""
+        """Return what measures a RankWindow; with scope ``run`` a RunWindow, with ``capture`` a Run."""
         if self.outside:
-            written_as = self.name.removeprefix(f"{MEASURED} ")
-            return lambda run: run.measurements.rows(written_as)
-        found: Callable[..., Values] = _standing_at(self.place)
-        return found
+            written_name = self.name.removeprefix(f"{MEASURED} ")
+            return lambda run: run.measurements.rows(written_name)
+        function: Callable[..., Values] = _standing_at(self.place)
+        return function
 
     def all_rows(self, window: Any) -> Iterator[Row | Unseen]:
-        """Yield the rows of one window, of what the scope says, and those that there are not because their values are
-        less than an error.
+        """Yield the rows of one window, of what the scope says, and an Unseen for each row whose value is less than its
+        error.
         """
         rows = _rows_of(self.function(window), (window.rank.number,) if self.scope is Scope.RANK else ())
         yield from _standing_at("metrics.shares:of_step")(rows, window) if self.of_step else rows
 
     @property
     def summary(self) -> str:
-        """The first sentence of the function's own documentation."""
+        """Return the first sentence of the function's own documentation."""
         return " ".join((self.function.__doc__ or "").split("\n\n")[0].split())
 
     @property
     def about(self) -> Callable[[Sequence[Run], WindowSpec], Iterable[Note]] | None:
-        """What tells a person what to know of it, of all captures, under a window spec."""
+        """Return the function that tells a person what to know of the metric, of all captures under a window spec; None
+        without one.
+        """
         return _standing_at(self.notes) if self.notes else None
 
     @property
     def parts(self) -> Parts | None:
-        """How its rows are taken apart; None where they are not."""
+        """Return how its rows are broken down into parts; None where they are not."""
         return _standing_at(self.explained_by) if self.explained_by else None
 
     @property
@@ -200,10 +190,12 @@ class Metric:
 
     @property
     def hangs_on(self) -> Parts | None:
-        """How the time is taken apart that its rows hang on, also where they are not themselves."""
+        """Return how the time that its rows depend on is broken down, also where the rows themselves are not; None
+        where nothing is.
+        """
         base = METRICS.get(self.name.removesuffix(OF_STEP), self)
-        place = base.explained_by or _HANGS_ON.get(base.subject, "")
-        return _standing_at(place) if place else None
+        import_path = base.explained_by or _HANGS_ON.get(base.subject, "")
+        return _standing_at(import_path) if import_path else None
 
     @property
     def is_explained(self) -> bool:
@@ -222,44 +214,46 @@ class Metric:
 
     @property
     def looks_up(self) -> frozenset[str]:
-        """What of kernels is looked up at their launches: ``stage``, ``purpose``."""
+        """Return what is looked up of kernels at their launches: ``stage``, ``purpose``."""
         return frozenset({"stage", "purpose"} & set(self.dimensions) if self.of_kernels else ())
 
     @property
     def view(self) -> str:
-        """The view that shows what is behind its rows, or ``cut``, which any viewer of traces does."""
+        """Return the view that shows what is behind its rows, or ``cut``, which any viewer of traces does."""
         if self.of in _VIEWS:
             return _VIEWS[self.of]
         if self.window_by:
             return "budget"
-        by_labels = (view for dimension, view in _VIEWS_BY.items() if dimension in self.dimensions)
-        return next(by_labels, "kernels" if self.subject == "kernels" else "streams")
+        dimension_views = (view for dimension, view in _VIEWS_BY.items() if dimension in self.dimensions)
+        return next(dimension_views, "kernels" if self.subject == "kernels" else "streams")
 
     def rows(self, window: RankWindow | RunWindow | Run) -> list[Row]:
-        """The rows of one window, of what the metric's scope says."""
+        """Return the rows of one window, of what the metric's scope says."""
         return [row for row in self.all_rows(window) if isinstance(row, Row)]
 
 
 OF_STEP = " of step"
-"""What stands behind the name of a time, where its rows are shares of their windows."""
+"""Stands behind the name of a time, where its rows are shares of their windows."""
 
 STEP = "window_ns"
-"""The metric of how long those are."""
+"""Names the metric of how long windows are."""
 
 PERIOD = "period_ns"
-"""That of how long the steps of anchors are."""
+"""Names the metric of how long the steps of anchors are."""
 
 STEP_TIME = "step_time_ns"
-"""That of how long a step of the slowest rank is."""
+"""Names the metric of how long a step of the slowest rank is."""
 
 MEASURED = "measured"
-"""The word before the name of what was measured outside of a trace, in sentences and wherever metrics are named."""
+"""Stands before the name of what was measured outside of a trace, in sentences and wherever metrics are named."""
 
 
 def measured(
     name: str, unit: str = units.ANY, better: Better | None = None, dimensions: tuple[str, ...] = ()
 ) -> Metric:
-    """What was measured outside of a trace, as far as is known: a gate file knows its name alone."""
+    """Return a metric for what was measured outside of a trace, as far as it is known: a gate file knows its name
+    alone.
+    """
     return Metric(
         f"windows.measurements:{MEASURED} {name}",
         unit,
@@ -274,12 +268,14 @@ def measured(
 
 @cache
 def held_to_steps(metric: Metric) -> Metric | None:
-    """The shares of their steps that a metric's rows are; None where they are no times of ranks within windows."""
-    of_windows = metric.of not in (Of.ANCHORS, Of.RANGES, Of.GPU, Of.OUTSIDE) and metric.name != STEP
-    if not of_windows or metric.of_step or metric.unit != TIME or metric.dimensions[:1] != ("rank",):
+    """Return the metric of the shares of their steps that a metric's rows are; None where they are no times of ranks
+    within windows.
+    """
+    is_window_time = metric.of not in (Of.ANCHORS, Of.RANGES, Of.GPU, Of.OUTSIDE) and metric.name != STEP
+    if not is_window_time or metric.of_step or metric.unit != TIME or metric.dimensions[:1] != ("rank",):
         return None
-    most = 1 if metric.within else metric.greatest
-    return replace(metric, unit=units.OF_STEP, greatest=most, explained_by="", drafted=None, sums="", within=False)
+    greatest = 1 if metric.within else metric.greatest
+    return replace(metric, unit=units.OF_STEP, greatest=greatest, explained_by="", drafted=None, sums="", within=False)
 
 
 def known_metric(name: str) -> Metric:
@@ -290,10 +286,10 @@ def known_metric(name: str) -> Metric:
 
 
 def metric_called(name: str) -> Metric | None:
-    """The metric of a name, of those that a trace gives or of those beside it; None where there is none."""
-    word, _, rest = name.strip().partition(" ")
-    if word == MEASURED and rest:
-        return measured("_".join(rest.split()))
+    """Return the metric of a name, of those that a trace gives or of those beside it; None where there is none."""
+    first_word, _, measured_name = name.strip().partition(" ")
+    if first_word == MEASURED and measured_name:
+        return measured("_".join(measured_name.split()))
     base = name.strip().removesuffix(OF_STEP)
     metric = METRICS.get("_".join(base.split()))
     return metric if metric is None or base == name.strip() else held_to_steps(metric)
@@ -303,7 +299,7 @@ CUT = "cut"
 _VIEWS = {Of.FAMILIES: "kernels", Of.STAGE: "kernels", Of.RANGES: "pipeline", Of.GPU: CUT}
 _VIEWS_BY = {"collective": "collectives", "stream": "streams", "kernel": "kernels", "stage": "overlap"}
 OF_ONE_WINDOW = ("kernels", "collectives", "pipeline")
-"""Views that many windows do not go with."""
+"""Lists the views that many windows do not go with."""
 
 _RANK, _STAGE = ("rank",), ("rank", "stage")
 _LOWER, _HIGHER = Better.LOWER, Better.HIGHER
@@ -663,7 +659,9 @@ METRICS: Mapping[str, Metric] = {
 
 
 class Request(NamedTuple):
-    """A metric under a window spec, and the bounds of its quality; without a metric, the windows alone."""
+    """Asks for a metric under a window spec, within the bounds of its quality; without a metric, for the windows
+    alone.
+    """
 
     metric: str | None
     spec: WindowSpec

@@ -15,12 +15,13 @@ Window = RankWindow | RunWindow
 
 
 def of_step(rows: Iterable[Row | Unseen], window: Window) -> Iterator[Row | Unseen]:
-    """Yield rows of times of ranks as shares of ``window_ns`` of the rank of each. Raises NoRows for a window without a
-    length.
+    """Yield rows of times of ranks as shares of ``window_ns`` of the rank of each.
+
+    Raises NoRows for a window without a length.
     """
     for row in rows:
-        own = window.by_rank[int(row.labels[0])] if isinstance(window, RunWindow) else window
-        if not own.length_ns:
-            raise NoRows(f"the window of rank {own.rank.number} has no length")
+        rank_window = window.by_rank[int(row.labels[0])] if isinstance(window, RunWindow) else window
+        if not rank_window.length_ns:
+            raise NoRows(f"the window of rank {rank_window.rank.number} has no length")
         labels, value = row
-        yield type(row)(labels, exact(Fraction(value) / own.length_ns))
+        yield type(row)(labels, exact(Fraction(value) / rank_window.length_ns))

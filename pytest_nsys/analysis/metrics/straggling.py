@@ -34,7 +34,7 @@ from pytest_nsys.core.words import counted, printable, ranks_words
 
 
 class Share(NamedTuple):
-    """How one rank spent its collectives of one group and kind, and by how much that may be wrong."""
+    """Says how one rank spent its collectives of one group and kind, and by how much that may be wrong."""
 
     wait_ns: int = 0
     transfer_ns: int = 0
@@ -44,136 +44,137 @@ class Share(NamedTuple):
         return Share(*map(sum, zip(self, other, strict=True)))
 
     def seen(self, value_ns: int) -> int | None:
-        """A value of these collectives, None where it is less than it may be wrong by."""
+        """Return a value of these collectives, in ns; None where it is less than it may be wrong by."""
         return value_ns if value_ns >= self.error_ns else None
 
 
 Key = tuple[int, str, str]
-"""(rank, group, kind)"""
+"""Holds (rank, process group, kind of collective)."""
 
 
 @dataclass(frozen=True)
 class Matched:
-    """The waits of a window. ``unmatched`` says of which groups there are none, and why.
-
-    ``agreements`` are of groups whose ranks stand on several clocks: of each name the worst.
-    """
+    """Holds the waits of a window, and says of which groups there are none."""
 
     shares: Mapping[Key, Share]
-    lags_ns: Mapping[Key, int]
-    unmatched: Sequence[str] = ()
-    agreements: Mapping[str, Agreement] = field(default_factory=dict)
+    lags_ns: Mapping[Key, int]  # how much shorter each rank waits than the one that waits longest
+    unmatched: Sequence[str] = ()  # of which groups there are no waits, and why
+    agreements: Mapping[str, Agreement] = field(default_factory=dict)  # of groups on several clocks: by name the worst
 
 
 @kept
 def matched(window: RunWindow) -> Matched:
-    """The collectives of all groups, matched over their ranks."""
+    """Match the collectives of all groups over their ranks, and measure how long each rank waited."""
     shares: dict[Key, Share] = {}
-    lags: dict[Key, int] = {}
+    lags_ns: dict[Key, int] = {}
     agreements: dict[str, Agreement] = {}
-    unmatched = [*matches(window).unmatched]
+    unmatched_reasons = [*matches(window).unmatched]
     for group in matches(window).groups:
         try:
             agreement = common_clock(window.group).agreement(group, _ranks(window))
-        except ValueError as why:
-            unmatched.append(f"group {printable(group.name, 60)}: {why}")
+        except ValueError as error:
+            unmatched_reasons.append(f"group {printable(group.name, 60)}: {error}")
             continue
         if agreement.clocks > 1:
             agreements[group.name] = max(agreement, agreements.get(group.name, agreement))
-        own = _shares(window, group, agreement)
-        for (number, kind), share in own.items():
-            key = (number, group.ranks[number][0].group, kind)  # a communicator has a name in each process
-            longest = max(other.wait_ns for (_, k), other in own.items() if k == kind)
+        group_shares = _shares(window, group, agreement)
+        for (rank, kind), share in group_shares.items():
+            key = (rank, group.ranks[rank][0].group, kind)  # a communicator has a name in each process
+            longest_ns = max(other_share.wait_ns for (_, k), other_share in group_shares.items() if k == kind)
             shares[key] = share.and_(shares.get(key, Share()))  # of another group of the same name
-            lags[key] = lags.get(key, 0) + longest - share.wait_ns
-    return Matched(shares, lags, unmatched, agreements)
+            lags_ns[key] = lags_ns.get(key, 0) + longest_ns - share.wait_ns
+    return Matched(shares, lags_ns, unmatched_reasons, agreements)
 
 
 def _shares(window: RunWindow, group: MatchedGroup, agreement: Agreement) -> dict[tuple[int, str], Share]:
-    """By rank and kind how the ranks of a group spent its collectives; none waits longer than its kernel runs."""
-    found: dict[tuple[int, str], Share] = {}
-    for number, transfer, share, _ in _each(window, group, agreement):
-        found[number, transfer.kind] = share.and_(found.get((number, transfer.kind), Share()))
-    return found
+    """Return by rank and kind how the ranks of a group spent its collectives; none waits longer than its kernel
+    runs.
+    """
+    wait_shares: dict[tuple[int, str], Share] = {}
+    for rank, transfer, share, _ in _each(window, group, agreement):
+        wait_shares[rank, transfer.kind] = share.and_(wait_shares.get((rank, transfer.kind), Share()))
+    return wait_shares
 
 
 def _each(
     window: RunWindow, group: MatchedGroup, agreement: Agreement
 ) -> Iterator[tuple[int, Transfer, Share, Sequence[int]]]:
-    """Of each rank's kernel of each collective how it was spent, and which ranks came last."""
+    """Yield for each rank's kernel of each collective how it was spent, and which ranks came last."""
     clock, ranks = common_clock(window.group), _ranks(window)
-    for together, error_ns in zip(group.collectives, agreement.errors_ns, strict=True):
-        starts = [clock.rebased(ranks[number], t.start_ns) for number, t in zip(group.ranks, together, strict=True)]
-        waits = _waits(starts, [t.length_ns for t in together])
-        last = [number for number, start in zip(group.ranks, starts, strict=True) if start == max(starts)]
-        for number, transfer, wait_ns in zip(group.ranks, together, waits, strict=True):
-            yield number, transfer, Share(wait_ns, transfer.length_ns - wait_ns, error_ns), last
+    for same_collective, error_ns in zip(group.collectives, agreement.errors_ns, strict=True):
+        starts = [clock.rebased(ranks[rank], t.start_ns) for rank, t in zip(group.ranks, same_collective, strict=True)]
+        waits = _waits(starts, [t.length_ns for t in same_collective])
+        last_ranks = [rank for rank, start in zip(group.ranks, starts, strict=True) if start == max(starts)]
+        for rank, transfer, wait_ns in zip(group.ranks, same_collective, waits, strict=True):
+            yield rank, transfer, Share(wait_ns, transfer.length_ns - wait_ns, error_ns), last_ranks
 
 
 class Waited(NamedTuple):
-    """From when until when the kernel of a collective waited for the rank that came last, ``for_rank``."""
+    """Says from when until when the kernel of a collective waited, and for which rank."""
 
     start_ns: int
     end_ns: int
     kind: str
-    for_rank: int
+    for_rank: int  # the one that came last
 
 
 @kept
 def waited(window: RunWindow) -> Mapping[int, Sequence[Waited]]:
-    """By rank the waits of its collectives, each on its own clock, that are longer than they may be wrong by."""
-    found: dict[int, list[Waited]] = {}
+    """Return by rank the waits of its collectives, each on its own clock, that are longer than they may be wrong by."""
+    intervals: dict[int, list[Waited]] = {}
     for group in matches(window).groups:
         with contextlib.suppress(ValueError):  # it is told of by who asks for the metric
             agreement = common_clock(window.group).agreement(group, _ranks(window))
-            for number, transfer, share, (last, *_) in _each(window, group, agreement):
-                if share.wait_ns and share.seen(share.wait_ns) is not None and number != last:
-                    until = transfer.start_ns + share.wait_ns
-                    found.setdefault(number, []).append(Waited(transfer.start_ns, until, transfer.kind, last))
-    return found
+            for rank, transfer, share, (last_rank, *_) in _each(window, group, agreement):
+                if share.wait_ns and share.seen(share.wait_ns) is not None and rank != last_rank:
+                    end_ns = transfer.start_ns + share.wait_ns
+                    intervals.setdefault(rank, []).append(Waited(transfer.start_ns, end_ns, transfer.kind, last_rank))
+    return intervals
 
 
 def _waits(starts: Sequence[int], lengths: Sequence[int]) -> list[int]:
-    """How long each kernel of one collective runs before the last one starts."""
-    last = max(starts)
-    return [min(last - start, length) for start, length in zip(starts, lengths, strict=True)]
+    """Return how long each kernel of one collective runs before the last one starts, in ns."""
+    last_start = max(starts)
+    return [min(last_start - start, length) for start, length in zip(starts, lengths, strict=True)]
 
 
 def _ranks(window: RunWindow) -> Mapping[int, Rank]:
-    return {number: own.rank for number, own in window.by_rank.items()}
+    return {rank: rank_window.rank for rank, rank_window in window.by_rank.items()}
 
 
 def waits_over_files(by_rank: Mapping[int, RankWindow]) -> Mapping[int, Mapping[int, RankWait]]:
-    """By rank and kernel of its window how long it waited, and for whom, of the groups that can be matched.
+    """Return by rank and kernel of its window how long it waited, and for whom, of the groups that can be matched.
 
     Empty where all ranks stand on one clock: there the starts say it, and no record of a collective need be read. This
     explains what changed within a rank, so it stands on lengths alone, whatever the clocks: on several of them the
     shortest kernel is taken for the transfer, and what another rank's takes longer for its wait.
     """
-    found: dict[int, dict[int, RankWait]] = {}
+    waits_by_rank: dict[int, dict[int, RankWait]] = {}
     if clocks([window.rank for window in by_rank.values()]) > 1:
         for group in match(by_rank).groups:
-            one_clock = clocks([by_rank[number].rank for number in group.ranks]) == 1
-            for together in group.collectives:
-                lengths = [t.length_ns for t in together]
-                starts = [t.start_ns for t in together]
+            one_clock = clocks([by_rank[rank].rank for rank in group.ranks]) == 1
+            for same_collective in group.collectives:
+                lengths = [t.length_ns for t in same_collective]
+                starts = [t.start_ns for t in same_collective]
                 waits = _waits(starts, lengths) if one_clock else [length - min(lengths) for length in lengths]
-                _, last = min(zip(waits, group.ranks, strict=True))
-                for number, transfer, wait_ns in zip(group.ranks, together, waits, strict=True):
-                    found.setdefault(number, {})[transfer.index] = RankWait(wait_ns, last)
-    return found
+                _, last_rank = min(zip(waits, group.ranks, strict=True))
+                for rank, transfer, wait_ns in zip(group.ranks, same_collective, waits, strict=True):
+                    waits_by_rank.setdefault(rank, {})[transfer.index] = RankWait(wait_ns, last_rank)
+    return waits_by_rank
 
 
 def _found(window: RunWindow) -> Matched:
-    """Raises NoRows where no group can be matched."""
-    found = matched(window)
-    if found.shares:
-        return found
-    if found.unmatched:
-        raise NoRows("; ".join(found.unmatched))
-    blind = [w for w in window.by_rank.values() if transfers(w) and w.track.collectives is None]
-    if blind:
-        raise NoRows(f"the trace does not say who communicates with whom: {blind[0].track.around.facts.to_see_sizes}")
+    """Return the matched waits of a window. Raises NoRows where no group can be matched."""
+    waits = matched(window)
+    if waits.shares:
+        return waits
+    if waits.unmatched:
+        raise NoRows("; ".join(waits.unmatched))
+    blind_windows = [w for w in window.by_rank.values() if transfers(w) and w.track.collectives is None]
+    if blind_windows:
+        raise NoRows(
+            f"the trace does not say who communicates with whom: {blind_windows[0].track.around.facts.to_see_sizes}"
+        )
     raise NoRows("no collective of a process group runs in the windows")
 
 
@@ -185,54 +186,65 @@ def _rows(found: Matched, values: Mapping[Key, int]) -> Iterator[Row | Unseen]:
 
 def collective_wait_ns(window: RunWindow) -> Iterator[Row | Unseen]:
     """Σ time in collectives before the last rank came, per (rank, group, collective)."""
-    found = _found(window)
-    return _rows(found, {labels: share.wait_ns for labels, share in found.shares.items()})
+    waits = _found(window)
+    return _rows(waits, {labels: share.wait_ns for labels, share in waits.shares.items()})
 
 
 def collective_transfer_ns(window: RunWindow) -> Iterator[Row | Unseen]:
     """Σ time in collectives after the last rank came, per (rank, group, collective)."""
-    found = _found(window)
-    return _rows(found, {labels: share.transfer_ns for labels, share in found.shares.items()})
+    waits = _found(window)
+    return _rows(waits, {labels: share.transfer_ns for labels, share in waits.shares.items()})
 
 
 def stragglers(found: Matched) -> Iterator[tuple[Labels, int, int]]:
-    """Of each group and kind the rank with the largest lag, and the lag; none where all are known to wait alike, or not
-    known to wait otherwise.
+    """Yield of each group and kind the rank with the largest lag, and the lag in ns.
+
+    None where all are known to wait alike, or not known to wait otherwise.
     """
     worst: dict[Labels, tuple[int, int]] = {}
-    for (number, group, kind), lag in sorted(found.lags_ns.items()):
-        if lag > worst.get((group, kind), (0, 0))[1] and found.shares[number, group, kind].seen(lag) is not None:
-            worst[group, kind] = (number, lag)
-    for labels, (number, lag) in sorted(worst.items()):
-        yield labels, number, lag
+    for (rank, group, kind), lag_ns in sorted(found.lags_ns.items()):
+        if lag_ns > worst.get((group, kind), (0, 0))[1] and found.shares[rank, group, kind].seen(lag_ns) is not None:
+            worst[group, kind] = (rank, lag_ns)
+    for labels, (rank, lag_ns) in sorted(worst.items()):
+        yield labels, rank, lag_ns
 
 
 def wait_notes(captures: Sequence[Run], spec: WindowSpec) -> Iterator[Note]:
-    """How well the clocks are one on which the waits of collectives stand."""
+    """Yield how well the clocks agree that the waits of collectives stand on."""
     for run in captures:
         if clocks(run.ranks) > 1:
             try:
-                together = run.measured(spec).together()
+                windows = run.measured(spec).together()
             except NothingMeasured:
                 return
-            yield from (Note(line) for line in dict.fromkeys(line for each in together for line in agreeing(each)))
+            yield from (Note(line) for line in dict.fromkeys(line for window in windows for line in agreeing(window)))
 
 
 def agreeing(window: RunWindow) -> Iterator[str]:
-    """How well the clocks of a window's ranks are one, a line for each name of a group, and what that leaves unsaid."""
-    found = matched(window)
-    for name, own in sorted(found.agreements.items()):
-        known = f"group {printable(name, 60)}: waits are accurate to {format_value(own.residual_ns)} per collective"
-        ends = counted(own.ends, "matched end") if own.ends else "matched ends of other windows or groups"
-        yield f"{known}, by {ends} on {own.clocks} clocks"
-    apart = common_clock(window.group).apart_ns
-    if apart and found.agreements:
-        yield f"the starts of sessions would shift these clocks by up to {format_value(apart)}"
-    waits = found.shares.items()
-    unseen = grouped(((group, kind), n) for (n, group, kind), own in waits if own.seen(own.wait_ns) is None)
-    for (group, kind), ranks in sorted(unseen.items()):
-        error = max(found.shares[number, group, kind].error_ns for number in ranks)
+    """Yield how well the clocks of a window's ranks agree, a line for each name of a group, and what that leaves
+    unsaid.
+    """
+    waits = matched(window)
+    for name, agreement in sorted(waits.agreements.items()):
+        accuracy_text = (
+            f"group {printable(name, 60)}: waits are accurate to {format_value(agreement.residual_ns)} per collective"
+        )
+        ends_text = (
+            counted(agreement.ends, "matched end") if agreement.ends else "matched ends of other windows or groups"
+        )
+        yield f"{accuracy_text}, by {ends_text} on {agreement.clocks} clocks"
+    disagreement_ns = common_clock(window.group).apart_ns
+    if disagreement_ns and waits.agreements:
+        yield f"the starts of sessions would shift these clocks by up to {format_value(disagreement_ns)}"
+    share_items = waits.shares.items()
+    uncertain_ranks = grouped(
+        ((group, kind), rank)
+        for (rank, group, kind), wait_share in share_items
+        if wait_share.seen(wait_share.wait_ns) is None
+    )
+    for (group, kind), ranks in sorted(uncertain_ranks.items()):
+        error_ns = max(waits.shares[rank, group, kind].error_ns for rank in ranks)
         yield (
             f"group {printable(group, 60)} {kind}: no wait of {ranks_words(ranks)}: it is below the "
-            f"error of {format_value(error)}"
+            f"error of {format_value(error_ns)}"
         )

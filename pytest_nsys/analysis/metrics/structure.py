@@ -26,34 +26,34 @@ from pytest_nsys.core.model import Label, Note, Stream, Value, stream_labels
 from pytest_nsys.core.words import counted
 
 HASH_BITS = 52
-"""Of a fingerprint: what every reader of JSON keeps exactly."""
+"""Limits the size of a fingerprint to what every reader of JSON keeps exactly."""
 
 PAGEABLE = "pageable"
 
 
 def kernel_launches(window: RankWindow) -> Mapping[tuple[str, str], int]:
     """Number of kernels of one name, per (rank, stage, kernel)."""
-    (numbers, stages), (rows, names) = window.stages, row_names(window)
+    (stage_numbers, stages), (name_numbers, names) = window.stages, row_names(window)
 
-    def place(number: int, row: int) -> tuple[str, str]:
-        return stages[number], names[row]
+    def label_kernel(stage_number: int, name_number: int) -> tuple[str, str]:
+        return stages[stage_number], names[name_number]
 
-    found = sorted(sums_by(place, window.durations_ns, numbers, rows).items())
-    return {labels: count for labels, (_, count) in found}
+    sums = sorted(sums_by(label_kernel, window.durations_ns, stage_numbers, name_numbers).items())
+    return {labels: count for labels, (_, count) in sums}
 
 
 def kernel_share(window: RunWindow) -> Mapping[str, Value]:
     """Share of all kernels' time, where it is most, per kernel."""
-    most: dict[str, Fraction] = {}
-    for own in window.by_rank.values():
-        lengths: Counter[str] = Counter()
-        names = own.kernels.names
-        for (short, full), (length, _) in own.by_name.items():
-            lengths[row_name(names[short], names.get(full, ""))] += length
-        whole = lengths.total()
-        for kernel, length in lengths.items() if whole else ():
-            most[kernel] = max(most.get(kernel, Fraction(0)), Fraction(length, whole))
-    return {kernel: exact(share) for kernel, share in sorted(most.items())}
+    largest_shares: dict[str, Fraction] = {}
+    for rank_window in window.by_rank.values():
+        lengths_ns: Counter[str] = Counter()
+        names = rank_window.kernels.names
+        for (short, full), (length, _) in rank_window.by_name.items():
+            lengths_ns[row_name(names[short], names.get(full, ""))] += length
+        total_ns = lengths_ns.total()
+        for kernel, length in lengths_ns.items() if total_ns else ():
+            largest_shares[kernel] = max(largest_shares.get(kernel, Fraction(0)), Fraction(length, total_ns))
+    return {kernel: exact(share) for kernel, share in sorted(largest_shares.items())}
 
 
 def sequence(window: RankWindow) -> Mapping[tuple[str, Label], int]:
@@ -62,32 +62,37 @@ def sequence(window: RankWindow) -> Mapping[tuple[str, Label], int]:
 
 
 def sequences(window: RankWindow) -> Mapping[int, tuple[str, ...]]:
-    """What each fingerprint of the window is of."""
+    """Return the kernel names that each fingerprint of the window stands for."""
     return {fingerprint(names): tuple(names) for _, names in _in_order(window)}
 
 
 def fingerprint(names: Sequence[str]) -> int:
-    """A number of HASH_BITS that stands for these names in this order."""
+    """Return a number of HASH_BITS that stands for these names in this order."""
+    # Names may hold bytes that are no UTF-8.
     digest = sha256("\n".join(names).encode("utf-8", "surrogateescape")).digest()
     return int.from_bytes(digest[:8], "big") >> (64 - HASH_BITS)
 
 
 def _in_order(window: RankWindow) -> Iterator[tuple[tuple[str, Label], list[str]]]:
-    """The names of the kernels of each (stage, stream), by start; of equal times by name."""
-    kernels, labels, (numbers, stages) = window.kernels, stream_labels(window.by_stream), window.stages
-    rows, names = row_names(window)
-    ordered = order(kernels.start_ns, kernels.end_ns, rows)
+    """Yield the names of the kernels of each (stage, stream), by start; of equal times by name."""
+    kernels, labels, (stage_numbers, stages) = window.kernels, stream_labels(window.by_stream), window.stages
+    name_numbers, names = row_names(window)
+    kernel_order = order(kernels.start_ns, kernels.end_ns, name_numbers)
 
-    def lane(number: int, stream: int) -> tuple[str, Stream]:
-        return stages[number], kernels.streams[stream]
+    def label_kernel(stage_number: int, stream_number: int) -> tuple[str, Stream]:
+        return stages[stage_number], kernels.streams[stream_number]
 
-    for (stage, stream), own in sorted(members_by(lane, numbers, kernels.stream, among=ordered).items()):
-        yield (stage, labels[stream]), [names[row] for row in take(rows, own)]
+    for (stage, stream), indices in sorted(
+        members_by(label_kernel, stage_numbers, kernels.stream, among=kernel_order).items()
+    ):
+        yield (stage, labels[stream]), [names[name_number] for name_number in take(name_numbers, indices)]
 
 
 @kept
 def row_names(window: RankWindow) -> tuple[Column, Sequence[str]]:
-    """A number for each kernel, and the name in rows that it stands for: numbered as the names are sorted."""
+    """Return a number for each kernel, and the name in rows that each number stands for: numbered as the names are
+    sorted.
+    """
     return window.named(row_name)
 
 
@@ -97,55 +102,58 @@ def compute_on_comm_streams(window: RankWindow) -> Mapping[Label, int]:
     Half of them is enough. A stream with more compute than communication is a compute stream with barriers; it has no
     row here.
     """
-    each = _communicating(window)
-    return {label: compute for label, communication, compute in each if compute <= communication}
+    stream_counts = _communicating(window)
+    return {label: compute for label, communication, compute in stream_counts if compute <= communication}
 
 
 def _communicating(window: RankWindow) -> Iterator[tuple[Label, int, int]]:
-    """(stream, communication kernels, compute kernels) of each stream that communicates."""
+    """Yield (stream, communication kernels, compute kernels) of each stream that communicates."""
     labels = stream_labels(window.by_stream)
     for stream, members in window.by_stream.items():
-        if communicating := total(take(window.communicates, members)):
-            yield labels[stream], communicating, len(members) - communicating
+        if comm_count := total(take(window.communicates, members)):
+            yield labels[stream], comm_count, len(members) - comm_count
 
 
 class SharedStream(NamedTuple):
-    """A stream whose kernels mostly communicate, and that computes too, so that its communication is barrier.
-
-    ``compute`` are (kernels, time in ns) by name in rows, ``communication`` kernels.
+    """Describes a stream whose kernels mostly communicate, and that computes too, so that its communication is
+    barrier.
     """
 
     label: Label
-    compute: Mapping[str, tuple[int, int]]
-    communication: Mapping[str, int]
+    compute: Mapping[str, tuple[int, int]]  # (kernels, time in ns) by name in rows
+    communication: Mapping[str, int]  # kernels by name in rows
 
 
 def shared_streams(window: RankWindow) -> Iterator[SharedStream]:
-    """The streams that ``compute_on_comm_streams`` counts any kernel of."""
+    """Yield the streams that ``compute_on_comm_streams`` counts any kernel of."""
     labels = stream_labels(window.by_stream)
     for stream, members in window.by_stream.items():
-        communicating = take(members, where(take(window.communicates, members)))
-        if 0 < len(members) - len(communicating) <= len(communicating):
-            computing = take(members, where_not(take(window.communicates, members)))
-            compute, communication = (_by_name(window, own) for own in (computing, communicating))
+        comm_indices = take(members, where(take(window.communicates, members)))
+        if 0 < len(members) - len(comm_indices) <= len(comm_indices):
+            compute_indices = take(members, where_not(take(window.communicates, members)))
+            compute, communication = (_by_name(window, indices) for indices in (compute_indices, comm_indices))
             counts = {name: count for name, (_, count) in communication.items()}
-            yield SharedStream(labels[stream], {name: own[::-1] for name, own in compute.items()}, counts)
+            yield SharedStream(labels[stream], {name: sums[::-1] for name, sums in compute.items()}, counts)
 
 
 def _by_name(window: RankWindow, indices: Column) -> dict[str, tuple[int, int]]:
-    """(time in ns, number) of some kernels by name in rows."""
+    """Return (time in ns, number) of some kernels by name in rows."""
     rows, names = row_names(window)
     return sums_by(names.__getitem__, take(window.durations_ns, indices), take(rows, indices))
 
 
 def barrier_notes(captures: Sequence[Run], spec: WindowSpec) -> Iterator[Note]:
-    """That ``compute_on_comm_streams`` does not speak of the streams that mostly compute, with one of them."""
+    """Yield a note that ``compute_on_comm_streams`` does not speak of the streams that mostly compute, with one of
+    them.
+    """
     for window in (window for run in captures for window in run.measured(spec) if not window.track.unordered):
         for label, communication, compute in _communicating(window):
             if compute > communication:
-                kernels = f"{counted(communication, 'communication kernel')} among {counted(compute, 'compute kernel')}"
-                place = f"rank {window.rank.number} stream {label}"
-                yield Note(f"{place} has {kernels}: these are barriers; 'barrier_ns' is their time")
+                kernels_text = (
+                    f"{counted(communication, 'communication kernel')} among {counted(compute, 'compute kernel')}"
+                )
+                place_text = f"rank {window.rank.number} stream {label}"
+                yield Note(f"{place_text} has {kernels_text}: these are barriers; 'barrier_ns' is their time")
                 return
 
 
@@ -162,7 +170,7 @@ def pageable_copies(window: RankWindow) -> int | None:
 
 
 class ContentKind(enum.StrEnum):
-    """What a name is the name of."""
+    """Says what a name is the name of."""
 
     RANK = "rank"
     STAGE = "stage"
@@ -171,7 +179,7 @@ class ContentKind(enum.StrEnum):
 
 
 class Item(NamedTuple):
-    """One named thing on one rank."""
+    """Names one thing on one rank."""
 
     kind: ContentKind
     name: str
@@ -179,26 +187,26 @@ class Item(NamedTuple):
 
 
 def contents(run: Run, spec: WindowSpec) -> Mapping[Item, int]:
-    """What the windows of every rank hold, with the number of kernels that were launched for it."""
-    found: Counter[Item] = Counter()
+    """Return what the windows of every rank hold, with the number of kernels that were launched for it."""
+    counts: Counter[Item] = Counter()
     for rank, windows in run.measured(spec).filled().items():
         for window in windows:
-            found[Item(ContentKind.RANK, str(rank), rank)] += len(window)
+            counts[Item(ContentKind.RANK, str(rank), rank)] += len(window)
             for (kind, name), launches in _named(window).items():
-                found[Item(kind, name, rank)] += launches
-    return found
+                counts[Item(kind, name, rank)] += launches
+    return counts
 
 
 def _named(window: RankWindow) -> Mapping[tuple[ContentKind, str], int]:
-    found: Counter[tuple[ContentKind, str]] = Counter()
+    counts: Counter[tuple[ContentKind, str]] = Counter()
     for stage, members in window.all_by_stage.items():
-        if stage != NO_STAGE:
-            found[ContentKind.STAGE, stage] += len(members)
-    labels = stream_labels(use.stream for use in window.streams)
-    for use in window.streams:
-        name = f"{labels[use.stream]} ({use.purpose})"
-        found[ContentKind.STREAM, name] += use.communication_kernels + use.compute_kernels
+        if stage != NO_STAGE:  # what has no stage has no name to compare
+            counts[ContentKind.STAGE, stage] += len(members)
+    labels = stream_labels(stream_use.stream for stream_use in window.streams)
+    for stream_use in window.streams:
+        name = f"{labels[stream_use.stream]} ({stream_use.purpose})"
+        counts[ContentKind.STREAM, name] += stream_use.communication_kernels + stream_use.compute_kernels
     names = window.kernels.names
     for (short, full), (_, launches) in window.by_name.items():
-        found[ContentKind.KERNEL, names.get(full) or names[short]] += launches
-    return found
+        counts[ContentKind.KERNEL, names.get(full) or names[short]] += launches
+    return counts

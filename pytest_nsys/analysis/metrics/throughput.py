@@ -33,7 +33,7 @@ STATISTICS: Mapping[str, Callable[[Sequence[Value]], Value]] = {
     "mean": mean,
     "max": max,
 }
-"""What is told of the lengths of steps, by the label of its row."""
+"""Maps the label of a row to what it takes of the lengths of steps."""
 
 
 def anchors(window: RankWindow) -> int:
@@ -42,8 +42,10 @@ def anchors(window: RankWindow) -> int:
 
 
 def step_periods(track: RankTrack) -> dict[int, int]:
-    """How long each anchor lasts by its index, in ns: a whole step as long as it has the GPU, anything else from its
-    start to the next one's. Raises NoRows where steps of several kinds are asked for together.
+    """Return how long each anchor lasts by its index, in ns.
+
+    A whole step lasts as long as it has the GPU, anything else from its start to the next one's. Raises NoRows where
+    steps of several kinds are asked for together.
     """
     if track.steps is None:
         return dict(enumerate(periods(track.anchors)))
@@ -53,20 +55,22 @@ def step_periods(track: RankTrack) -> dict[int, int]:
 
 
 def kind_step_lengths(run: AskedRun, rank: Rank, spec: WindowSpec) -> dict[int, int]:
-    """How long the whole steps of a rank that are of the spec's kind have the GPU, in ns, by their index among those of
-    it. Raises as :meth:`RunSteps.of` does, and NoRows where the window is none of several kinds.
+    """Return how long the whole steps of the spec's kind have the GPU on a rank, in ns, by their index among those of
+    the kind.
+
+    Raises what :meth:`RunSteps.of` raises, and NoRows where the window is none of several kinds.
     """
     if spec.kind is None and not spec.picks_steps and len(run.steps.counts) > 1:
-        several = counts_in_words(run.steps.counts)
-        raise NoRows(f"the window holds {several}, which share no median: say which, as window: {run.steps.usual}")
-    own = run.rank_steps(rank, spec)
-    lengths = own.lengths_ns() if own is not None else {}
-    begins = {step.start_ns for step in run.steps.of(rank.number, spec.kind)}
-    return dict(enumerate(ns for start_ns, ns in lengths.items() if start_ns in begins))
+        kinds_text = counts_in_words(run.steps.counts)
+        raise NoRows(f"the window holds {kinds_text}, which share no median: say which, as window: {run.steps.usual}")
+    rank_steps = run.rank_steps(rank, spec)
+    lengths_ns = rank_steps.lengths_ns() if rank_steps is not None else {}
+    step_starts_ns = {step.start_ns for step in run.steps.of(rank.number, spec.kind)}
+    return dict(enumerate(ns for start_ns, ns in lengths_ns.items() if start_ns in step_starts_ns))
 
 
 def counted_periods(track: RankTrack) -> dict[int, int]:
-    """The same of the anchors that a mean, a median and every quantile count."""
+    """Return the lengths of the anchors that a mean, a median and every quantile count, by their index, in ns."""
     return counted_steps(step_periods(track))
 
 
@@ -76,20 +80,20 @@ def period_ns(window: RankWindow) -> Mapping[str, Value]:
     """
     if len(window.anchors) == 1:
         raise NoRows("one step has no period and no percentiles: write step time in its place, or capture more steps")
-    found = list(counted_periods(window.track).values())
-    return {statistic: of(found) for statistic, of in STATISTICS.items()} if found else {}
+    periods_ns = list(counted_periods(window.track).values())
+    return {statistic: summarize(periods_ns) for statistic, summarize in STATISTICS.items()} if periods_ns else {}
 
 
 class Deviation(NamedTuple):
-    """How far the length of a window is from the median of the steady anchors, and their MAD; both in ns."""
+    """Says how far the length of a window is from the median of the steady anchors."""
 
     apart_ns: Value
-    spread_ns: Value
+    spread_ns: Value  # the MAD of the steady anchors
 
     @property
     def in_spreads(self) -> Value:
-        """The distance in MAD. A MAD of 0 is taken for 1 ns, the least that a clock tells."""
-        return exact(Fraction(self.apart_ns) / Fraction(self.spread_ns or 1))
+        """Return the distance in MAD. A MAD of 0 is taken for 1 ns, the least that a clock tells."""
+        return exact(Fraction(self.apart_ns) / Fraction(self.spread_ns or 1))  # most others hit the median exactly
 
     def __str__(self) -> str:
         if self.apart_ns and not self.spread_ns:
@@ -98,26 +102,28 @@ class Deviation(NamedTuple):
 
 
 def deviation(window: RankWindow) -> Deviation | None:
-    """How typical a window is; None for one that is no anchor, or without steady ones."""
-    if window.window.index is None or (usual := _usual_length(window.track, window.spec.span)) is None:
+    """Return how typical a window is; None for one that is no anchor, or without steady ones."""
+    if window.window.index is None or (steady_length := _usual_length(window.track, window.spec.span)) is None:
         return None
-    middle, spread = usual
-    own_ns = window.length_ns if window.goes_on else window.window.length_ns
-    return Deviation(distance(own_ns, middle), spread)
+    median_ns, mad_ns = steady_length
+    length_ns = window.length_ns if window.goes_on else window.window.length_ns
+    return Deviation(distance(length_ns, median_ns), mad_ns)
 
 
 @kept
 def _usual_length(track: RankTrack, span: Span) -> tuple[Value, Value] | None:
-    """Median and MAD of the counted steps of a rank, of the middle half of what is none; None without any."""
+    """Return median and MAD, in ns, of the counted steps of a rank, of the middle half where there are none; None
+    without any.
+    """
     if track.steps is not None:
-        lengths: list[Value] = [*counted_periods(track).values()]
+        lengths_ns: list[Value] = [*counted_periods(track).values()]
     else:
         spans = span_lengths(track.anchors, span)
-        lengths = [spans[i] for i in steady_indices(len(track.anchors)) if i < len(spans)]
-    if not lengths:
+        lengths_ns = [spans[i] for i in steady_indices(len(track.anchors)) if i < len(spans)]
+    if not lengths_ns:
         return None
-    middle = median(lengths)
-    return middle, median([distance(length, middle) for length in lengths])
+    median_ns = median(lengths_ns)
+    return median_ns, median([distance(length_ns, median_ns) for length_ns in lengths_ns])
 
 
 STEP_TIME = "step_time"
@@ -142,36 +148,39 @@ def tokens_per_s(window: RunWindow) -> Value:
     """Tokens of a step over all ranks / ``step_time_ns``; where nobody states the batch and labels of steps say their
     tokens, these of the steady steps over the time that they take.
     """
-    tracks = [own.track for own in window.by_rank.values()]
-    stated = window.run.workload.samples or window.run.workload.local_samples
-    if stated is None and tracks[0].convention.kinds and tracks[0].group.spec.anchor is None:
+    tracks = [rank_window.track for rank_window in window.by_rank.values()]
+    stated_samples = window.run.workload.samples or window.run.workload.local_samples
+    if stated_samples is None and tracks[0].convention.kinds and tracks[0].group.spec.anchor is None:
         return tokens_per_second(tracks)
     tokens = samples_of(window) * sequence_length_of(window)
     return exact(Fraction(SECOND_NS * tokens) / Fraction(_step_time_ns(window)))
 
 
 def profiler_overhead(window: RunWindow) -> Value:
-    """How much longer a step takes under the profiler: p50 period of the slowest rank / step time without it − 1.
+    """Return how much longer a step takes under the profiler: p50 period of the slowest rank / step time without it −
+    1.
 
-    Where ``steps`` says how many steps a window holds, its length over them is the step.
+    Where ``steps`` says how many steps a window holds, its length over them is the step. Raises NoRows where no step
+    time without the profiler is known.
     """
-    without = unprofiled_step_ns(window.run)
-    if without is None:
+    unprofiled_ns = unprofiled_step_ns(window.run)
+    if unprofiled_ns is None:
         raise NoRows(f"no unprofiled step time is given: {STATE_UNPROFILED}")
-    return exact(Fraction(_step_time_ns(window, _p50)) / Fraction(without) - 1)
+    return exact(Fraction(_step_time_ns(window, _p50)) / Fraction(unprofiled_ns) - 1)
 
 
 def unprofiled_step_ns(run: Run) -> Value | None:
-    """How long a step takes without the profiler: as stated, else as measured, of ranks the longest; None where nobody
-    says. Raises NoRows for a measurement that is none.
+    """Return how long a step takes without the profiler, in ns: as stated, else as measured, of ranks the longest.
+
+    None where nobody says. Raises NoRows for a measurement that is none.
     """
     if run.workload.step_time_ns is not None or STEP_TIME not in run.measurements.names:
         return run.workload.step_time_ns
     kind, rows = run.measurements.kind(STEP_TIME), run.measurements.rows(STEP_TIME)
     longest = max(value for _, value in rows)
     if kind.unit != TIME or set(kind.dimensions) - {"rank"} or longest <= 0:
-        what = f"{STEP_TIME} is not a step time ({kind})"
-        raise NoRows(f"{run.measurements.shown}: {what}: write one in ms or s, or one per rank")
+        problem = f"{STEP_TIME} is not a step time ({kind})"
+        raise NoRows(f"{run.measurements.shown}: {problem}: write one in ms or s, or one per rank")
     return longest
 
 
@@ -180,14 +189,17 @@ def _p50(values: Sequence[Value]) -> Value:
 
 
 def slowest_rank(window: RunWindow) -> int:
-    """The rank that ``step_time_ns`` is of: of several as slow the first. Raises NoRows."""
+    """Return the rank that ``step_time_ns`` is of: of several as slow the first. Raises NoRows."""
     lengths = step_lengths(window)
+    # Of several as slow the first, so that reports are the same each time.
     return min(lengths, key=lambda rank: (-lengths[rank], rank))
 
 
 def step_lengths(window: RunWindow, middle: Callable[[Sequence[Value]], Value] = median) -> dict[int, Value]:
-    """Length of a step of each rank, in ns. Raises NoRows where that of one is not known."""
-    return {rank: _step_ns(own, window.run.workload, middle) for rank, own in sorted(window.by_rank.items())}
+    """Return the length of a step of each rank, in ns. Raises NoRows where that of one is not known."""
+    return {
+        rank: _step_ns(rank_window, window.run.workload, middle) for rank, rank_window in sorted(window.by_rank.items())
+    }
 
 
 def _step_time_ns(window: RunWindow, middle: Callable[[Sequence[Value]], Value] = median) -> Value:
@@ -208,17 +220,17 @@ def _step_ns(window: RankWindow, workload: Workload, middle: Callable[[Sequence[
     if steps := [*counted_periods(window.track).values()]:
         return middle(list[Value](steps))
     if len(window.anchors) == 1 and window.spec.span is not Span.PERIOD:
-        (only,) = window.anchors
-        return only.end_ns - only.start_ns if window.window.index is None else window.length_ns
-    anchors = counted(len(window.anchors), window.track.group.spec.unit)
+        (only_anchor,) = window.anchors
+        return only_anchor.end_ns - only_anchor.start_ns if window.window.index is None else window.length_ns
+    anchors_text = counted(len(window.anchors), window.track.group.spec.unit)
     raise NoRows(
-        f"rank {window.rank.number} has {anchors}, and it takes two to see how long "
+        f"rank {window.rank.number} has {anchors_text}, and it takes two to see how long "
         "a step is: trace more steps, or state how many the window holds: workload: {steps: N}"
     )
 
 
 def samples_of(window: RunWindow) -> int:
-    """The global batch of a step. Raises NoRows where it is not stated."""
+    """Return the global batch of a step. Raises NoRows where it is not stated."""
     workload = window.run.workload
     if workload.samples is not None:
         return workload.samples
@@ -228,7 +240,7 @@ def samples_of(window: RunWindow) -> int:
 
 
 def data_parallel_of(window: RunWindow) -> int:
-    """How many replicas read their own samples. Raises NoRows where nothing says."""
+    """Return how many replicas read their own samples. Raises NoRows where nothing says."""
     parallel = window.run.workload.parallel
     if parallel is not None:
         return parallel.replicate * shards_of(window, parallel)
@@ -240,61 +252,67 @@ def data_parallel_of(window: RunWindow) -> int:
 
 
 def shards_of(window: RunWindow, parallel: Parallel) -> int:
-    """The sharded data-parallel degree: stated, or what the other degrees leave of the world.
+    """Return the sharded data-parallel degree: stated, or what the other degrees leave of the world.
 
     Raises NoRows where the degrees do not divide the world.
     """
-    world, degrees = world_of(window), _degrees(parallel)
-    if world % degrees:
-        what = "cannot be divided by the parallel degrees of the configuration"
-        raise NoRows(f"{counted(world, 'rank')} {what}, {degrees} together")
-    return world // degrees if parallel.shard is None else parallel.shard
+    world_size, degree_product = world_of(window), _degrees(parallel)
+    if world_size % degree_product:
+        problem = "cannot be divided by the parallel degrees of the configuration"
+        raise NoRows(f"{counted(world_size, 'rank')} {problem}, {degree_product} together")
+    return world_size // degree_product if parallel.shard is None else parallel.shard
 
 
 def check_world(window: RunWindow, parallel: Parallel) -> None:
-    """Raises NoRows where all degrees are stated, and are those of another number of ranks."""
-    world, degrees = world_of(window), _degrees(parallel)
-    if parallel.shard is not None and world != degrees:
-        made = counted(degrees, "rank")
-        raise NoRows(f"the parallel degrees of the configuration make {made}, and the run has {world}")
+    """Raise NoRows where all degrees are stated, and are those of another number of ranks."""
+    world_size, degree_product = world_of(window), _degrees(parallel)
+    if parallel.shard is not None and world_size != degree_product:
+        made_text = counted(degree_product, "rank")
+        raise NoRows(f"the parallel degrees of the configuration make {made_text}, and the run has {world_size}")
 
 
 def _degrees(parallel: Parallel) -> int:
-    """How many ranks the degrees make, those of a shard that is not stated left out."""
+    """Return how many ranks the degrees make, those of a shard that is not stated left out."""
     ranks = parallel.replicate * parallel.tensor * parallel.pipeline * parallel.context
     return ranks * (parallel.shard or 1)
 
 
 def world_of(window: RunWindow) -> int:
-    """How many ranks the program had: stated, else as the traces say, else as the degrees do, and never fewer than were
-    traced.
+    """Return how many ranks the program had: stated, else as the traces say, else as the degrees do.
+
+    Never fewer than were traced.
     """
     workload = window.run.workload
     if workload.world is not None:
         return workload.world
     sizes = window.run.sizes
-    said = prod(sizes.values()) if sizes else _degrees(workload.parallel or Parallel())
-    return max(said, len(window.run.ranks))
+    traced_size = prod(sizes.values()) if sizes else _degrees(workload.parallel or Parallel())
+    return max(traced_size, len(window.run.ranks))  # labels and degrees may say too little
 
 
 def sequence_length_of(window: RunWindow) -> int:
-    """Tokens of a sample: stated, or in the setup label. Raises NoRows where neither says."""
-    stated = window.run.workload.sequence_length
-    labels = {own.rank.setup.sequence_length for own in window.by_rank.values() if own.rank.setup is not None}
-    found = stated if stated is not None else next(iter(labels)) if len(labels) == 1 else None
-    if found is None:
+    """Return the tokens of a sample: stated, or in the setup label. Raises NoRows where neither says."""
+    stated_length = window.run.workload.sequence_length
+    labels = {
+        rank_window.rank.setup.sequence_length
+        for rank_window in window.by_rank.values()
+        if rank_window.rank.setup is not None
+    }
+    sequence_length = stated_length if stated_length is not None else next(iter(labels)) if len(labels) == 1 else None
+    if sequence_length is None:
         raise NoRows("the tokens of a sample are not known: write run: {sequence_length: N}")
-    return found
+    return sequence_length
 
 
 def tokens_per_second(tracks: Sequence[RankTrack]) -> Value:
-    """Tokens of the steps over the time that these take, of the rank that takes longest: the ranks of an engine work on
-    the same batch. Raises NoRows where labels do not say how many, or the ranks' differ.
+    """Return the tokens of the steps over the time that these take, per second, of the rank that takes longest.
+
+    The ranks of an engine work on the same batch. Raises NoRows where labels do not say how many, or the ranks' differ.
     """
-    each = [_tokens_in_time(track) for track in tracks]
-    if len({tokens for tokens, _ in each}) > 1:
+    token_counts = [_tokens_in_time(track) for track in tracks]
+    if len({tokens for tokens, _ in token_counts}) > 1:
         raise NoRows("the ranks work on other numbers of tokens: give the traces of one engine")
-    tokens, taken_ns = max(each, key=lambda own: own[1])
+    tokens, taken_ns = max(token_counts, key=lambda token_count: token_count[1])  # the other ranks wait for that one
     return exact(Fraction(tokens * SECOND_NS, taken_ns))
 
 

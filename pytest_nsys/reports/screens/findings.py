@@ -17,39 +17,40 @@ from pytest_nsys.core.words import counted, printable, typed
 from pytest_nsys.reports.tables.formats import WHOLE_TEXT
 
 NAME_WIDTH = 40
-"""Of a kernel's name in a sentence."""
+"""Limits the characters of a kernel's name in a sentence."""
 
 
 def sentence(finding: Finding, width: int = WHOLE_TEXT, beside: Collection[str] = ()) -> str:
-    """What it is, on which rank, with its figures: ``rank 1: 1.2 ms of exposed communication, …``. Where that is more
-    than ``width`` characters, as much of it as there is room for. Kernels are named as a table names them ``beside``
-    others of these demangled names.
+    """Return what a finding is, on which rank, with its figures: ``rank 1: 1.2 ms of exposed communication, …``.
+
+    Where that is more than ``width`` characters, as much of it as there is room for. Kernels are named as a table names
+    them beside others of the demangled ``other_names``.
     """
     words = _fill_words(finding, beside)
-    said = [piece.format_map(words) for piece in _SENTENCES[finding.kind] if _find_fields(piece) <= words.keys()]
-    several = finding.rank is not None and finding.looked_at > 1
-    whose = f"rank {finding.rank}: " if several else ""
-    alike, all_ranks = len(finding.ranks), finding.looked_at
-    of_all = f" of {all_ranks} ranks" if alike < all_ranks else ""
-    worst = f"rank {finding.rank} (the worst of {alike}{of_all}): " if alike > 1 else whose
-    each = ["".join(said[:parts]) for parts in range(len(said), 0, -1)]
-    forms = [f"{worst if several else ''}{each[0]}", *(f"{whose}{form}" for form in each)]
+    pieces = [piece.format_map(words) for piece in _SENTENCES[finding.kind] if _find_fields(piece) <= words.keys()]
+    has_several_ranks = finding.rank is not None and finding.looked_at > 1
+    rank_text = f"rank {finding.rank}: " if has_several_ranks else ""
+    alike_count, rank_count = len(finding.ranks), finding.looked_at
+    of_text = f" of {rank_count} ranks" if alike_count < rank_count else ""
+    worst_text = f"rank {finding.rank} (the worst of {alike_count}{of_text}): " if alike_count > 1 else rank_text
+    versions = ["".join(pieces[:parts]) for parts in range(len(pieces), 0, -1)]
+    forms = [f"{worst_text if has_several_ranks else ''}{versions[0]}", *(f"{rank_text}{form}" for form in versions)]
     return next((form for form in forms if len(form) <= width), printable(forms[-1], width))
 
 
 def win_words(finding: Finding, of: str = "step") -> str:
-    """The most that fixing it could win: ``at most 8.1% of the step``; empty for what casts doubt."""
+    """Return the most that fixing it could win: ``at most 8.1% of the step``; empty for what casts doubt."""
     return "" if finding.share is None else f"at most {percent(finding.share)} of the {of}"
 
 
 def command_for(finding: Finding, traces: Sequence[str]) -> str:
-    """What to type to see more of it: ``pytest-nsys run.sqlite --view budget``."""
+    """Return what to type to see more of a finding: ``pytest-nsys run.sqlite --view budget``."""
     words = [finding.more, typed(traces)]
     return " ".join(["pytest-nsys", *(reversed(words) if finding.more.startswith("--view") else words)])
 
 
 def nothing_found(compute: Fraction, of: str = "step") -> str:
-    """What stands in place of findings: ``compute`` is its share of the steps."""
+    """Return what stands in place of findings, with the share of the steps that computes."""
     return f"nothing stands out: {percent(compute)} of the {of} computes"
 
 
@@ -78,12 +79,13 @@ _SENTENCES: Mapping[FindingKind, Sequence[str]] = {
     FindingKind.UNEVEN: ("computes for {part_ns}", ", {win_ns} longer than the mean of the ranks ({mean_ns})"),
     FindingKind.PROFILER: ("{slower}", ": {instead}"),
 }
-"""What a finding is, with its first figure, and what else is told of it where there is room. A piece is left out where
-there is nothing to put in.
+"""Says what a finding is, with its first figure, and what else is told of it where there is room.
+
+A piece is left out where there is nothing to put in.
 """
 
 _OF_KERNELS = ("before", "kernel", "mostly")
-"""The figures that are the demangled name of a kernel."""
+"""Names the figures that are the demangled name of a kernel."""
 
 
 def _find_fields(piece: str) -> set[str]:
@@ -91,8 +93,10 @@ def _find_fields(piece: str) -> set[str]:
 
 
 def _fill_words(finding: Finding, beside: Collection[str]) -> dict[str, str]:
-    """What fills the sentence of a finding: its figures, times of 0 left out, kernels by the names that a person reads,
-    a collective by its kind; and what is said of several together.
+    """Return what fills the sentence of a finding: its figures in words, times of 0 left out, and what is said of
+    several together.
+
+    Kernels have the names that a person reads, a collective its kind.
     """
     figures = finding.figures
     numbers = {name: figure for name, figure in figures.items() if not isinstance(figure, str)}
@@ -105,27 +109,28 @@ def _fill_words(finding: Finding, beside: Collection[str]) -> dict[str, str]:
     kernels = {name: str(figures[name]) for name in _OF_KERNELS if figures.get(name)}
     readable = readable_names([*beside, *kernels.values()], NAME_WIDTH)
     words |= {figure: readable[name] for figure, name in kernels.items()}
-    if not numbers.get("more_ns"):
+    if not numbers.get("more_ns"):  # 0 ns of something else is not worth a clause
         words.pop("more_ns", None)
     if numbers.get("before_ns"):
-        last = "after the last kernel" if figures["before"] == "" else f"before {words['before']}"
-        words["at"] = _say_share(words, numbers, last)
+        # A gap at the end has no kernel after it.
+        place_text = "after the last kernel" if figures["before"] == "" else f"before {words['before']}"
+        words["at"] = _say_share(words, numbers, place_text)
     match finding.kind:
         case FindingKind.WRONG_STREAM:
-            computing = counted(int(numbers["compute_kernels"]), "compute kernel")
-            shared = numbers["compute_kernels"] > numbers["comm_kernels"]
-            words["beside"] = f"which it shares with {computing}" if shared else f"among {computing}"
-            if shared:
+            compute_text = counted(int(numbers["compute_kernels"]), "compute kernel")
+            is_shared = numbers["compute_kernels"] > numbers["comm_kernels"]
+            words["beside"] = f"which it shares with {compute_text}" if is_shared else f"among {compute_text}"
+            if is_shared:
                 del words["mostly"]
         case FindingKind.COMMUNICATION if (kind := kind_of(short_name(kernels["kernel"]))) != OTHER_KIND:
             words["kernel"] = kind
         case FindingKind.SYNCS if "calls" in numbers:
             words["calls"] = counted(int(numbers["calls"]), "call")
         case FindingKind.LAUNCHES if "tiny" in numbers:
-            of_all = (
+            of_text = (
                 f"of {counted(int(numbers['kernels']), 'compute kernel')} take {format_value(TINY_KERNEL_NS)} or less"
             )
-            words["tiny"] += f" {of_all}"
+            words["tiny"] += f" {of_text}"
         case FindingKind.BETWEEN:
             words["share"] = percent(Fraction(numbers["part_ns"]) / Fraction(numbers["window_ns"]))
             words["host"] = (
@@ -133,7 +138,7 @@ def _fill_words(finding: Finding, beside: Collection[str]) -> dict[str, str]:
             )
         case FindingKind.COPIES:
             words |= _say_copies(words, numbers)
-            if words.get("producer") == "memset":
+            if words.get("producer") == "memset":  # a memset has no source: what lies between is of copies
                 words.pop("between", None)
             if "more" in words or "whose" in words:
                 words.pop("at", None)
@@ -149,23 +154,23 @@ def _fill_words(finding: Finding, beside: Collection[str]) -> dict[str, str]:
 
 
 def _say_share(words: Mapping[str, str], numbers: Mapping[str, Value], where: str) -> str:
-    """How much of the part lies somewhere: ``, 39.1 ms of it before gemm``."""
+    """Return how much of a part lies somewhere: ``, 39.1 ms of it before gemm``."""
     if numbers["before_ns"] >= numbers["part_ns"]:
         return f", all of it {where}"
-    some = words["before_ns"]
-    return f", {'nearly all' if some == words['part_ns'] else some} of it {where}"
+    length_text = words["before_ns"]
+    return f", {'nearly all' if length_text == words['part_ns'] else length_text} of it {where}"
 
 
 def _say_copies(words: Mapping[str, str], numbers: Mapping[str, Value]) -> dict[str, str]:
-    """What copies and memsets block: compute, the host, or both."""
+    """Return what copies and memsets block: compute, the host, or both."""
     if "producer" not in words:
-        host = f"{words['host_ns']} of it while the host copies pageable memory"
-        return {"blocked": f"launch-starved for {words['part_ns']}, {host}"}
-    what, other = ("copies", "memsets") if words["producer"] == "copy" else ("memsets", "copies")
-    found = {"blocked": f"{what} block compute for {words['part_ns']}"}
+        host_text = f"{words['host_ns']} of it while the host copies pageable memory"
+        return {"blocked": f"launch-starved for {words['part_ns']}, {host_text}"}
+    producers, other_producers = ("copies", "memsets") if words["producer"] == "copy" else ("memsets", "copies")
+    texts = {"blocked": f"{producers} block compute for {words['part_ns']}"}
     if numbers["host_ns"]:
-        found["blocked"] += f", {'' if what == 'copies' else 'copies '}the host for {words['host_ns']}"
-        found["whose"] = " (pageable ones)"
-    if beside := numbers["blocked_ns"] - numbers["part_ns"]:
-        found["more"] = f", {other} for {format_value(beside)}"
-    return found
+        texts["blocked"] += f", {'' if producers == 'copies' else 'copies '}the host for {words['host_ns']}"
+        texts["whose"] = " (pageable ones)"
+    if rest_ns := numbers["blocked_ns"] - numbers["part_ns"]:
+        texts["more"] = f", {other_producers} for {format_value(rest_ns)}"
+    return texts

@@ -35,31 +35,32 @@ from pytest_nsys.reports.tables.layout import COLUMNS, Fitting, in_columns
 
 LINES = 40
 GAPS = 3
-"""Empty lines between the sections that are worth more than findings on two lines, or another stage."""
+"""Counts the empty lines between the sections that are worth more than findings on two lines, or another stage."""
 
 WORLD = "world"
-"""An axis that is all ranks."""
+"""Names the axis that is all ranks."""
 
 OTHER = Fraction(101, 100)
 """Windows that are so many times a step, or a step of them, are told below it."""
 
 LONGEST_TITLE, LEAST_TITLE, LEAST_ANCHOR, LONGEST_RANGE = 36, 8, 16, 40
-"""The name of what is measured gives way to its numbers first, then the title; on two lines neither does."""
+"""Limits widths: the name of what is measured gives way to its numbers first, then the title.
+
+On two lines neither does.
+"""
 
 TYPICAL = "p50"
-"""The quantile that says how long a step usually is, as the first figure of a line does."""
+"""Names the quantile that says how long a step usually is, as the first figure of a line does."""
 
 LONGEST_WORD = 24
-"""What a first line may leave empty, where it is broken before a word."""
+"""Limits what a first line may leave empty, where it is broken before a word."""
 
 
 class Room(NamedTuple):
-    """How much is told: findings on two lines each or on one, doubts whole or cut, and how many stages, doubts and
-    kernels.
-    """
+    """Says how much is told on a screen."""
 
-    wide: bool
-    whole: bool
+    wide: bool  # findings on two lines each, not on one
+    whole: bool  # doubts whole, not cut to a line
     stages: int
     doubts: int
     kernels: int = LARGEST
@@ -76,40 +77,49 @@ ROOMS = (
     Room(False, False, 0, 1),
     Room(False, False, 0, 1, 4),
 )
-"""From the most to the least that a screen tells."""
+"""Lists the rooms from the most to the least that a screen tells."""
 
 Section = list[str]
 
 
 @dataclass(frozen=True)
 class FirstScreen:
-    """A summary as lines of text."""
+    """Renders a summary as lines of text."""
 
     summary: Summary
     pen: Pen = field(default_factory=Pen)
 
     def lines(self) -> list[str]:
-        """The screen. Only a line with a path, which has to be whole, is longer than the pen's lines."""
-        each = [self._sections(room) for room in ROOMS]
-        left = [LINES - sum(map(len, sections)) for sections in each]
-        fits = next((n for n, spare in enumerate(left) if spare >= GAPS), None)
-        chosen = next((n for n, spare in enumerate(left) if spare >= 0), len(each) - 1) if fits is None else fits
-        sections, spare = each[chosen], left[chosen]
+        """Return the lines of the screen. Only a line with a path, which has to be whole, is longer than the pen's
+        lines.
+        """
+        versions = [self._sections(room) for room in ROOMS]
+        spare_lines = [LINES - sum(map(len, sections)) for sections in versions]
+        # The fullest version that leaves room for some empty lines; else the fullest that fits at all.
+        fitting_version = next((n for n, spare in enumerate(spare_lines) if spare >= GAPS), None)
+        chosen_version = (
+            next((n for n, spare in enumerate(spare_lines) if spare >= 0), len(versions) - 1)
+            if fitting_version is None
+            else fitting_version
+        )
+        sections, spare = versions[chosen_version], spare_lines[chosen_version]
         text: list[str] = []
-        for number, own in enumerate(sections):
+        for number, section in enumerate(sections):
+            # The last sections get their empty lines first.
             text += [""] if number and len(sections) - number <= spare else []
-            text += own
+            text += section
         return text
 
     def markdown(self) -> str:
-        """The screen as it is: its columns would not survive another font."""
+        """Return the screen as a Markdown code block: its columns would not survive another font."""
         text = "\n".join(self.lines())
-        fence = "`" * max(3, 1 + max((len(run) for run in re.findall("`+", text)), default=0))
+        # Longer than any in the text, which would end the block.
+        fence = "`" * max(3, 1 + max((len(backticks) for backticks in re.findall("`+", text)), default=0))
         return f"{fence}text\n{text}\n{fence}\n"
 
     @property
     def _columns(self) -> int:
-        """How many characters a line has."""
+        """Return how many characters a line has."""
         return min(COLUMNS, self.pen.columns)
 
     def _line(self, text: str) -> str:
@@ -124,160 +134,198 @@ class FirstScreen:
             [*self._findings(wide=room.wide), *self._doubts(room)],
             [*self._next()],
         )
-        return [own for own in parts if own]
+        return [section for section in parts if section]
 
     def _subject(self) -> Iterator[str]:
-        about = self.summary.subject
+        subject = self.summary.subject
         names = [Path(trace).name or trace for trace in self.summary.traces]
-        more = f" and {len(names) - 1} more" if len(names) > 1 else ""
+        more_text = f" and {len(names) - 1} more" if len(names) > 1 else ""
         title = in_the_middle(printable(names[0]), LONGEST_TITLE)
-        room = self._columns - len(f"{title}{more}: ")
-        found = found_words(about.found, room, self.summary.searched)
-        if len(found) - room > len(title) - LEAST_TITLE:
-            found = found_words(about.found, room + self._columns - LONGEST_WORD, self.summary.searched)
-        elif len(found) > room:
-            title = in_the_middle(title, len(title) + room - len(found))
-        yield from textwrap.wrap(printable(f"{title}{more}: {found}", 2 * self._columns), self._columns)
-        yield self._line(", ".join(describe_environment(about)))
-        if missing := sorted(self.summary.without):
-            yield self._line(f"nothing measured of {ranks_words(missing)}: {self.summary.without[missing[0]]}")
+        room = self._columns - len(f"{title}{more_text}: ")
+        found_text = found_words(subject.found, room, self.summary.searched)
+        if len(found_text) - room > len(title) - LEAST_TITLE:
+            found_text = found_words(subject.found, room + self._columns - LONGEST_WORD, self.summary.searched)
+        elif len(found_text) > room:
+            title = in_the_middle(title, len(title) + room - len(found_text))
+        yield from textwrap.wrap(printable(f"{title}{more_text}: {found_text}", 2 * self._columns), self._columns)
+        yield self._line(", ".join(describe_environment(subject)))
+        if missing_ranks := sorted(self.summary.without):
+            yield self._line(
+                f"nothing measured of {ranks_words(missing_ranks)}: {self.summary.without[missing_ranks[0]]}"
+            )
 
     @property
     def _whole(self) -> str:
-        """What is measured, of which shares are."""
+        """Return what is measured, as shares are called: ``step``, ``run``."""
         return self.summary.subject.found.of
 
     def _step(self) -> Iterator[str]:
         step = self.summary.step
-        length, fastest = format_value(step.ns), ""
+        length_text, fastest_text = format_value(step.ns), ""
         if step.fastest is not None:
             rank, ns = step.fastest
-            length, least = format_apart(step.ns, ns, TIME)
-            length, fastest = f"{length} on the slowest rank ({step.slowest})", f", {least} on the fastest ({rank})"
-        values = format_together([*step.quantiles.values()])
-        told = dict(zip(step.quantiles, values, strict=True)) if len(set(step.quantiles.values())) > 1 else {}
-        spread = ", ".join(map(" ".join, told.items()))
-        windows = [budget.window_ns for budget in self.summary.budgets]
-        other = max(windows) > OTHER * step.ns or OTHER * max(windows) < step.ns
-        rates = "".join(f"; {format_value(rate.value, rate.unit)}" for rate in step.rates)
-        what = "step" if step.metric == STEP else self._whole
-        # beside the length that is judged another typical one, of the steady steps, would leave open which counts
-        tail = ", ".join(f"{quantile} {value}" for quantile, value in told.items() if quantile != TYPICAL)
-        alone = f" ({tail})" if tail and not fastest else ""
-        kind = self.summary.subject.found.kind
-        yield self._line(f"{f'{kind} ' if kind and what == 'step' else ''}{what} {length}{alone}{fastest}{rates}")
-        if step.kinds:
-            each = ", ".join(
-                f"{own.number} {own.kind} ({'on some ranks' if own.ns is None else format_value(own.ns)})"
-                for own in step.kinds
+            length_text, shortest_text = format_apart(step.ns, ns, TIME)
+            length_text, fastest_text = (
+                f"{length_text} on the slowest rank ({step.slowest})",
+                f", {shortest_text} on the fastest ({rank})",
             )
-            another = next(own.kind for own in step.kinds if own.kind != kind)
-            yield self._line(f"steps: {each}; of another kind: --window {another}")
-        steps = [*self._steps(spread if fastest else "")]
-        together = "; ".join(steps)
-        yield from map(self._line, filter(None, [together] if len(together) <= self._columns else steps))
-        if other and not self.summary.subject.found.whole_run:
-            yield self._line(self._measured(windows))
+        values = format_together([*step.quantiles.values()])
+        quantile_texts = dict(zip(step.quantiles, values, strict=True)) if len(set(step.quantiles.values())) > 1 else {}
+        spread_text = ", ".join(map(" ".join, quantile_texts.items()))
+        lengths_ns = [budget.window_ns for budget in self.summary.budgets]
+        is_other_length = max(lengths_ns) > OTHER * step.ns or OTHER * max(lengths_ns) < step.ns
+        rates_text = "".join(f"; {format_value(rate.value, rate.unit)}" for rate in step.rates)
+        noun = "step" if step.metric == STEP else self._whole
+        # beside the length that is judged another typical one, of the steady steps, would leave open which counts
+        tail_text = ", ".join(
+            f"{quantile} {value}" for quantile, value in quantile_texts.items() if quantile != TYPICAL
+        )
+        tail_suffix = f" ({tail_text})" if tail_text and not fastest_text else ""
+        kind = self.summary.subject.found.kind
+        yield self._line(
+            f"{f'{kind} ' if kind and noun == 'step' else ''}{noun} {length_text}{tail_suffix}{fastest_text}"
+            f"{rates_text}"
+        )
+        if step.kinds:
+            kinds_text = ", ".join(
+                f"{step_kind.number} {step_kind.kind} "
+                f"({'on some ranks' if step_kind.ns is None else format_value(step_kind.ns)})"
+                for step_kind in step.kinds
+            )
+            other_kind = next(step_kind.kind for step_kind in step.kinds if step_kind.kind != kind)
+            yield self._line(f"steps: {kinds_text}; of another kind: --window {other_kind}")
+        step_lines = [*self._steps(spread_text if fastest_text else "")]
+        joined_line = "; ".join(step_lines)
+        yield from map(self._line, filter(None, [joined_line] if len(joined_line) <= self._columns else step_lines))
+        if is_other_length and not self.summary.subject.found.whole_run:
+            yield self._line(self._measured(lengths_ns))
         if self.summary.mostly is not None:
             yield from map(
                 self._line, mostly_lines(self.summary.mostly, self._whole, beside=self.summary.kernels.names)
             )
 
     def _steps(self, spread: str) -> Iterator[str]:
-        """How the steps of the slowest rank spread where that is not told yet, and which one stands out."""
+        """Yield how the steps of the slowest rank spread where that is not told yet, and which one stands out."""
         step = self.summary.step
         if spread:
             yield f"steps of rank {step.slowest} ({step.steady} steady of {step.steps}): {spread}"
         if (longest := step.longest) is not None:
-            whose = f"rank {longest.rank}, " if len(self.summary.subject.ranks) > 1 else ""
+            rank_text = f"rank {longest.rank}, " if len(self.summary.subject.ranks) > 1 else ""
             kind = self.summary.subject.found.kind
             window = str(longest.window) if kind is None else f"'{longest.window} {kind}'"
-            yield f"longest step {format_value(longest.ns)} ({whose}--window {window})"
+            yield f"longest step {format_value(longest.ns)} ({rank_text}--window {window})"
 
     def _measured(self, windows: Sequence[int]) -> str:
-        """What all below is of, where it is not as long as a step."""
-        found = self.summary.subject.found
-        name = f" ({printable(found.name, LONGEST_RANGE)})" if found.name else ""
-        how = {KernelsMode.LAUNCHED: "kernels launched in ", KernelsMode.CLIPPED: "kernels cut at the edges of "}
-        which = f"{how.get(found.kernels, '')}--window {found.numbered}{name}"
-        least, most = format_together([min(windows), max(windows)])
-        where = " on the GPU" if found.kernels is KernelsMode.LAUNCHED else ""  # else from anchor to anchor
-        return f"below: {which}, {most if least == most else f'{least} to {most}'}{where}"
+        """Return what all below is of, where it is not as long as a step."""
+        selection = self.summary.subject.found
+        name_text = f" ({printable(selection.name, LONGEST_RANGE)})" if selection.name else ""
+        kernels_texts = {
+            KernelsMode.LAUNCHED: "kernels launched in ",
+            KernelsMode.CLIPPED: "kernels cut at the edges of ",
+        }
+        window_text = f"{kernels_texts.get(selection.kernels, '')}--window {selection.numbered}{name_text}"
+        shortest, longest = format_together([min(windows), max(windows)])
+        place_text = " on the GPU" if selection.kernels is KernelsMode.LAUNCHED else ""  # else from anchor to anchor
+        return f"below: {window_text}, {longest if shortest == longest else f'{shortest} to {longest}'}{place_text}"
 
     def _kernels(self, most: int) -> Iterator[str]:
         kernels = self.summary.kernels
-        largest, more = kernels.largest[:most], kernels.largest[most:]
-        scale = scale_of([each.ns for each in largest], TIME)
-        rest = [
-            (format_value(k.ns, scale=scale), _tenths(k.share), format_value(k.launches, BARE), k.family)
-            for k in largest
+        largest, further = kernels.largest[:most], kernels.largest[most:]
+        scale = scale_of([kernel.ns for kernel in largest], TIME)
+        cell_rows = [
+            (
+                format_value(kernel.ns, scale=scale),
+                _tenths(kernel.share),
+                format_value(kernel.launches, BARE),
+                kernel.family,
+            )
+            for kernel in largest
         ]
-        many = len(self.summary.subject.ranks) > 1
-        head = ("time", f"of {self._whole}", "launches", "family")
-        widths = [max(map(len, column)) for column in zip(head, *rest, strict=True)]
+        has_several_ranks = len(self.summary.subject.ranks) > 1
+        header = ("time", f"of {self._whole}", "launches", "family")
+        widths = [max(map(len, column)) for column in zip(header, *cell_rows, strict=True)]
         room = self._columns - sum(width + 2 for width in widths)
-        names = readable_names([each.name for each in largest], room)
-        title = "largest kernels, mean over the ranks" if many else "largest kernels"
-        each = [(names[kernel.name], cells) for kernel, cells in zip(largest, rest, strict=True)]
-        for name, cells in [(title, head), *each]:
-            numbers = (f"{cell:>{width}}  " for cell, width in zip(cells[:-1], widths, strict=False))
-            yield f"{name:{room}}  {''.join(numbers)}{cells[-1]}"
-        if others := kernels.others + len(more):
-            together = kernels.others_ns + sum(each.ns for each in more)
-            yield f"and {others} {'other' if others == 1 else 'others'}, together {format_value(together)}"
+        names = readable_names([kernel.name for kernel in largest], room)
+        title = "largest kernels, mean over the ranks" if has_several_ranks else "largest kernels"
+        named_cells = [(names[kernel.name], cells) for kernel, cells in zip(largest, cell_rows, strict=True)]
+        for name, cells in [(title, header), *named_cells]:
+            padded_cells = (f"{cell:>{width}}  " for cell, width in zip(cells[:-1], widths, strict=False))
+            yield f"{name:{room}}  {''.join(padded_cells)}{cells[-1]}"
+        if other_count := kernels.others + len(further):
+            together_ns = kernels.others_ns + sum(kernel.ns for kernel in further)
+            yield f"and {other_count} {'other' if other_count == 1 else 'others'}, together {format_value(together_ns)}"
 
     def _communication(self, most: int) -> Iterator[str]:
-        found = self.summary.communication
-        if found.whole is None:
-            yield self._line(f"communication: {found.why}")
+        communication = self.summary.communication
+        if communication.whole is None:
+            yield self._line(f"communication: {communication.why}")
             return
-        every = found.each if len(found.each) > 1 or found.each[0].ns != found.whole.ns else ()
-        rows = [found.whole, *(found.each[:most] if every else ())]
+        listed_rows = (
+            communication.each
+            if len(communication.each) > 1 or communication.each[0].ns != communication.whole.ns
+            else ()
+        )
+        rows = [communication.whole, *(communication.each[:most] if listed_rows else ())]
         scale = scale_of([row.ns for row in rows], TIME)
-        speeds = any(row.busbw is not None for row in rows)
-        ranks = len(self.summary.subject.ranks) > 1
-        counts = ("exposed all", "overlap all") if found.shared else ("exposed", "overlap")
-        head = (*(("rank",) if ranks else ()), "time", *counts, *(("GB/s",) if speeds else ()))
-        cells = [head, *(_cells(row, scale, speeds=speeds, ranks=ranks) for row in rows)]
-        title = f"communication by {found.by}{', worst rank of each' if ranks else ''}"
-        names = ["all" if every else name_stage(found.each[0].name), *(name_stage(row.name) for row in rows[1:])]
-        named = [printable(name, 50) for name in names]
-        shorter: Callable[[int], list[str]] = lambda width: [in_the_middle(name, width) for name in named]  # noqa: E731
-        figures = (Fitting(text, own, to_the_right=True) for text, *own in zip(*cells, strict=True))
-        yield from in_columns([Fitting(title, named, shorter), *figures], self._columns, ruled=False)
-        more = len(found.each) - most if every else 0
-        notes = [f"{found.sharing.words}: wall_exposed_all counts them"] if found.shared else []
-        notes += [f"and {more} more: --view {'overlap' if found.by == 'stage' else 'collectives'}"] if more > 0 else []
+        has_speeds = any(row.busbw is not None for row in rows)
+        has_ranks = len(self.summary.subject.ranks) > 1
+        share_headers = ("exposed all", "overlap all") if communication.shared else ("exposed", "overlap")
+        header = (*(("rank",) if has_ranks else ()), "time", *share_headers, *(("GB/s",) if has_speeds else ()))
+        cell_rows = [header, *(_cells(row, scale, speeds=has_speeds, ranks=has_ranks) for row in rows)]
+        title = f"communication by {communication.by}{', worst rank of each' if has_ranks else ''}"
+        names = [
+            "all" if listed_rows else name_stage(communication.each[0].name),
+            *(name_stage(row.name) for row in rows[1:]),
+        ]
+        shown_names = [printable(name, 50) for name in names]
+        shorter: Callable[[int], list[str]] = lambda width: [in_the_middle(name, width) for name in shown_names]  # noqa: E731
+        columns = (
+            Fitting(text, column_cells, to_the_right=True) for text, *column_cells in zip(*cell_rows, strict=True)
+        )
+        yield from in_columns([Fitting(title, shown_names, shorter), *columns], self._columns, ruled=False)
+        more_count = len(communication.each) - most if listed_rows else 0
+        notes = [f"{communication.sharing.words}: wall_exposed_all counts them"] if communication.shared else []
+        notes += (
+            [f"and {more_count} more: --view {'overlap' if communication.by == 'stage' else 'collectives'}"]
+            if more_count > 0
+            else []
+        )
         if notes:
             yield from textwrap.wrap("; ".join(notes), self._columns)
 
     def _findings(self, *, wide: bool) -> Iterator[str]:
-        found, beside = self.summary.findings, self.summary.kernels.names
-        if not found:
-            computes = [budget.shares[BudgetPart.COMPUTE] for budget in self.summary.budgets if budget.parts]
-            none = nothing_found(min(computes), self._whole) if computes else "no rank has a budget"
-            yield f"what to look at: {none}"
+        findings, kernel_names = self.summary.findings, self.summary.kernels.names
+        if not findings:
+            compute_shares = [budget.shares[BudgetPart.COMPUTE] for budget in self.summary.budgets if budget.parts]
+            nothing_text = nothing_found(min(compute_shares), self._whole) if compute_shares else "no rank has a budget"
+            yield f"what to look at: {nothing_text}"
             return
         yield "what to look at, and the most that fixing it could win"
-        for number, finding in enumerate(found, 1):
-            win, mark = win_words(finding, self._whole), f"{number}. "
-            more = finding.more if finding.more.startswith("--view") else f"pytest-nsys {finding.more} TRACE…"
+        for number, finding in enumerate(findings, 1):
+            win_text, mark = win_words(finding, self._whole), f"{number}. "
+            command = finding.more if finding.more.startswith("--view") else f"pytest-nsys {finding.more} TRACE…"
             if wide:
-                said = mark + sentence(finding, self._columns - len(mark), beside)
-                long = mark + sentence(finding, 2 * self._columns - 2 * len(mark), beside)
-                yield from textwrap.wrap(long, self._columns, subsequent_indent="   ") if said.endswith("…") else [said]
-                yield f"   {win or 'more'}: {to_see_more(finding, self.summary.first, self.summary.options)}"
+                line = mark + sentence(finding, self._columns - len(mark), kernel_names)
+                long_line = mark + sentence(finding, 2 * self._columns - 2 * len(mark), kernel_names)
+                yield from (
+                    textwrap.wrap(long_line, self._columns, subsequent_indent="   ") if line.endswith("…") else [line]
+                )
+                yield f"   {win_text or 'more'}: {to_see_more(finding, self.summary.first, self.summary.options)}"
             else:
-                below = f", {win}  {more}" if win else f"  {more}"
-                yield mark + sentence(finding, self._columns - len(mark) - len(below), beside) + below
+                suffix = f", {win_text}  {command}" if win_text else f"  {command}"
+                yield mark + sentence(finding, self._columns - len(mark) - len(suffix), kernel_names) + suffix
 
     def _doubts(self, room: Room) -> Iterator[str]:
-        doubts, more = self.summary.doubts, len(self.summary.doubts) - room.doubts
+        doubts, more_count = self.summary.doubts, len(self.summary.doubts) - room.doubts
         for number, doubt in enumerate(doubts[: room.doubts], 1):
-            last = f" (and {counted(more, 'more doubt')})" if more > 0 and number == room.doubts else ""
-            text = printable(f"doubtful: {doubt}", 3 * self._columns) + last
+            more_text = (
+                f" (and {counted(more_count, 'more doubt')})" if more_count > 0 and number == room.doubts else ""
+            )
+            text = printable(f"doubtful: {doubt}", 3 * self._columns) + more_text  # a doubt takes three lines at most
             lines = textwrap.wrap(text, self._columns, subsequent_indent=" " * len("doubtful: "))
-            yield from lines if room.whole else [printable(f"doubtful: {doubt}", self._columns - len(last)) + last]
+            yield from (
+                lines if room.whole else [printable(f"doubtful: {doubt}", self._columns - len(more_text)) + more_text]
+            )
 
     def _next(self) -> Iterator[str]:
         summary = self.summary
@@ -286,28 +334,29 @@ class FirstScreen:
                 summary.traces, summary.options, summary.first, summary.kind_of_several, is_cut=summary.subject.is_cut
             )
         ]
-        copies = self.summary.mostly is not None and self.summary.mostly.of is MostOf.COPIES
-        if self.summary.subject.found.whole_run and not copies:  # windows of kernels leave most copies out
+        is_copies = self.summary.mostly is not None and self.summary.mostly.of is MostOf.COPIES
+        if self.summary.subject.found.whole_run and not is_copies:  # windows of kernels leave most copies out
             steps += of_units(self.summary.traces, self.summary.searched)
         width = max(len(step.command) for step in steps)
         lines = [f"{step.command:{width}}  # {step.what}" for step in steps]
         if max(map(len, lines)) + len("next: ") > self._columns:
+            # A command is told whole, so that it can be pasted: its comment gives way.
             lines = [step.command for step in steps]
         yield from (f"{'' if number else 'next:':5} {line}" for number, line in enumerate(lines))
 
 
 def describe_environment(about: RunSubject) -> Iterator[str]:
     """Yield what a run was recorded by and on: profiler, framework, GPUs, ranks, mesh, files and captures."""
-    ranks = len(about.ranks)
+    rank_count = len(about.ranks)
     yield about.profiler
     if about.framework is not None and about.framework != about.profiler:
         yield about.framework
-    gpus = f"{about.gpus} × {about.gpu}" if about.gpu else f"{counted(about.gpus, 'GPU')}, GPU model not recorded"
-    yield gpus + (f", {ranks} processes" if about.gpus < ranks else "")
+    gpu_text = f"{about.gpus} × {about.gpu}" if about.gpu else f"{counted(about.gpus, 'GPU')}, GPU model not recorded"
+    yield gpu_text + (f", {rank_count} processes" if about.gpus < rank_count else "")
     if about.absent:
-        yield f"{ranks} of {ranks + about.absent} ranks"
-    if axes := [f"{axis} {size}" for axis, size in about.mesh.items() if axis != WORLD]:
-        yield " × ".join(axes)
+        yield f"{rank_count} of {rank_count + about.absent} ranks"
+    if axis_texts := [f"{axis} {size}" for axis, size in about.mesh.items() if axis != WORLD]:
+        yield " × ".join(axis_texts)
     if about.files > 1:
         yield counted(about.files, "file")
     if about.captures > 1:
@@ -315,45 +364,54 @@ def describe_environment(about: RunSubject) -> Iterator[str]:
 
 
 def found_words(found: Found, room: int = COLUMNS, searched: Searched = None) -> str:
-    """How the windows were found, in so many characters: ``step = range 'ProfilerStep#%', 5 of them; --window 2``."""
+    """Return how the windows were found, in at most ``room`` characters: ``step = range 'ProfilerStep#%', 5 of them;
+    --window 2``.
+    """
     if found.anchor is None:
-        what = f"the window {found.window} ns" if found.stated else "the whole run"
-        return f"{what} is measured: {why_whole(searched)}"
+        window_text = f"the window {found.window} ns" if found.stated else "the whole run"
+        return f"{window_text} is measured: {why_whole(searched)}"
     of_kernel = isinstance(found.anchor, KernelAnchor)
     if found.whole_run:
-        many = f"{found.count} steps from " if of_kernel else f"{counted(found.count, 'range')} '"
-        before, end = f"the whole run is measured, with {many}", " to the next" if of_kernel else "'"
-        return f"{before}{anchor_words(found.anchor, room - len(before) - len(end))}{end}"
-    whose = "part of a step" if found.part else f"{found.kind} step" if found.kind else "step"
-    start, end = ("'", "' to the next") if found.span is Span.PERIOD else ("range '", "'")
+        count_text = f"{found.count} steps from " if of_kernel else f"{counted(found.count, 'range')} '"
+        prefix, closing_text = f"the whole run is measured, with {count_text}", " to the next" if of_kernel else "'"
+        return f"{prefix}{anchor_words(found.anchor, room - len(prefix) - len(closing_text))}{closing_text}"
+    step_text = "part of a step" if found.part else f"{found.kind} step" if found.kind else "step"
+    start, closing_text = ("'", "' to the next") if found.span is Span.PERIOD else ("range '", "'")
     if of_kernel:
-        start, end = "", " to the next"
-    shown, parts = f"{found.count} in all; --window {found.numbered}", ""
+        start, closing_text = "", " to the next"
+    number_text, parts_text = f"{found.count} in all; --window {found.numbered}", ""
     if found.index is not None:
-        shown = f"one of {found.count} (--window {found.numbered})" if found.count > 1 else "the only one"
-        parts = inside_words(searched) if found.count == 1 else ""
-    how = {KernelsMode.LAUNCHED: ", kernels launched in it", KernelsMode.CLIPPED: ", kernels cut at its edges"}
-    more = how.get(found.kernels, "")
-    before, after = f"{whose} = {start}", f"{end}, {shown}" + (f" ({parts}){more}" if parts else "")
-    text = before + anchor_words(found.anchor, room - len(before) - len(after)) + after
-    return text if parts or len(text + more) > room else text + more
+        number_text = f"one of {found.count} (--window {found.numbered})" if found.count > 1 else "the only one"
+        parts_text = inside_words(searched) if found.count == 1 else ""
+    kernels_texts = {
+        KernelsMode.LAUNCHED: ", kernels launched in it",
+        KernelsMode.CLIPPED: ", kernels cut at its edges",
+    }
+    kernels_text = kernels_texts.get(found.kernels, "")
+    prefix, suffix = (
+        f"{step_text} = {start}",
+        f"{closing_text}, {number_text}" + (f" ({parts_text}){kernels_text}" if parts_text else ""),
+    )
+    text = prefix + anchor_words(found.anchor, room - len(prefix) - len(suffix)) + suffix
+    return text if parts_text or len(text + kernels_text) > room else text + kernels_text
 
 
 def anchor_words(anchor: Anchor, width: int) -> str:
-    """What begins a window, in so many characters, of which it has LEAST_ANCHOR at least: exact where that fits, else
-    as a person calls the kernels.
+    """Return what begins a window in ``width`` characters, but LEAST_ANCHOR at least.
+
+    It is exact where that fits, else it has the kernels' names as a person calls them.
     """
     text, width = printable(str(anchor)), max(LEAST_ANCHOR, width)
     if isinstance(anchor, KernelAnchor) and len(text) > width:
-        own = [name for name in anchor if name is not None]
-        around = len(text) - sum(len(printable(name)) for name in own)
-        called = readable_names(own, (width - around) // len(own))
-        text = str(KernelAnchor(*(called[name] for name in own)))
+        names = [name for name in anchor if name is not None]
+        extra_length = len(text) - sum(len(printable(name)) for name in names)
+        readable = readable_names(names, (width - extra_length) // len(names))
+        text = str(KernelAnchor(*(readable[name] for name in names)))
     return telling(text, width)
 
 
 def telling(anchor: str, width: int) -> str:
-    """A pattern in so many characters: its beginning where that holds a wildcard, else both ends."""
+    """Shorten a pattern to ``width`` characters: to its beginning where that holds a wildcard, else to both ends."""
     wildcard = anchor.find("%") + 1
     if 0 < wildcard < width < len(anchor):
         return f"{anchor[: width - 1]}…"
@@ -366,12 +424,12 @@ def name_stage(stage: str) -> str:
 
 
 def _tenths(share: Value) -> str:
-    """A share of its own, that is no part of 100%."""
+    """Return a share of its own, that is no part of 100%, in words."""
     return told_in_tenths(round(Fraction(share) * SHARES), Fraction(share)) if share <= 1 else percent(share)
 
 
 def _cells(row: Communicated, scale: Scale, *, speeds: bool, ranks: bool) -> tuple[str, ...]:
     times = (format_value(ns, scale=scale) for ns in (row.ns, row.exposed_ns))
-    overlap = "-" if row.overlap is None else percent(row.overlap)
-    speed = "-" if row.busbw is None else format_value(row.busbw, BARE)
-    return (*((str(row.rank),) if ranks else ()), *times, overlap, *((speed,) if speeds else ()))
+    overlap_text = "-" if row.overlap is None else percent(row.overlap)
+    speed_text = "-" if row.busbw is None else format_value(row.busbw, BARE)
+    return (*((str(row.rank),) if ranks else ()), *times, overlap_text, *((speed_text,) if speeds else ()))

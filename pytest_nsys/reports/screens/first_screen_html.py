@@ -1,4 +1,4 @@
-"""The first screen as HTML, for a notebook or a page: its lines as they are, and the bars in colour."""
+"""How does the first screen look in a notebook or on a page? Its lines as they are, and the bars in colour."""
 
 from __future__ import annotations
 
@@ -19,13 +19,16 @@ _COLOURS = {
     "36": "#55a3aa",
     "34": "#7d8f3c",
 }
-"""What the colours of a terminal are on a page, for every part of the bars."""
+"""Maps the colours of a terminal to those of a page, for every part of the bars."""
 
 _COLOURED = re.compile("\x1b\\[(\\d+)m(.*?)\x1b\\[0m")
 
 
 def as_html(summary: Summary) -> str:
-    """One element. No text of a trace is markup: names hold no control character, by which colours are told."""
+    """Return the first screen as one HTML element.
+
+    No text of a trace is markup: names hold no control character, by which colours are told.
+    """
     lines = FirstScreen(summary, Pen(coloured=True)).lines()
     return f'<pre style="{_STYLE}">{"<br>".join(_marked(escape(line)) for line in lines)}</pre>\n'
 

@@ -22,13 +22,18 @@ Json = dict[str, Any]
 
 
 def as_json_screen(summary: Summary) -> str:
-    """The object as text."""
+    """Return the first screen as JSON text."""
     return as_json(screen(summary))
 
 
 def screen(summary: Summary) -> Json:
-    """The summary as a program reads it."""
-    subject, kernels, communication, mostly = summary.subject, summary.kernels, summary.communication, summary.mostly
+    """Return the summary as a program reads it."""
+    subject, kernels, communication, dominant_activity = (
+        summary.subject,
+        summary.kernels,
+        summary.communication,
+        summary.mostly,
+    )
     return {
         "version": VERSION,
         "traces": [*summary.traces],
@@ -59,14 +64,14 @@ def screen(summary: Summary) -> Json:
         "without": {str(rank): why for rank, why in summary.without.items()},
         "kernels": [
             {
-                "name": each.name,
-                "called": each.called,
-                "family": each.family,
-                "ns": _number(each.ns),
-                "launches": _number(each.launches),
-                "share": _number(each.share),
+                "name": kernel.name,
+                "called": kernel.called,
+                "family": kernel.family,
+                "ns": _number(kernel.ns),
+                "launches": _number(kernel.launches),
+                "share": _number(kernel.share),
             }
-            for each in kernels.largest
+            for kernel in kernels.largest
         ],
         "other_kernels": kernels.others,
         "other_kernels_ns": _number(kernels.others_ns),
@@ -74,23 +79,28 @@ def screen(summary: Summary) -> Json:
         "communication_shares_streams": communication.shared,
         "communication": [
             {
-                "name": each.name,
-                "rank": each.rank,
-                "ns": _number(each.ns),
-                "exposed_ns": _number(each.exposed_ns),
-                "overlap": _number(each.overlap),
-                "busbw": _number(each.busbw),
+                "name": row.name,
+                "rank": row.rank,
+                "ns": _number(row.ns),
+                "exposed_ns": _number(row.exposed_ns),
+                "overlap": _number(row.overlap),
+                "busbw": _number(row.busbw),
             }
-            for each in communication.every
+            for row in communication.every
         ],
         "no_communication": communication.why,
-        "findings": [_finding(each, summary) for each in summary.findings],
+        "findings": [_finding(finding, summary) for finding in summary.findings],
         "doubts": [*summary.doubts],
-        "mostly": mostly
-        and {"of": mostly.of, "share": float(mostly.share), "what": mostly.what, "gap_ns": mostly.gap_ns},
+        "mostly": dominant_activity
+        and {
+            "of": dominant_activity.of,
+            "share": float(dominant_activity.share),
+            "what": dominant_activity.what,
+            "gap_ns": dominant_activity.gap_ns,
+        },
         "next": [
-            {"command": each.command, "what": each.what}
-            for each in next_steps(
+            {"command": step.command, "what": step.what}
+            for step in next_steps(
                 summary.traces, summary.options, summary.first, summary.kind_of_several, is_cut=summary.subject.is_cut
             )
         ],
@@ -102,18 +112,18 @@ def _number(value: Value | None) -> int | float | None:
 
 
 def _measured(summary: Summary) -> Json:
-    found = summary.subject.found
+    selection = summary.subject.found
     return {
-        "convention": found.convention,
-        "anchor": None if found.anchor is None else written_anchor(found.anchor),
-        "anchors": found.count,
-        "index": found.index,
-        "name": found.name,
-        "part_of_a_step": found.part,
-        "whole_run": found.whole_run,
-        "window": found.window,
-        "span": found.span,
-        "kernels": found.kernels,
+        "convention": selection.convention,
+        "anchor": None if selection.anchor is None else written_anchor(selection.anchor),
+        "anchors": selection.count,
+        "index": selection.index,
+        "name": selection.name,
+        "part_of_a_step": selection.part,
+        "whole_run": selection.whole_run,
+        "window": selection.window,
+        "span": selection.span,
+        "kernels": selection.kernels,
         "repeats": repeats_words(summary.searched),
     }
 

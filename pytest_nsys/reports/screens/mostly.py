@@ -17,27 +17,30 @@ SHOW_RUN = "pytest-nsys TRACE "
 
 
 def mostly_lines(found: Mostly, of: str, command: str = "", beside: Collection[str] = ()) -> tuple[str, str]:
-    """``97% of the run is copies, most of them pinned to device``, and what to do. ``of`` is what was measured,
-    ``command`` what stands before options that show more, where it is not the one that was typed. A kernel is named as
-    a table names it ``beside`` others of these demangled names.
+    """Return ``97% of the run is copies, most of them pinned to device``, and what to do.
+
+    ``noun`` is what was measured, ``command_prefix`` what stands before options that show more, where it is not the
+    command that was typed. A kernel is named as a table names it beside others of the demangled ``other_names``.
     """
     share = percent(found.share)
     match found.of:
         case MostOf.COPIES:
-            which = f", most of it {printable(found.what, NAME_WIDTH)}" if found.what else ""
-            pin = "pin that memory and " if "pageable" in found.what else ""
+            which_text = f", most of it {printable(found.what, NAME_WIDTH)}" if found.what else ""
+            pin_text = "pin that memory and " if "pageable" in found.what else ""
             return (
-                f"mostly copies: for {share} of the {of} the GPU does nothing but copy{which}",
-                f"a gate on compute judges {percent(found.computes)} of it: {pin}copy on another stream beside compute",
+                f"mostly copies: for {share} of the {of} the GPU does nothing but copy{which_text}",
+                f"a gate on compute judges {percent(found.computes)} of it: "
+                f"{pin_text}copy on another stream beside compute",
             )
         case MostOf.IDLE:
-            gap = "" if found.gap_ns is None else f", {format_value(found.gap_ns)} of it in one gap"
-            do = f"{command}--view budget says what they wait for"
+            gap_text = "" if found.gap_ns is None else f", {format_value(found.gap_ns)} of it in one gap"
+            remedy = f"{command}--view budget says what they wait for"
+            # Most of a whole run may lie before, between and after its steps: a window leaves that out.
             if of == "run":
-                do = f"profile whole steps alone, or pick {command}--window START:END"
+                remedy = f"profile whole steps alone, or pick {command}--window START:END"
             return (
-                f"mostly idle: for {share} of the {of} nothing runs on the GPU{gap}",
-                f"a gate on its length judges the gaps: {do}",
+                f"mostly idle: for {share} of the {of} nothing runs on the GPU{gap_text}",
+                f"a gate on its length judges the gaps: {remedy}",
             )
         case _:
             name = readable_names([*beside, found.what], NAME_WIDTH)[found.what]

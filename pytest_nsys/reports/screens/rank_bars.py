@@ -17,7 +17,7 @@ from pytest_nsys.reports.tables.layout import COLUMNS
 RANKS_SHOWN = 8
 LONGEST_BAR, SHORTEST_BAR = 40, 8
 SHARES = 1000
-"""Shares are told in tenths of a percent."""
+"""Counts the tenths of a percent in 100%, in which shares are told."""
 
 HEADS = {
     BudgetPart.COMPUTE: "compute",
@@ -30,58 +30,75 @@ HEADS = {
     BudgetPart.BESIDE: "in comm",
     BudgetPart.STALLED: "stalled",
 }
-"""The columns beside the bars; the legend below them has the words."""
+"""Heads the columns beside the bars; the legend below them has the words."""
 
 FOLDS = (
     (BudgetPart.COPY, (BudgetPart.MEMSET, BudgetPart.ELSEWHERE), "copies"),
     (BudgetPart.STALLED, (BudgetPart.BESIDE,), HEADS[BudgetPart.STALLED]),
 )
-"""Where all columns need more room than there is: a part, those added to it, and the heading of the sum. In this order,
-as many as are needed: nine parts of ranks with long numbers fit on no line."""
+"""Lists what is folded where all columns need more room than there is: a part, those added to it, and the heading of
+the sum.
+
+In this order, as many as are needed: nine parts of ranks with long numbers fit on no line.
+"""
 
 
 def rank_bars(budgets: Sequence[RankBudget], pen: Pen) -> Iterator[str]:
-    """A heading, a line for each rank that is shown, and a legend, on lines as long as the pen's."""
-    chosen = shown_ranks(budgets)
-    wide = min(COLUMNS, pen.columns)
-    labels = [f"rank {budget.rank}{which}" for which, budget in chosen]
-    scale = scale_of([budget.window_ns for _, budget in chosen], TIME)
-    times = [format_value(budget.window_ns, scale=scale) for _, budget in chosen]
-    label, time = max(map(len, labels)), max(len("time"), *map(len, times))
-    shown, heads = _columns([budget for _, budget in chosen], wide - label - time - 4 - SHORTEST_BAR)
-    bar = max(1, min(LONGEST_BAR, wide - label - time - 4 - sum(len(head) for head in heads.values())))
-    title = printable("where the time goes", label + 2 + bar)
-    yield f"{title:{label + 2 + bar}}  {'time':>{time}}{''.join(heads.values())}"
-    longest = max(budget.window_ns for budget in shown) or 1
-    for name, length, budget in zip(labels, times, shown, strict=True):
+    """Yield a heading, a line for each rank that is shown, and a legend, on lines as long as the pen's."""
+    chosen_budgets = shown_ranks(budgets)
+    width = min(COLUMNS, pen.columns)
+    labels = [f"rank {budget.rank}{place_word}" for place_word, budget in chosen_budgets]
+    scale = scale_of([budget.window_ns for _, budget in chosen_budgets], TIME)
+    times = [format_value(budget.window_ns, scale=scale) for _, budget in chosen_budgets]
+    label_width, time_width = max(map(len, labels)), max(len("time"), *map(len, times))
+    folded_budgets, headings = _columns(
+        [budget for _, budget in chosen_budgets], width - label_width - time_width - 4 - SHORTEST_BAR
+    )
+    bar_width = max(
+        1, min(LONGEST_BAR, width - label_width - time_width - 4 - sum(len(heading) for heading in headings.values()))
+    )
+    title = printable("where the time goes", label_width + 2 + bar_width)
+    yield f"{title:{label_width + 2 + bar_width}}  {'time':>{time_width}}{''.join(headings.values())}"
+    longest_ns = max(budget.window_ns for budget in folded_budgets) or 1
+    for name, length, budget in zip(labels, times, folded_budgets, strict=True):
         if not budget.parts:
-            yield printable(f"{name:{label}}  no budget: {budget.why}", wide)
+            yield printable(f"{name:{label_width}}  no budget: {budget.why}", width)
             continue
-        cells = max(1, bar * budget.window_ns // longest)
+        cell_count = max(1, bar_width * budget.window_ns // longest_ns)  # a short window is one cell and not none
         shares = share_words(budget)
-        texts = "".join(f"{shares[part]:>{len(head)}}" for part, head in heads.items())
-        drawn: list[Piece] = pen.bar(budget.parts, cells)
-        yield pen.line([(None, f"{name:{label}}  "), *drawn, (None, f"{'':{bar - cells}}  {length:>{time}}{texts}")])
-    if heads:
-        yield pen.line(_legend([*heads], pen))
+        share_texts = "".join(f"{shares[part]:>{len(heading)}}" for part, heading in headings.items())
+        pieces: list[Piece] = pen.bar(budget.parts, cell_count)
+        yield pen.line(
+            [
+                (None, f"{name:{label_width}}  "),
+                *pieces,
+                (None, f"{'':{bar_width - cell_count}}  {length:>{time_width}}{share_texts}"),
+            ]
+        )
+    if headings:
+        yield pen.line(_legend([*headings], pen))
 
 
 def _columns(budgets: Sequence[RankBudget], room: int) -> tuple[Sequence[RankBudget], Mapping[BudgetPart, str]]:
-    """Give the budgets with a heading for each part that any of them has, folded until these fit into the room."""
-    present = [part for part in HEADS if any(budget.parts.get(part) for budget in budgets)]
-    heads = {part: _heading(HEADS[part]) for part in present}
-    for part, added, head in FOLDS:
-        if sum(map(len, heads.values())) <= room:
+    """Return the budgets with a heading for each part that any of them has, folded until these fit into the room."""
+    present_parts = [part for part in HEADS if any(budget.parts.get(part) for budget in budgets)]
+    headings = {part: _heading(HEADS[part]) for part in present_parts}
+    for part, added_parts, heading_text in FOLDS:
+        if sum(map(len, headings.values())) <= room:
             break
-        budgets = [replace(budget, parts=_folded(budget.parts, part, added)) for budget in budgets]
-        if heads.keys() & {part, *added}:
-            heads[part] = _heading(head)
-        heads = {each: heads[each] for each in HEADS if each in heads and each not in added}
-    return budgets, heads
+        budgets = [replace(budget, parts=_folded(budget.parts, part, added_parts)) for budget in budgets]
+        if headings.keys() & {part, *added_parts}:
+            headings[part] = _heading(heading_text)
+        headings = {
+            kept_part: headings[kept_part]
+            for kept_part in HEADS
+            if kept_part in headings and kept_part not in added_parts
+        }
+    return budgets, headings
 
 
 def _heading(words: str) -> str:
-    return f"  {words:>{len('100.0%')}}"
+    return f"  {words:>{len('100.0%')}}"  # the widest share
 
 
 def _folded(parts: Mapping[BudgetPart, int], whole: BudgetPart, added: Sequence[BudgetPart]) -> dict[BudgetPart, int]:
@@ -90,25 +107,29 @@ def _folded(parts: Mapping[BudgetPart, int], whole: BudgetPart, added: Sequence[
 
 
 def _legend(parts: Sequence[BudgetPart], pen: Pen) -> Iterator[Piece]:
-    """Of the parts that are drawn; what blocks is one in the legend, of which the columns tell what it is."""
-    drawn = {BudgetPart.COLLECTIVE if part in BLOCKED.values() else part for part in parts}
-    for part, what in LEGEND:
-        if part in drawn:
-            yield from ((part, pen.glyph(part)), (None, f" {what}  "))
+    """Yield the pieces of the legend for the parts that are drawn.
+
+    What blocks is one in the legend, of which the columns tell what it is.
+    """
+    drawn_parts = {BudgetPart.COLLECTIVE if part in BLOCKED.values() else part for part in parts}
+    for part, description in LEGEND:
+        if part in drawn_parts:
+            yield from ((part, pen.glyph(part)), (None, f" {description}  "))
 
 
 def shown_ranks(budgets: Sequence[RankBudget]) -> list[tuple[str, RankBudget]]:
-    """All of few ranks, else the slowest, the median and the fastest, each with the word for it."""
-    if len(budgets) <= RANKS_SHOWN:
+    """Return all of few ranks, else the slowest, the median and the fastest, each with the word for it."""
+    if len(budgets) <= RANKS_SHOWN:  # more would take the screen from everything else
         return [("", budget) for budget in budgets]
-    ordered = sorted(budgets, key=lambda budget: (-budget.window_ns, budget.rank))
-    chosen = ordered[0], ordered[len(ordered) // 2], ordered[-1]
-    return [*zip((" (slowest)", " (median)", " (fastest)"), chosen, strict=True)]
+    slowest_first = sorted(budgets, key=lambda budget: (-budget.window_ns, budget.rank))
+    chosen_budgets = slowest_first[0], slowest_first[len(slowest_first) // 2], slowest_first[-1]
+    return [*zip((" (slowest)", " (median)", " (fastest)"), chosen_budgets, strict=True)]
 
 
 def share_words(budget: RankBudget) -> Mapping[BudgetPart, str]:
-    """The share of each part in tenths of a percent, which add up to 100%. A part that is less than a tenth, and one
-    that is nearly all, is told as such.
+    """Return the share of each part in tenths of a percent, which add up to 100%.
+
+    A part that is less than a tenth, and one that is nearly all, is told as such.
     """
     tenths = shared_out(budget.parts, SHARES)
     return {part: told_in_tenths(tenths[part], share) for part, share in budget.shares.items()}
