@@ -1,4 +1,5 @@
-"""What holds the step back? The time of a window on the GPU, by what ran: nothing, compute, communication, copies.
+"""What holds the step back: how does the time of a window on the GPU divide into nothing, compute, communication and
+copies?
 
 All of it is about the device: whatever ran in the window's time counts, cut at its edges, also under ``contained``,
 whose other metrics leave out what crosses an edge. Under ``launched`` the window goes from the start of its first
@@ -69,66 +70,67 @@ NO_COMMUNICATION = "no communication kernel runs in the window"
 
 
 class GapPart(NamedTuple):
-    """One part of a gap: the compute kernel that ends it, perhaps after the window, None where none follows, and what
-    ran in it that this one depends on.
-    """
+    """Describes one part of a gap, with the kernel that waited and what it waited for."""
 
     start_ns: int
     end_ns: int
     part: BudgetPart
+    # The compute kernel that ends the gap, perhaps after the window; None where none follows.
     waiting: Operation | None = None
-    producer: Operation | None = None
+    producer: Operation | None = None  # what ran in the part that this kernel depends on
 
 
 class PartsOfGaps(NamedTuple):
-    """Parts of gaps by start, and how long the kernel is that ends the gap: NONE where none does."""
+    """Holds parts of gaps by start, one column for each property."""
 
     start_ns: Column
     end_ns: Column
-    kernel_ns: Column
+    kernel_ns: Column  # of the kernel that ends the gap, NO_OPERATION where none does
 
     @property
     def ns(self) -> Column:
-        """How long each is."""
+        """The length of each part."""
         return minus(self.end_ns, self.start_ns)
 
 
 class Budget:
-    """The time of a window on the GPU, by what ran and by what held the next compute back. Lengths are in ns."""
+    """Divides the time of a window on the GPU by what ran and by what held the next compute back. Lengths are in ns."""
 
     def __init__(self, window: RankWindow) -> None:
         self.window, self._track = window, window.track.on_gpu
         self._low, self._high = window.start_ns, window.end_ns
         self._device = device_of(window)
-        # of a single window nothing is asked twice, and what its gaps depend on is let go
-        several = len(self._track.group.ranks[window.rank.number]) > 1
-        waited = waiting_around(self._track) if several else Waiting(self._track)
-        own_until = own_work_until(window)
-        self._ran = waited.operations
-        self._gaps = gaps = waited.gaps(self._low, self._high, NEVER if own_until is None else own_until)
-        ends = take(gaps.waiting, where_not(equal(gaps.waiting, NONE)))
-        without_launch = total(equal(take(self._ran.kernel_calls.end_ns, ends), NO_LAUNCH))
-        if without_launch == len(ends) > 0:
-            what = "no kernel that ends a gap has a launch row, so when the host issued it is unknown"
-            raise NoRows(f"{what}: {window.track.around.facts.to_see_calls}")
+        # Of a single window nothing is asked twice: what its gaps depend on is not kept.
+        has_several_windows = len(self._track.group.ranks[window.rank.number]) > 1
+        compute_waits = waiting_around(self._track) if has_several_windows else Waiting(self._track)
+        own_work_end_ns = own_work_until(window)
+        self._ran = compute_waits.operations
+        self._gaps = gaps = compute_waits.gaps(
+            self._low, self._high, NEVER if own_work_end_ns is None else own_work_end_ns
+        )
+        ending_kernels = take(gaps.waiting, where_not(equal(gaps.waiting, NONE)))
+        without_launch = total(equal(take(self._ran.kernel_calls.end_ns, ending_kernels), NO_LAUNCH))
+        if without_launch == len(ending_kernels) > 0:
+            problem = "no kernel that ends a gap has a launch row, so when the host issued it is unknown"
+            raise NoRows(f"{problem}: {window.track.around.facts.to_see_calls}")
         computed_ns, busy = self._device.compute_time.covered_ns(self._low, self._high), self._device.busy_time
         self.lines = BudgetLines(
             parts={part: total(self._length_ns(self._of(part))) for part in PARTS} | {BudgetPart.COMPUTE: computed_ns},
-            has_next=own_until is not None,
+            has_next=own_work_end_ns is not None,
             device_busy_ns=None if busy is None else busy.covered_ns(self._low, self._high),
             gaps=len(gaps.waiting),
             gaps_without_launch=without_launch,
             contradicted=gaps.contradicted,
-            unordered=len(waited.unordered),
-            waits_recorded=waited.recorded,
-            waits=waited.waits,
-            waits_joined=waited.joined,
+            unordered=len(compute_waits.unordered),
+            waits_recorded=compute_waits.recorded,
+            waits=compute_waits.waits,
+            waits_joined=compute_waits.joined,
         )
-        tail = gaps.waiting[-1:] == array("q", [NONE])
-        self.tail_ns = gaps.end_ns[-1] - gaps.start_ns[-1] if tail else 0
+        has_tail = gaps.waiting[-1:] == array("q", [NONE])
+        self.tail_ns = gaps.end_ns[-1] - gaps.start_ns[-1] if has_tail else 0
 
     def _of(self, part: BudgetPart) -> Column:
-        """The parts of gaps of one class, by start."""
+        """Return the rows of the parts of gaps of one class, by start."""
         return where(equal(self._gaps.part, PARTS.index(part)))
 
     def _length_ns(self, own: Column) -> Column:
@@ -138,164 +140,189 @@ class Budget:
         return take(self._gaps.waiting, take(self._gaps.gap, own))
 
     def spans(self, *parts: BudgetPart) -> PartsOfGaps:
-        """The parts of gaps of some classes, with what waited."""
-        own, work = self._by_start(parts), self._ran.work
-        waiting = self._waiting(own)
-        lengths = minus(take(work.end_ns, waiting), take(work.start_ns, waiting))
-        for i in where(equal(waiting, NONE)):
+        """Return the parts of gaps of some classes by start, with the length of the kernel that waited."""
+        part_rows, work = self._by_start(parts), self._ran.work
+        waiting_kernels = self._waiting(part_rows)
+        lengths = minus(take(work.end_ns, waiting_kernels), take(work.start_ns, waiting_kernels))
+        for i in where(equal(waiting_kernels, NONE)):
             lengths[i] = NONE
-        return PartsOfGaps(take(self._gaps.start_ns, own), take(self._gaps.end_ns, own), lengths)
+        return PartsOfGaps(take(self._gaps.start_ns, part_rows), take(self._gaps.end_ns, part_rows), lengths)
 
     @property
     def comm_ns(self) -> int:
-        """How long communication ran, barriers included."""
+        """The time in which communication ran, barriers included."""
         return self._device.communication_time.covered_ns(self._low, self._high)
 
     @property
     def comm_alone_ns(self) -> int | None:
-        at_work, busy_ns = self._device.at_work_time, self.lines.device_busy_ns
-        if at_work is None or busy_ns is None or not self.comm_ns:
+        at_work_time, busy_ns = self._device.at_work_time, self.lines.device_busy_ns
+        if at_work_time is None or busy_ns is None or not self.comm_ns:
             return None
-        return busy_ns - at_work.covered_ns(self._low, self._high)
+        return busy_ns - at_work_time.covered_ns(self._low, self._high)
 
     @property
     def kinds(self) -> Sequence[str]:
-        """The kinds of producer that are told of, if any blocked: what did not run is no kind that did not block."""
-        may = {KINDS[COPY], KINDS[MEMSET], *(kind for kind, ns in self.lines.blocking_ns.items() if ns)}
+        """The kinds of producers to report, whether any of them blocked or not; a kind of which nothing ran is left
+        out.
+        """
+        kinds = {KINDS[COPY], KINDS[MEMSET], *(kind for kind, ns in self.lines.blocking_ns.items() if ns)}
         if self.comm_ns:
-            may.add(KINDS[COLLECTIVE])
+            kinds.add(KINDS[COLLECTIVE])
         if self._ran.own < len(self._ran):
-            may.add(KINDS[OTHER_DEVICE])
-        return sorted(may)
+            kinds.add(KINDS[OTHER_DEVICE])
+        return sorted(kinds)
 
     @cached_property
     def blocking_comm_ns(self) -> Mapping[str, int]:
-        """``blocking_ns`` of collectives by their stage; 0 of a stage whose communication ran and blocked nothing."""
-        own = self._of(BudgetPart.COLLECTIVE)
+        """The time that collectives blocked by stage; 0 for a stage whose communication ran and blocked nothing."""
+        collective_parts = self._of(BudgetPart.COLLECTIVE)
         codes, stages = self._ran.stages(self._ran.collectives(self._low, self._high))
-        found = {stages[code]: 0 for (code,) in distinct(codes)[1]}
-        codes, stages = self._ran.stages(take(self._gaps.producer, own))
-        found |= {stage: ns for stage, ns, _ in self._longest(own, stages.__getitem__, codes)}
-        return dict(sorted(found.items()))
+        ns_by_stage = {stages[code]: 0 for (code,) in distinct(codes)[1]}
+        codes, stages = self._ran.stages(take(self._gaps.producer, collective_parts))
+        ns_by_stage |= {stage: ns for stage, ns, _ in self._longest(collective_parts, stages.__getitem__, codes)}
+        return dict(sorted(ns_by_stage.items()))
 
     @cached_property
     def blocking_comm_max_ns(self) -> int:
-        """How long communication of the rank ran in what of the gaps comes after the launch, whatever blocked then."""
-        issued = where_not(equal(self._gaps.part, STARVED))
-        spans = (take(column, issued) for column in (self._gaps.start_ns, self._gaps.end_ns))
+        """The time in which communication of the rank ran in gaps after the launch, whatever blocked then."""
+        launched_parts = where_not(equal(self._gaps.part, STARVED))
+        spans = (take(column, launched_parts) for column in (self._gaps.start_ns, self._gaps.end_ns))
         return total(self._device.communication_time.covered(*spans))
 
     @cached_property
     def in_syncs(self) -> Mapping[str, int]:
-        """How much of ``launch_starved_ns`` the thread that launched the kernel stood in which call of ``syncs``."""
-        starved, found = self._by_start([BudgetPart.STARVED, BudgetPart.BETWEEN]), Counter[str]()
+        """The launch-starved time in which the thread that launched the kernel stood in a call that waits, by call."""
+        starved_parts, ns_by_call = self._by_start([BudgetPart.STARVED, BudgetPart.BETWEEN]), Counter[str]()
         for name, calls in _synchronising(self._track).items():
-            found[name] = total(self._measure_standing(starved, calls))
-        return {name: ns for name, ns in found.most_common() if ns}
+            ns_by_call[name] = total(self._measure_standing(starved_parts, calls))
+        return {name: ns for name, ns in ns_by_call.most_common() if ns}
 
     def _measure_standing(self, parts: Column, calls: Mapping[int, Intervals]) -> Column:
-        """How much of each of some parts the thread that launched the kernel which ends the gap stood in calls."""
-        found = array("q", [0]) * len(parts)
-        followed = where_not(equal(self._waiting(parts), NONE))
-        threads = take(self._ran.kernel_calls.thread, self._waiting(take(parts, followed)))
-        for thread, own in members_by(lambda thread: thread, threads).items():
+        """Measure for each part how long the thread that launched the kernel which ends the gap stood in calls."""
+        standing_ns = array("q", [0]) * len(parts)
+        followed_parts = where_not(equal(self._waiting(parts), NONE))
+        threads = take(self._ran.kernel_calls.thread, self._waiting(take(parts, followed_parts)))
+        for thread, thread_parts in members_by(lambda thread: thread, threads).items():
             if thread in calls:
-                at = take(followed, own)
-                spans = (take(column, take(parts, at)) for column in (self._gaps.start_ns, self._gaps.end_ns))
-                for i, ns in zip(at, calls[thread].covered(*spans), strict=True):
-                    found[i] = ns
-        return found
+                part_rows = take(followed_parts, thread_parts)
+                spans = (take(column, take(parts, part_rows)) for column in (self._gaps.start_ns, self._gaps.end_ns))
+                for i, ns in zip(part_rows, calls[thread].covered(*spans), strict=True):
+                    standing_ns[i] = ns
+        return standing_ns
 
     def thread_after(self, part: BudgetPart) -> int | None:
-        """The thread that launched what ends the last gap of a class; None where nothing on record does."""
-        own = self._followed(part)[-1:]
-        return self._ran.kernel_calls.thread[self._waiting(own)[0]] if own else None
+        """Return the thread that launched what ends the last gap of a class; None where nothing on record does."""
+        last_part = self._followed(part)[-1:]
+        return self._ran.kernel_calls.thread[self._waiting(last_part)[0]] if last_part else None
 
     def waiting_in_calls(self, *, copies: bool = False) -> Column:
-        """How much of each launch-starved part, by start, the thread that launched the kernel stood in any call of
-        ``syncs``; with ``copies`` in these or in one that copies asynchronously.
+        """Measure for each launch-starved part, by start, how long the thread that launched the kernel stood in waiting
+        calls.
+
+        With ``copies`` calls that copy asynchronously count, too.
         """
-        some = {
-            thread: Intervals.of((call.start_ns, call.end_ns) for call in own if copies or waiting_call(call.name))
-            for thread, own in _calls(self._track).items()
+        calls_by_thread = {
+            thread: Intervals.of(
+                (call.start_ns, call.end_ns) for call in thread_calls if copies or waiting_call(call.name)
+            )
+            for thread, thread_calls in _calls(self._track).items()
         }
-        return self._measure_standing(self._by_start([BudgetPart.STARVED]), some)
+        return self._measure_standing(self._by_start([BudgetPart.STARVED]), calls_by_thread)
 
     def _by_start(self, parts: Iterable[BudgetPart]) -> Column:
-        own = chained([self._of(part) for part in parts])
-        return take(own, order(own))
+        """Return the rows of the parts of some classes, sorted by start."""
+        part_rows = chained([self._of(part) for part in parts])
+        return take(part_rows, order(part_rows))
 
     def _followed(self, *parts: BudgetPart) -> Column:
-        """The parts of such kinds, by start, in gaps that a kernel ends."""
-        own = self._by_start(parts)
-        return take(own, where_not(equal(self._waiting(own), NONE)))
+        """Return the rows of the parts of some classes, by start, in gaps that a kernel ends."""
+        part_rows = self._by_start(parts)
+        return take(part_rows, where_not(equal(self._waiting(part_rows), NONE)))
 
     def _longest(self, own: Column, key: Callable[..., K], *columns: Column | Flags) -> list[tuple[K, int, int]]:
-        """How long some parts, by start, are together, and in how many gaps they are, by a key: the longest first."""
+        """Sum parts by a key. Return each key with its total length and the number of gaps, the longest first."""
         numbers, rows = distinct(*columns)
         keys = [key(*row) for row in rows]
-        known = {each: number for number, each in enumerate(dict.fromkeys(keys))}
-        numbers = take(array("q", [known[each] for each in keys]), numbers)
-        by_key = order(numbers)
-        firsts = where(records(take(numbers, by_key), take(take(self._gaps.gap, own), by_key)))
-        gaps = counts(take(take(numbers, by_key), firsts), len(known))
-        found = zip(known, sums(numbers, self._length_ns(own), len(known)), gaps, strict=True)
-        return sorted(found, key=lambda each: (-each[1], each[0]))
+        key_numbers = {row_key: number for number, row_key in enumerate(dict.fromkeys(keys))}
+        numbers = take(array("q", [key_numbers[row_key] for row_key in keys]), numbers)
+        key_order = order(numbers)
+        first_parts = where(records(take(numbers, key_order), take(take(self._gaps.gap, own), key_order)))
+        gaps = counts(take(take(numbers, key_order), first_parts), len(key_numbers))
+        totals = zip(key_numbers, sums(numbers, self._length_ns(own), len(key_numbers)), gaps, strict=True)
+        return sorted(totals, key=lambda entry: (-entry[1], entry[0]))
 
     def producers(self) -> list[Blocking]:
-        """What blocked what, the largest first."""
-        own, work, name_of = self._followed(*BLOCKED.values()), self._ran.work, self._ran.name_of
-        by, waiting = take(self._gaps.producer, own), self._waiting(own)
-        codes, stages = self._ran.stages(by)
-        found = self._longest(
-            own,
+        """List which producers blocked which kernels, the longest first."""
+        blocked_parts, work, name_of = self._followed(*BLOCKED.values()), self._ran.work, self._ran.name_of
+        producers, waiting_kernels = take(self._gaps.producer, blocked_parts), self._waiting(blocked_parts)
+        codes, stages = self._ran.stages(producers)
+        totals = self._longest(
+            blocked_parts,
             lambda part, code, *ids: (_KIND[PARTS[part]], name_of(*ids[:2]), stages[code], name_of(*ids[2:])),
-            *(take(self._gaps.part, own), codes),
-            *(take(column, who) for who in (by, waiting) for column in (work.name, work.full_name)),
+            *(take(self._gaps.part, blocked_parts), codes),
+            *(
+                take(column, operations)
+                for operations in (producers, waiting_kernels)
+                for column in (work.name, work.full_name)
+            ),
         )
-        return [Blocking(*who, ns, gaps) for who, ns, gaps in found]
+        return [Blocking(*labels, ns, gaps) for labels, ns, gaps in totals]
 
     def before(self, *parts: BudgetPart) -> list[Delayed]:
-        """Before which kernels the launch-starved or the stalled time lay, the largest first; what nothing
-        follows is left out.
-        """
-        own, work, name_of = self._followed(*parts), self._ran.work, self._ran.name_of
-        waiting = self._waiting(own)
-        codes, stages = self._ran.stages(waiting)
-        columns = take(work.name, waiting), take(work.full_name, waiting), codes
-        found = self._longest(own, lambda short, full, code: (name_of(short, full), stages[code]), *columns)
-        return [Delayed(parts[-1].value, *of, ns, gaps) for of, ns, gaps in found]
+        """List the kernels before which launch-starved or stalled time lay, the longest first; the tail has none."""
+        delayed_parts, work, name_of = self._followed(*parts), self._ran.work, self._ran.name_of
+        waiting_kernels = self._waiting(delayed_parts)
+        codes, stages = self._ran.stages(waiting_kernels)
+        columns = take(work.name, waiting_kernels), take(work.full_name, waiting_kernels), codes
+        totals = self._longest(delayed_parts, lambda short, full, code: (name_of(short, full), stages[code]), *columns)
+        return [Delayed(parts[-1].value, *labels, ns, gaps) for labels, ns, gaps in totals]
 
     def names(self) -> Iterator[tuple[BudgetPart, str | None, int]]:
-        """How long each part of the gaps is, by what blocked, else by the kernel that waited, in full; None where none
-        does.
+        """Yield the length of each class of gaps by what blocked, else by the full name of the kernel that waited.
+
+        The name is None where no kernel ends the gap.
         """
         work = self._ran.work
         for part in PARTS:
-            own = self._followed(part)
-            who = take(self._gaps.producer, own) if part in _KIND else self._waiting(own)
-            found = sums_by(self._ran.name_of, self._length_ns(own), take(work.name, who), take(work.full_name, who))
-            yield from ((part, name, ns) for name, (ns, _) in found.items())
+            followed_parts = self._followed(part)
+            named_operations = (
+                take(self._gaps.producer, followed_parts) if part in _KIND else self._waiting(followed_parts)
+            )
+            totals = sums_by(
+                self._ran.name_of,
+                self._length_ns(followed_parts),
+                take(work.name, named_operations),
+                take(work.full_name, named_operations),
+            )
+            yield from ((part, name, ns) for name, (ns, _) in totals.items())
         for part in (BudgetPart.STARVED, BudgetPart.BETWEEN):
             if ns := self.lines.parts[part] - total(self._length_ns(self._followed(part))):
                 yield part, None, ns
 
     def held_by_transfers(self) -> Iterator[tuple[str, int, str, int]]:
-        """``copy`` or ``memset``, when it began that blocked, which kernel waited, in full, and for how long."""
-        own, work = self._followed(BudgetPart.COPY, BudgetPart.MEMSET), self._ran.work
-        by, names = take(self._gaps.producer, own), work.names
-        of_both = (take(column, each) for each in (by, self._waiting(own)) for column in (work.name, work.full_name))
-        producer, _, short, full = of_both
-        for at, *ids, ns in zip(take(work.start_ns, by), producer, short, full, self._length_ns(own), strict=True):
-            yield names[ids[0]], at, self._ran.name_of(*ids[1:]), ns
+        """Yield for each transfer that blocked ``copy`` or ``memset``, its start, the full name of the kernel, and for
+        how long.
+        """
+        blocked_parts, work = self._followed(BudgetPart.COPY, BudgetPart.MEMSET), self._ran.work
+        transfers, names = take(self._gaps.producer, blocked_parts), work.names
+        name_columns = (
+            take(column, operations)
+            for operations in (transfers, self._waiting(blocked_parts))
+            for column in (work.name, work.full_name)
+        )
+        producer, _, short, full = name_columns
+        for start_ns, *ids, ns in zip(
+            take(work.start_ns, transfers), producer, short, full, self._length_ns(blocked_parts), strict=True
+        ):
+            yield names[ids[0]], start_ns, self._ran.name_of(*ids[1:]), ns
 
     def each(self) -> Iterator[GapPart]:
-        """The parts of the gaps by start."""
+        """Yield the parts of the gaps by start."""
         gaps = self._gaps
-        told = self._ran.told(chained([gaps.waiting, gaps.producer]))
-        each = zip(gaps.start_ns, gaps.end_ns, gaps.part, take(gaps.waiting, gaps.gap), gaps.producer, strict=True)
-        for start, end, part, waiting, by in each:
-            yield GapPart(start, end, PARTS[part], told.get(waiting), told.get(by))
+        operations = self._ran.told(chained([gaps.waiting, gaps.producer]))
+        rows = zip(gaps.start_ns, gaps.end_ns, gaps.part, take(gaps.waiting, gaps.gap), gaps.producer, strict=True)
+        for start, end, part, waiting_kernel, producer in rows:
+            yield GapPart(start, end, PARTS[part], operations.get(waiting_kernel), operations.get(producer))
 
 
 _KIND = {part: kind for kind, part in BLOCKED.items()}
@@ -303,18 +330,23 @@ _KIND = {part: kind for kind, part in BLOCKED.items()}
 
 @kept
 def _synchronising(track: RankTrack) -> Mapping[str, Mapping[int, Intervals]]:
-    """By call that waits for the GPU when each thread of the rank's process stood in it."""
-    found: dict[str, dict[int, list[Interval]]] = {}
+    """Group the times in which threads of the process stood in calls that wait for the GPU, by call and thread."""
+    spans_by_call: dict[str, dict[int, list[Interval]]] = {}
     for thread, calls in _calls(track).items():
-        for called, own in grouped((call.name, (call.start_ns, call.end_ns)) for call in calls).items():
-            if name := waiting_call(called):
-                found.setdefault(name, {}).setdefault(thread, []).extend(own)
-    return {name: {thread: Intervals.of(own) for thread, own in by.items()} for name, by in sorted(found.items())}
+        for call_name, spans in grouped((call.name, (call.start_ns, call.end_ns)) for call in calls).items():
+            if name := waiting_call(call_name):
+                spans_by_call.setdefault(name, {}).setdefault(thread, []).extend(spans)
+    return {
+        name: {thread: Intervals.of(spans) for thread, spans in spans_by_thread.items()}
+        for name, spans_by_thread in sorted(spans_by_call.items())
+    }
 
 
 @kept
 def _calls(track: RankTrack) -> Mapping[int, Sequence[Api]]:
-    """The calls by thread of the rank's process that wait for the GPU or copy, as far as its windows may touch them."""
+    """Group the calls of the rank's process that wait for the GPU or copy by thread, as far as its windows may touch
+    them.
+    """
     calls = (track.around.read_earlier_calls(SYNCHRONISING_CALLS) or {}).get(track.rank.process.global_pid, ())
     windows = track.group.ranks[track.rank.number]
     low_ns, high_ns = hull((w.start_ns - w.length_ns, w.end_ns + w.length_ns) for w in windows)
@@ -323,38 +355,38 @@ def _calls(track: RankTrack) -> Mapping[int, Sequence[Api]]:
 
 @kept
 def budget_of(window: RankWindow) -> Budget:
-    """The budget of a window. Raises NoRows where it has none, and says why."""
+    """Measure the budget of a window. Raises NoRows where it has none, and says why."""
     return Budget(window)
 
 
 def find_budgets(windows: Mapping[int, Sequence[RankWindow]]) -> dict[int, Budget | NoRows]:
-    """By rank the budget that stands for all of its windows, or why it has none."""
-    found: dict[int, Budget | NoRows] = {}
-    for rank, own in windows.items():
+    """Return for each rank the budget that stands for all of its windows, or why it has none."""
+    budgets: dict[int, Budget | NoRows] = {}
+    for rank, rank_windows in windows.items():
         try:
-            found[rank] = choose_budget(own)
-        except NoRows as nothing:
-            found[rank] = nothing
-    return found
+            budgets[rank] = choose_budget(rank_windows)
+        except NoRows as error:
+            budgets[rank] = error
+    return budgets
 
 
 def choose_budget(windows: Sequence[RankWindow]) -> Budget:
-    """Of several windows of a rank the budget of that with the lower median of ``compute_absent_ns``.
+    """Return the budget of the window with the lower median of ``compute_absent_ns``, for several windows of a rank.
 
     Raises NoRows where one of them has none, or where it takes no time: it has no shares.
     """
-    ordered = sorted(windows, key=compute_absent_ns)
-    budget = budget_of(ordered[(len(windows) - 1) // 2])
+    sorted_windows = sorted(windows, key=compute_absent_ns)
+    budget = budget_of(sorted_windows[(len(windows) - 1) // 2])
     if not budget.lines.window_ns:
         raise NoRows("the window takes no time: its only kernels are of length 0")
     return budget
 
 
 def facts_of(budget: Budget) -> BudgetFacts:
-    """The budget as plain data."""
-    late = (BudgetPart.STARVED, BudgetPart.BETWEEN, BudgetPart.BESIDE, BudgetPart.STALLED)
-    before = [each for part in late for each in budget.before(part)[:MOST]]
-    before.sort(key=lambda one: (-one.ns, one.part, one.waiting, one.stage))
+    """Build the budget as plain data."""
+    delay_parts = (BudgetPart.STARVED, BudgetPart.BETWEEN, BudgetPart.BESIDE, BudgetPart.STALLED)
+    delays = [delay for part in delay_parts for delay in budget.before(part)[:MOST]]
+    delays.sort(key=lambda delay: (-delay.ns, delay.part, delay.waiting, delay.stage))
     return BudgetFacts(
         **{field.name: getattr(budget.lines, field.name) for field in fields(BudgetLines)},
         comm_alone_ns=budget.comm_alone_ns,
@@ -363,7 +395,7 @@ def facts_of(budget: Budget) -> BudgetFacts:
         blocking_comm_ns=budget.blocking_comm_ns,
         blocking_comm_max_ns=budget.blocking_comm_max_ns,
         producers=budget.producers()[:MOST],
-        before=before[:MOST],
+        before=delays[:MOST],
     )
 
 
@@ -401,26 +433,27 @@ def launch_starved_ns(window: RankWindow) -> int:
 
 
 def host_between(window: RankWindow) -> str:
-    """Name the longest range, or call that waits, in which the host was for most of the time between two steps, on the
-    thread that launches next; empty where none is on record.
+    """Return the name of the longest range, or waiting call, that the launching thread was in between two steps.
+
+    It has to cover most of that time. Empty where none is on record.
     """
     budget, track = budget_of(window), window.track
     spans, thread = budget.spans(BudgetPart.BETWEEN), budget.thread_after(BudgetPart.BETWEEN)
     if thread is None:
         return ""
-    process, between = track.rank.process.global_pid, Intervals(spans.start_ns, spans.end_ns)
+    process, between_spans = track.rank.process.global_pid, Intervals(spans.start_ns, spans.end_ns)
     marks = {mark.name for mark in track.group.run.marks(track.rank, track.group.spec)}
     ranges = track.around.trace.ranges_around({process: (spans.start_ns[0], spans.end_ns[-1])}).get(process, ())
     calls = ((call.start_ns, call.end_ns, waiting_call(call.name)) for call in _calls(track.on_gpu).get(thread, ()))
-    stood = [each for each in calls if each[2]]
-    stood += ((r.start_ns, r.end_ns, r.name) for r in ranges if r.thread == thread and r.name not in marks)
-    found = [
+    host_spans = [call for call in calls if call[2]]
+    host_spans += ((r.start_ns, r.end_ns, r.name) for r in ranges if r.thread == thread and r.name not in marks)
+    long_spans = [
         (end_ns - start_ns, name)
-        for start_ns, end_ns, name in stood
+        for start_ns, end_ns, name in host_spans
         if start_ns > window.window.start_ns  # what goes on for longer than a step says nothing of this time
-        and 2 * between.covered_ns(start_ns, end_ns) > between.total_ns
+        and 2 * between_spans.covered_ns(start_ns, end_ns) > between_spans.total_ns
     ]
-    return max(found, default=(0, ""))[1]
+    return max(long_spans, default=(0, ""))[1]
 
 
 def between_steps_ns(window: RankWindow) -> int | None:
@@ -464,12 +497,13 @@ def blocking_comm_max_ns(window: RankWindow) -> int | None:
 
 
 def _of_all_work(window: RankWindow) -> Budget | None:
-    """None where the trace does not say when copies and memsets ran: one of them may have blocked."""
+    """Measure the budget, or return None where the trace does not say when copies ran: one of them may have blocked."""
     budget = budget_of(window)
     return None if budget.lines.device_busy_ns is None else budget
 
 
 def _of_communication(window: RankWindow) -> Budget | None:
+    """Measure the budget of a window with communication. Raises NoRows where nothing communicates."""
     budget = _of_all_work(window)
     if budget is not None and not budget.comm_ns and not budget.blocking_comm_ns:
         raise NoRows(NO_COMMUNICATION)
@@ -477,36 +511,38 @@ def _of_communication(window: RankWindow) -> Budget | None:
 
 
 def blocking_notes(captures: Sequence[Run], spec: WindowSpec) -> Iterator[Note]:
-    """Why what blocked is a bound, and of communication both ends where they are apart most."""
-    found = _budgets(captures, spec)
-    yield from map(Note, about_edges(budget.lines for _, budget in found))
-    least = {budget: sum(budget.blocking_comm_ns.values()) for _, budget in found}
-    rank, widest = max(found, key=lambda each: each[1].blocking_comm_max_ns - least[each[1]], default=(0, None))
-    if widest is not None and widest.blocking_comm_max_ns > least[widest]:
-        low, high = format_together([least[widest], widest.blocking_comm_max_ns])
+    """Yield why blocked time is a bound, and both ends of what communication blocked where they are furthest apart."""
+    budgets = _budgets(captures, spec)
+    yield from map(Note, about_edges(budget.lines for _, budget in budgets))
+    lower_bounds = {budget: sum(budget.blocking_comm_ns.values()) for _, budget in budgets}
+    rank, widest = max(
+        budgets, key=lambda entry: entry[1].blocking_comm_max_ns - lower_bounds[entry[1]], default=(0, None)
+    )
+    if widest is not None and widest.blocking_comm_max_ns > lower_bounds[widest]:
+        low, high = format_together([lower_bounds[widest], widest.blocking_comm_max_ns])
         yield Note(f"rank {rank}: collectives blocked for {low} to {high} (blocking_comm_max_ns)")
 
 
 def host_notes(captures: Sequence[Run], spec: WindowSpec) -> Iterator[Note]:
-    """Of the launch-starved time: what has no launch row, what nothing follows, and where the host was meanwhile."""
-    found = [budget for _, budget in _budgets(captures, spec)]
-    starved = sum(budget.lines.launch_starved_ns for budget in found)
-    where = Counter({"after the last kernel": sum(budget.tail_ns for budget in found)})
-    for budget in found:
-        where.update({f"while the host was in {call}": ns for call, ns in budget.in_syncs.items()})
-    yield from map(Note, about_gaps([budget.lines for budget in found]))
+    """Yield notes on launch-starved time: gaps without a launch row, the tail, and where the host was meanwhile."""
+    budgets = [budget for _, budget in _budgets(captures, spec)]
+    starved = sum(budget.lines.launch_starved_ns for budget in budgets)
+    ns_by_cause = Counter({"after the last kernel": sum(budget.tail_ns for budget in budgets)})
+    for budget in budgets:
+        ns_by_cause.update({f"while the host was in {call}": ns for call, ns in budget.in_syncs.items()})
+    yield from map(Note, about_gaps([budget.lines for budget in budgets]))
     scale = scale_of([starved], TIME)
-    for what, ns in where.items():
+    for cause, ns in ns_by_cause.items():
         if ns:
-            all_of_it, part = (format_value(each, scale=scale) for each in (starved, ns))
-            yield Note(f"launch-starved for {all_of_it}, of which {part} {what}")
+            total_text, part_text = (format_value(ns_value, scale=scale) for ns_value in (starved, ns))
+            yield Note(f"launch-starved for {total_text}, of which {part_text} {cause}")
 
 
 def _budgets(captures: Sequence[Run], spec: WindowSpec) -> list[tuple[int, Budget]]:
-    """Each with its rank, of the windows that have one."""
-    found = []
+    """Return each budget with its rank, for the windows that have one."""
+    budgets = []
     for window in (window for run in captures for window in run.measured(spec)):
         if len(window):
             with suppress(NoRows):
-                found.append((window.rank.number, budget_of(window)))
-    return found
+                budgets.append((window.rank.number, budget_of(window)))
+    return budgets

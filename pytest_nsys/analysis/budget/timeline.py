@@ -1,4 +1,4 @@
-"""One window of one rank to draw: a lane for each stream, what of it is exposed, why no compute runs, the stages.
+"""How is one window of one rank drawn: a lane for each stream, what of it is exposed, why no compute runs, the stages?
 
 Of many kernels those that are too short to be told apart are taken together; the totals of a lane are always of all of
 its kernels. Nothing here needs the trace: it crosses from an xdist worker with the report.
@@ -30,16 +30,16 @@ from pytest_nsys.core.tables import NO_KERNELS
 from pytest_nsys.core.words import counted, printable
 
 MANY_KERNELS = 1_000
-"""From so many on, short ones are taken together."""
+"""From how many kernels on short ones are drawn as one."""
 
 CELLS = 1_000
-"""What is shorter than the window by this factor, and as near to its neighbour, is too short to be told apart."""
+"""How many times shorter than the window a bar is, and as near to its neighbour, to be drawn with it as one."""
 
 GAP_CELLS = 500
-"""The same of gaps: of each class that starts in a cell there is one."""
+"""How many cells the window has for gaps: of each class that starts in a cell one is drawn."""
 
-MOST_STAGED = 100_000
-"""Of more kernels only those that communicate are asked for their stage: it takes a look for each."""
+MOST_STAGED = 100_000  # the stage takes a look for each kernel
+"""Up to how many kernels each is asked for its stage; of more only those that communicate."""
 
 LONGEST_NAME = 120
 MOST_CARRIED = 3
@@ -49,30 +49,26 @@ LaneKind = Literal["compute", "communication", "copies"]
 
 
 class Bar(NamedTuple):
-    """One kernel or transfer, or so many ``kernels`` that are too short to be told apart. ``name`` is what a person
-    calls the kernel, ``telling`` what it is known by in two runs.
-    """
+    """Describes one kernel or transfer, or several that are too short to be told apart."""
 
     start_ns: int
     end_ns: int
-    name: str
+    name: str  # as people read it
     stage: str = NO_STAGE
     family: str = OTHER
-    kernels: int = 1
+    kernels: int = 1  # how many it stands for
     exposed_ns: int = 0
     is_barrier: bool = False
-    telling: str = ""
+    telling: str = ""  # the name by which two runs know the kernel
 
 
 class TimelineLane(NamedTuple):
-    """One stream, or the copies and memsets of all; ``kind``: what runs on it. Its bars stand by start, and none
-    overlaps another. ``exposed`` is when it was, in all ``exposed_ns``.
-    """
+    """Describes one stream, or the copies and memsets of all. Its bars stand by start, and none overlaps another."""
 
     name: str
     purpose: str
-    kind: LaneKind
-    kernels: int
+    kind: LaneKind  # what runs on it
+    kernels: int  # all of them, also those that share a bar
     busy_ns: int
     bars: Sequence[Bar]
     exposed_ns: int = 0
@@ -80,52 +76,46 @@ class TimelineLane(NamedTuple):
 
 
 class DrawnGap(NamedTuple):
-    """One part of a gap, or so many of one class that are too short to be told apart, of which no kernel is told.
-    ``arrow`` goes from the lane of what was waited for to that of who waited, where both are drawn.
-    """
+    """Describes one part of a gap, or several of one class that are too short to be told apart, without a kernel."""
 
     part: GapPart
-    number: int = 1
+    number: int = 1  # how many parts it stands for
+    # From the lane of what was waited for to the lane of what waited, where both are drawn.
     arrow: tuple[int, int] | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Timeline:
-    """One window, from ``start_ns`` on. ``bands`` are (start, end, stage): what the compute in it was launched for.
+    """Describes one window of one rank as it is drawn."""
 
-    ``began_ns`` is when it began on the clock of the first rank, None where it is unknown; ``clock`` says how well that
-    is known, ``clock_error_ns`` by how much it may be wrong, None where it is unknown.
-
-    ``budget`` is None where it has none, and ``budget_why`` says why; ``gaps`` are the times without compute, by start.
-    """
-
-    place: str
-    window: str
-    measured: str
+    place: str  # the coordinates of its rank
+    window: str  # the name of the range, and which of the rank's windows it is
+    measured: str  # the spec that picked it
     start_ns: int
     length_ns: int
-    began_ns: int | None
-    clock: str
-    clock_error_ns: int | None
+    began_ns: int | None  # when it began on the clock of the first rank, None where that is unknown
+    clock: str  # how well that is known
+    clock_error_ns: int | None  # by how much it may be wrong, None where that is unknown
     kernels: int
-    bands: Sequence[tuple[int, int, str]]
+    bands: Sequence[tuple[int, int, str]]  # start, end, and the stage that the compute in it was launched for
     lanes: Sequence[TimelineLane]
     budget: BudgetFacts | None = None
-    budget_why: str = ""
-    gaps: Sequence[DrawnGap] = ()
+    budget_why: str = ""  # why it has no budget
+    gaps: Sequence[DrawnGap] = ()  # the times without compute, by start
 
 
 def in_order(uses: Iterable[StreamUse]) -> list[tuple[str, StreamUse]]:
-    """The streams as people read them, those that compute first: ``stream 28``, with device and context where two
-    streams share the number.
+    """Return the streams as people read them with their names, those that compute first: ``stream 28``.
+
+    Device and context are named where two streams share the number.
     """
-    known = sorted(uses, key=lambda use: (use.purpose != COMPUTE, use.stream))
-    labels = stream_labels(use.stream for use in known)
-    return [(f"stream {labels[use.stream]}", use) for use in known]
+    sorted_uses = sorted(uses, key=lambda use: (use.purpose != COMPUTE, use.stream))
+    labels = stream_labels(use.stream for use in sorted_uses)
+    return [(f"stream {labels[use.stream]}", use) for use in sorted_uses]
 
 
 def exposed_parts(w: RankWindow) -> Iterator[tuple[int, Interval]]:
-    """The parts of each communication kernel during which no compute ran, with its index in the window.
+    """Yield the parts of each communication kernel during which no compute ran, with its index in the window.
 
     Their lengths sum to ``exposed_ns``.
     """
@@ -135,17 +125,19 @@ def exposed_parts(w: RankWindow) -> Iterator[tuple[int, Interval]]:
 
 
 def timeline_of(w: RankWindow, standing: ClockStanding = ALONE) -> Timeline:
-    """The window; ``standing`` says where its clock stands beside those of other ranks."""
-    own = w.window
-    nth = f", window {own.index + 1} of {own.count}" if own.index is not None else ""
+    """Build the drawing of a window; ``clock_standing`` says where its clock stands beside those of other ranks."""
+    step = w.window
+    index_text = f", window {step.index + 1} of {step.count}" if step.index is not None else ""
     streams, exposed, budget = in_order(w.streams), grouped(exposed_parts(w)), find_budgets({0: [w]})[0]
     gaps = () if isinstance(budget, NoRows) else [*budget.each()]
-    whole = w.whole_names | {each.name for gap in gaps for each in (gap.waiting, gap.producer) if each is not None}
-    called = readable_names(sorted(whole))
-    lanes = [*(_lane(w, name, use, exposed, called) for name, use in streams), *_copies(w)]
-    found = Timeline(
-        place=" ".join(f"{axis}={at}" for axis, at in w.rank.coordinates.items()),
-        window=printable(own.name) + nth,
+    full_names = w.whole_names | {
+        operation.name for gap in gaps for operation in (gap.waiting, gap.producer) if operation is not None
+    }
+    readable = readable_names(sorted(full_names))
+    lanes = [*(_lane(w, name, use, exposed, readable) for name, use in streams), *_copies(w)]
+    timeline = Timeline(
+        place=" ".join(f"{axis}={coordinate}" for axis, coordinate in w.rank.coordinates.items()),
+        window=printable(step.name) + index_text,
         measured=str(w.spec),
         start_ns=w.start_ns,
         length_ns=max(w.length_ns, 1),
@@ -157,57 +149,68 @@ def timeline_of(w: RankWindow, standing: ClockStanding = ALONE) -> Timeline:
         lanes=lanes,
     )
     if isinstance(budget, NoRows):
-        return replace(found, budget_why=printable(str(budget), 400))
+        return replace(timeline, budget_why=printable(str(budget), 400))
     parts = [DrawnGap(gap) for gap in gaps]
     if len(parts) > MANY_KERNELS:
         parts = list(in_cells(parts, w.length_ns // GAP_CELLS))
     numbers = {use.stream: number for number, (_, use) in enumerate(streams)}
-    return replace(found, budget=facts_of(budget), gaps=list(_drawn(w, parts, numbers, called)))
+    return replace(timeline, budget=facts_of(budget), gaps=list(_drawn(w, parts, numbers, readable)))
 
 
 def in_cells(gaps: Iterable[DrawnGap], cell_ns: int) -> Iterator[DrawnGap]:
-    """Of many parts those shorter than a cell as one for each class that starts in it, which takes as long as they did
-    together and lies where they lay: no class is drawn for longer than it was.
+    """Merge the parts that are shorter than a cell into one for each class that starts in it.
+
+    It takes as long as they did together and lies where they lay: no class is drawn for longer than it was.
     """
-    for _, near in groupby(gaps, lambda gap: gap.part.start_ns // cell_ns):
-        cell = list(near)
-        short = [part for part, *_ in cell if part.end_ns - part.start_ns < cell_ns]
-        if len(short) < 2:
-            yield from cell
+    for _, cell_gaps in groupby(gaps, lambda gap: gap.part.start_ns // cell_ns):
+        gaps_in_cell = list(cell_gaps)
+        short_parts = [part for part, *_ in gaps_in_cell if part.end_ns - part.start_ns < cell_ns]
+        if len(short_parts) < 2:
+            yield from gaps_in_cell
             continue
-        at = short[0].start_ns
-        for kind, own in sorted(grouped((part.part, part) for part in short).items()):
-            end = at + sum(part.end_ns - part.start_ns for part in own)
-            one = own[0] if len(own) == 1 else GapPart(at, end, kind)
-            yield DrawnGap(one._replace(start_ns=at, end_ns=end), len(own))
-            at = end
-        yield from cell[len(short) :]  # a longer one reaches beyond the cell: it is the last that starts here
+        start_ns = short_parts[0].start_ns
+        for kind, class_parts in sorted(grouped((part.part, part) for part in short_parts).items()):
+            end_ns = start_ns + sum(part.end_ns - part.start_ns for part in class_parts)
+            merged_part = class_parts[0] if len(class_parts) == 1 else GapPart(start_ns, end_ns, kind)
+            yield DrawnGap(merged_part._replace(start_ns=start_ns, end_ns=end_ns), len(class_parts))
+            start_ns = end_ns
+        yield from gaps_in_cell[
+            len(short_parts) :
+        ]  # a longer one reaches beyond the cell: it is the last that starts here
 
 
 Named = TypeVar("Named", Bar, Operation)
 
 
 def _named(one: Named) -> Named:
-    """With names as a page may show them."""
+    """Return an item with names as a page may show them."""
     return one._replace(name=printable(one.name, LONGEST_NAME), stage=printable(one.stage, LONGEST_NAME))
 
 
 def _drawn(
     w: RankWindow, gaps: Iterable[DrawnGap], lanes: Mapping[Stream, int], called: Mapping[str, str]
 ) -> Iterator[DrawnGap]:
-    """The gaps with arrows, and kernels by what they are ``called``; ``lanes`` numbers the lane of each stream, and
-    copies and memsets come after these.
+    """Yield the gaps with arrows and readable names of kernels.
+
+    ``lanes`` numbers the lane of each stream; copies and memsets come after these.
     """
     streams = w.kernels.streams
-    drawn = {(w.kernels.start_ns[i], streams[w.kernels.stream[i]]) for i in w.compute}
+    drawn_kernels = {(w.kernels.start_ns[i], streams[w.kernels.stream[i]]) for i in w.compute}
 
     for part, number, _ in gaps:
-        by, waiting, arrow = part.producer, part.waiting, None
-        if by is not None and waiting is not None and (waiting.start_ns, waiting.stream) in drawn:
-            begin = len(lanes) if by.kind in ("copy", "memset") else lanes.get(by.stream)
-            arrow = None if begin is None else (begin, lanes[waiting.stream])
-        waiting, by = (each and _named(each._replace(name=called[each.name])) for each in (waiting, by))
-        part = part._replace(waiting=waiting, producer=by)
+        producer, waiting_kernel, arrow = part.producer, part.waiting, None
+        if (
+            producer is not None
+            and waiting_kernel is not None
+            and (waiting_kernel.start_ns, waiting_kernel.stream) in drawn_kernels
+        ):
+            from_lane = len(lanes) if producer.kind in ("copy", "memset") else lanes.get(producer.stream)
+            arrow = None if from_lane is None else (from_lane, lanes[waiting_kernel.stream])
+        waiting_kernel, producer = (
+            operation and _named(operation._replace(name=called[operation.name]))
+            for operation in (waiting_kernel, producer)
+        )
+        part = part._replace(waiting=waiting_kernel, producer=producer)
         yield DrawnGap(part, number, arrow)
 
 
@@ -231,35 +234,35 @@ def _lane(
 
 
 def _carried(bars: Iterable[Bar]) -> str:
-    """What a stream of communication carries, by the kinds of its kernels, where its convention does not say."""
+    """Describe what a stream of communication carries, by the kinds of its kernels; its convention does not say it."""
     kinds = dict.fromkeys(kind for bar in bars if (kind := kind_of(bar.name)) != OTHER_KIND)
     return ", ".join([*kinds][:MOST_CARRIED]) or UNKNOWN
 
 
 def _copies(w: RankWindow) -> Iterator[TimelineLane]:
-    """The copies and memsets that ran in the window, whatever their stream, as one lane; nothing where none did."""
-    some = w.track.on_gpu.transfers or NO_KERNELS
-    own = [i for i in range(len(some)) if some.start_ns[i] < w.end_ns and some.end_ns[i] > w.start_ns]
-    if not own:
+    """Yield one lane with the copies and memsets that ran in the window, whatever their stream; none where none ran."""
+    transfers = w.track.on_gpu.transfers or NO_KERNELS
+    rows = [i for i in range(len(transfers)) if transfers.start_ns[i] < w.end_ns and transfers.end_ns[i] > w.start_ns]
+    if not rows:
         return
-    cut = some.take(own).cut(w.start_ns, w.end_ns)
-    names = [cut.names[name] for name in cut.name]
-    kind = kind_of_transfer(w)
-    starts = [some.start_ns[i] for i in own]
+    clipped = transfers.take(rows).cut(w.start_ns, w.end_ns)
+    names = [clipped.names[name] for name in clipped.name]
+    name_transfer = kind_of_transfer(w)
+    starts = [transfers.start_ns[i] for i in rows]
     bars = [
-        Bar(start, end, name, telling=kind(name, at))
-        for start, end, name, at in zip(cut.start_ns, cut.end_ns, names, starts, strict=True)
+        Bar(start, end, name, telling=name_transfer(name, start_ns))
+        for start, end, name, start_ns in zip(clipped.start_ns, clipped.end_ns, names, starts, strict=True)
     ]
     busy_ns = sum(bar.end_ns - bar.start_ns for bar in bars)
     if len(bars) > MANY_KERNELS:
         bars = list(_together(bars, w.length_ns // CELLS, attrgetter("name"), "short transfer"))
-    yield TimelineLane("copies", "and memsets", "copies", len(own), busy_ns, bars)
+    yield TimelineLane("copies", "and memsets", "copies", len(rows), busy_ns, bars)
 
 
 def _bars(w: RankWindow, members: Sequence[int], called: Mapping[str, str]) -> list[Bar]:
     kernels, barriers, names = w.kernels, set(w.barriers), w.kernels.names
     family_of = classifier(w.track.convention.families)
-    each = ((i, names[kernels.name[i]], names.get(kernels.full_name[i], "")) for i in members)
+    named_kernels = ((i, names[kernels.name[i]], names.get(kernels.full_name[i], "")) for i in members)
     return [
         Bar(
             start_ns=kernels.start_ns[i],
@@ -271,7 +274,7 @@ def _bars(w: RankWindow, members: Sequence[int], called: Mapping[str, str]) -> l
             is_barrier=i in barriers,
             telling=telling_name(full or short),
         )
-        for i, short, full in each
+        for i, short, full in named_kernels
     ]
 
 
@@ -285,14 +288,14 @@ def _together(
     kind: Callable[[Bar], object] = attrgetter("is_barrier"),
     noun: str = "short kernel",
 ) -> Iterator[Bar]:
-    """Neighbours of one ``kind`` that are too short to be told apart as one bar."""
+    """Merge neighbours of one kind that are too short to be told apart into one bar."""
     group: list[Bar] = []
     for bar in bars:
-        short = bar.end_ns - bar.start_ns < cell_ns
-        if group and not (short and bar.start_ns - group[-1].end_ns < cell_ns and kind(bar) == kind(group[-1])):
+        is_short = bar.end_ns - bar.start_ns < cell_ns
+        if group and not (is_short and bar.start_ns - group[-1].end_ns < cell_ns and kind(bar) == kind(group[-1])):
             yield _one(group, noun)
             group = []
-        if short:
+        if is_short:
             group.append(bar)
         else:
             yield bar
@@ -316,15 +319,15 @@ def _one(group: Sequence[Bar], noun: str) -> Bar:
 
 
 def _bands(w: RankWindow) -> Iterator[tuple[int, int, str]]:
-    """(start, end, stage) of each run of compute kernels that were launched for one stage.
+    """Yield (start, end, stage) for each run of compute kernels that were launched for one stage.
 
     A band ends where the next one begins. Nothing where no stage is known.
     """
     if len(w) > MOST_STAGED:
         return
-    staged = [(w.kernels.start_ns[i], w.kernels.end_ns[i], w.context(i)[0]) for i in w.compute]
+    staged_kernels = [(w.kernels.start_ns[i], w.kernels.end_ns[i], w.context(i)[0]) for i in w.compute]
     runs: list[tuple[int, int, str]] = []
-    for start, end, stage in staged:
+    for start, end, stage in staged_kernels:
         if runs and runs[-1][2] == stage:
             runs[-1] = (runs[-1][0], max(end, runs[-1][1]), stage)
         else:

@@ -1,4 +1,4 @@
-"""Every run of a session, opened once: which files are one capture, and which captures one program?
+"""How is every run of a session opened only once, and which of its files form one capture?
 
 An error is remembered too, so that a trace fails only once; two captures of the same bytes are refused.
 """
@@ -43,21 +43,23 @@ Files = tuple[tuple[Path, ...], ...]
 """The files of each capture."""
 
 Opening = Callable[[Sequence[Path], Convention, Workload, Sequence[Request]], Callable[[Path], Trace]]
-"""Makes of the paths of a run, and of what will be asked of it, the function that opens each: many are read ahead."""
+"""Makes the function that opens each trace, from the paths of a run and what will be asked of it, so that many can be
+read ahead.
+"""
 
 
 LOOKED_AT = 4
-"""Files of a run, at most, in which its convention is looked for."""
+"""How many files of a run are read at most to find its convention."""
 
 
 def as_they_are(*_: object) -> Callable[[Path], Trace]:
-    """Nothing is read ahead."""
+    """Return the function that opens a trace without reading anything ahead."""
     return open_trace
 
 
 @dataclass
 class CaptureCache:
-    """Every run of a session, opened when first asked for. An error is remembered too: a trace fails only once."""
+    """Holds every run of a session, each opened when first asked for. An error is kept too: a trace fails only once."""
 
     opening: Opening = as_they_are
     _fitting: dict[tuple[tuple[Path, ...], Anchor | None, tuple[Convention, ...]], Choice | NsysError] = field(
@@ -75,17 +77,17 @@ class CaptureCache:
         requests: Sequence[Request] = (),
         measurements: Files = (),
     ) -> Captures:
-        """The captures (file, folder or glob, relative to ``base``) under a convention, and what is stated of them.
-        Those that hold other ranks each are files of one capture.
+        """Open captures (file, folder or glob, relative to ``base``) under a convention and with what is stated of
+        them.
 
-        ``requests`` may say what will be asked of them, so that it can be read ahead. ``measurements`` are the files of
-        each capture; without any trace they are the captures.
-        Raises UsageMistake for a path that means nothing, TraceError for a trace that cannot be read.
+        Captures that hold other ranks each are files of one capture. ``requests`` may say what will be asked of them,
+        so that it can be read ahead. ``measurements`` are the files of each capture; without any trace they are the
+        captures. Raises UsageMistake for a path that means nothing, TraceError for a trace that cannot be read.
         """
         return self._captures(_named(captures, base), convention, workload or Workload(), requests, measurements)
 
     def from_bytes(self, content: bytes, convention: Convention, workload: Workload) -> Captures:
-        """The run whose windows a file holds that may lie in a commit alone. Raises TraceError."""
+        """Open the run whose windows are stored in this content, which may lie in a commit alone. Raises TraceError."""
         with one_line(TraceError, "the windows of the run before cannot be laid down to be read"):
             path = Path(self._scratch.name, f"{sha256(content).hexdigest()}{WINDOW_SUFFIX}")
             path.write_bytes(content)
@@ -93,7 +95,7 @@ class CaptureCache:
 
     @cached_property
     def _scratch(self) -> TemporaryDirectory[str]:
-        """A folder of this process, which goes when all files do."""
+        """A temporary folder of this process, which is removed when all files are closed."""
         from tempfile import TemporaryDirectory  # only what explains a red pays for it
 
         return TemporaryDirectory(prefix="pytest-nsys-")
@@ -106,7 +108,7 @@ class CaptureCache:
         workload: Workload | None = None,
         requests: Sequence[Request] = (),
     ) -> Captures:
-        """One capture, of all the files that ``traces`` mean together; everything else as :meth:`captures` has it."""
+        """Open all the files that ``traces`` mean as one capture; everything else is as in :meth:`open_captures`."""
         return self._captures([_together(traces, base)], convention, workload or Workload(), requests)
 
     def fitting(
@@ -118,20 +120,21 @@ class CaptureCache:
         *,
         one_run: bool = False,
     ) -> Choice:
-        """The convention that the first of the captures fits, found in it once; with another ``anchor`` where one is
-        named. A cut is read under that of the cut. ``known`` are those of what the captures are held against.
-        ``one_run``: they are one capture together.
+        """Return the convention that the first capture fits, found only once; with another ``anchor`` where one is
+        named.
 
-        Of a run of many files some are looked at. Raises as :meth:`captures` does, and UsageMistake where several
-        conventions fit alike.
+        A cut is read under its own convention. ``reference_conventions`` are those of what the captures are compared
+        with. ``one_run`` says that the captures are one capture together. Raises as :meth:`open_captures` does, and
+        UsageMistake where several conventions fit alike.
         """
         if not captures:  # measurements alone, which are read under none
             return Choice(GENERIC, GENERIC)
-        first = _together(captures, base) if one_run else _named(captures, base)[0]
-        paths = tuple(path.resolve() for path in first)
+        first_files = _together(captures, base) if one_run else _named(captures, base)[0]
+        paths = tuple(path.resolve() for path in first_files)
         key = (paths, anchor, tuple(known))
         if key not in self._fitting:
             try:
+                # Evenly spread files stand for a run of many.
                 self._fitting[key] = self._found(paths[:: -(-len(paths) // LOOKED_AT)], anchor, known)
             except NsysError as error:
                 self._fitting[key] = error
@@ -141,39 +144,48 @@ class CaptureCache:
         return choice
 
     def _found(self, paths: Sequence[Path], anchor: Anchor | None, known: Sequence[Convention]) -> Choice:
-        usual = usual_convention(paths[0])
-        if usual is not None and usual.certain:
-            return Choice(usual.convention.with_anchor(anchor), usual.convention, RUN if usual.whole_run else MEDIAN)
+        """Find the convention that these traces fit. Raises UsageMistake where several fit alike."""
+        usual_choice = usual_convention(paths[0])
+        if usual_choice is not None and usual_choice.certain:
+            return Choice(
+                usual_choice.convention.with_anchor(anchor),
+                usual_choice.convention,
+                RUN if usual_choice.whole_run else MEDIAN,
+            )
         traces = [self._to_look_at(path) for path in paths]
         check_one_format(traces)
 
-        def under(convention: Convention) -> Run:
+        def make_run(convention: Convention) -> Run:
             return Run(traces, convention)
 
-        return found(under(LABELLED), under, GENERIC if usual is None else usual.convention, anchor, known)
+        return found(
+            make_run(LABELLED), make_run, GENERIC if usual_choice is None else usual_choice.convention, anchor, known
+        )
 
     def _to_look_at(self, path: Path) -> Trace:
-        """The trace, which stays open for whoever reads it next."""
-        known = (run for each in self._known.values() if isinstance(each, Captures) for run in each.runs)
-        read = {trace.path: trace for run in known if not run.convention.copies for trace in run.traces}
-        if path in read:
-            return read[path]
+        """Open a trace, and keep it open for whoever reads it next."""
+        known_runs = (
+            run for captures in self._known.values() if isinstance(captures, Captures) for run in captures.runs
+        )
+        open_traces = {trace.path: trace for run in known_runs if not run.convention.copies for trace in run.traces}
+        if path in open_traces:
+            return open_traces[path]
         if path not in self._looked_at:
             self._looked_at[path] = open_trace(path)
         return self._looked_at[path]
 
     def _opening(self, paths: Sequence[Path], *asked: Any) -> Callable[[Path], Trace]:
-        """What opens the traces; those that were looked at are open, and are given away."""
+        """Return the function that opens the traces of a run; it hands over those that are open already."""
         opener = self.opening(paths, *asked)
 
-        def opened(path: Path) -> Trace:
-            before = self._looked_at.pop(path, None)
-            if before is not None and opener is not open_trace:  # it knows what will be asked
-                before.close()
-                before = None
-            return before or opener(path)
+        def open_examined(path: Path) -> Trace:
+            examined_trace = self._looked_at.pop(path, None)
+            if examined_trace is not None and opener is not open_trace:  # it knows what will be asked
+                examined_trace.close()
+                examined_trace = None
+            return examined_trace or opener(path)
 
-        return opened if self._looked_at else opener
+        return open_examined if self._looked_at else opener
 
     def _captures(
         self,
@@ -183,25 +195,28 @@ class CaptureCache:
         requests: Sequence[Request],
         measurements: Files = (),
     ) -> Captures:
-        paths = tuple(tuple(p.resolve() for p in own) for own in named)
+        """Open captures by their files, or return those that are open. Raises the error that opening them raised
+        before.
+        """
+        paths = tuple(tuple(p.resolve() for p in files) for files in named)
         key = (paths, measurements, convention, stated)
         if key not in self._known:
             try:
                 _check_numbers(named, measurements)
-                opening = self._opening([p for own in paths for p in own], convention, stated, requests)
+                opening = self._opening([p for files in paths for p in files], convention, stated, requests)
                 self._known[key] = Captures(_opened(paths, convention, stated, opening, measurements))
             except NsysError as error:
                 self._known[key] = error
-        found = self._known[key]
-        if isinstance(found, NsysError):
-            raise found
-        return found
+        captures = self._known[key]
+        if isinstance(captures, NsysError):
+            raise captures
+        return captures
 
     def close(self) -> None:
-        """Let all files go."""
-        for known in self._known.values():
-            if isinstance(known, Captures):
-                known.close()
+        """Close all files and forget all runs."""
+        for captures in self._known.values():
+            if isinstance(captures, Captures):
+                captures.close()
         for trace in self._looked_at.values():
             trace.close()
         self._known.clear()
@@ -212,31 +227,32 @@ class CaptureCache:
 
 
 def _named(captures: Sequence[str], base: Path) -> list[Sequence[Path]]:
-    """The files of each capture. Raises UsageMistake for one that is given twice."""
-    named: list[Sequence[Path]] = [find_traces(value, base) for value in captures]
-    if len({tuple(p.resolve() for p in own) for own in named}) < len(named):
+    """Find the files of each capture. Raises UsageMistake for one that is given twice."""
+    capture_files: list[Sequence[Path]] = [find_traces(value, base) for value in captures]
+    if len({tuple(p.resolve() for p in files) for files in capture_files}) < len(capture_files):
         raise UsageMistake(f"a capture is given twice: {', '.join(captures)}; each is one run of its own")
-    _check_copies(named)
-    return named
+    _check_copies(capture_files)
+    return capture_files
 
 
 def _together(traces: Sequence[str], base: Path) -> Sequence[Path]:
-    """The files of one run. Raises UsageMistake for one that is given twice."""
-    found = [path for value in traces for path in find_traces(value, base)]
-    _check_copies([found])
-    return found
+    """Find the files of one run. Raises UsageMistake for one that is given twice."""
+    files = [path for value in traces for path in find_traces(value, base)]
+    _check_copies([files])
+    return files
 
 
 def _check_copies(captures: Sequence[Sequence[Path]]) -> None:
-    """Raises UsageMistake where two captures hold the same trace, which would be taken for two without any noise, or
-    one holds it twice, which would be taken for two processes.
+    """Check that no trace counts twice. Raises UsageMistake where two captures hold the same one, or one holds it
+    twice.
     """
-    for own in captures:
-        if found := given_twice([path] for path in own):
-            why = "one process would count twice; give each file of the run once"
-            raise UsageMistake(f"{_told(found)}: {why}")
-    if found := given_twice(captures):
-        raise UsageMistake(f"{_told(found)}: one trace is one sample")
+    # Two captures of one trace would be taken for two without any noise, a trace twice in one for two processes.
+    for files in captures:
+        if duplicate := given_twice([path] for path in files):
+            reason = "one process would count twice; give each file of the run once"
+            raise UsageMistake(f"{_told(duplicate)}: {reason}")
+    if duplicate := given_twice(captures):
+        raise UsageMistake(f"{_told(duplicate)}: one trace is one sample")
 
 
 def _told(twice: Twice) -> str:
@@ -246,14 +262,14 @@ def _told(twice: Twice) -> str:
 
 
 def _check_numbers(captures: Sequence[Sequence[Path]], measurements: Files) -> None:
-    """Raises UsageMistake where there are measurements, and not one file or glob of them for each capture."""
+    """Check that there is one file or glob of measurements for each capture. Raises UsageMistake where there is not."""
     if measurements and captures and len(measurements) != len(captures):
         files, runs = counted(len(measurements), "value"), counted(len(captures), "capture")
         raise UsageMistake(
             f"measurements are given for each capture, in the order of the traces: there are {files} for {runs}"
         )
     if len(set(measurements)) < len(measurements):
-        names = ", ".join(str(path) for own in measurements for path in own)
+        names = ", ".join(str(path) for capture_measurements in measurements for path in capture_measurements)
         raise UsageMistake(f"measurements are given twice: {names}; each capture has its own")
 
 
@@ -264,45 +280,50 @@ def _opened(
     opening: Callable[[Path], Trace],
     measurements: Files,
 ) -> list[Run]:
-    """The runs of the captures; where one trace cannot be opened, none stays open."""
+    """Open the runs of the captures; where one trace cannot be opened, none stays open."""
     count = max(len(captures), len(measurements))
-    beside = [Measurements(own) for own in measurements] or [Measurements()] * count
-    with contextlib.ExitStack() as opened:
+    measurements_by_capture = [Measurements(files) for files in measurements] or [Measurements()] * count
+    with contextlib.ExitStack() as open_files:  # closes what was opened where a later trace fails
         runs = []
-        for paths, own in zip(captures or [()] * count, beside, strict=True):
+        for paths, capture_measurements in zip(captures or [()] * count, measurements_by_capture, strict=True):
             traces: list[Trace] = []
             for path in paths:
                 traces.append(opening(path))
-                opened.callback(traces[-1].close)
+                open_files.callback(traces[-1].close)
             check_one_format(traces)
-            runs.append(Run(traces, convention, workload, own))
+            runs.append(Run(traces, convention, workload, capture_measurements))
         if not measurements and _of_other_ranks(runs):
-            together = [trace for run in runs for trace in run.traces]
-            check_one_format(together)
-            runs = [Run(together, convention, workload, beside[0])]
-        opened.pop_all()
+            all_traces = [trace for run in runs for trace in run.traces]
+            check_one_format(all_traces)
+            runs = [Run(all_traces, convention, workload, measurements_by_capture[0])]
+        open_files.pop_all()
     return runs
 
 
 def _of_other_ranks(runs: Sequence[Run]) -> bool:
-    """Whether each holds ranks of its own, by their labels: then they are files of one run, and no captures of it."""
+    """Whether each run holds ranks of its own, by their labels: then they are files of one run, no captures."""
     ranks = [{rank.number for rank in run.labelled_ranks} for run in runs]
     return len(runs) > 1 and all(ranks) and sum(map(len, ranks)) == len(set.union(*ranks))
 
 
 def check_two_runs(now: Sequence[Path], before: Sequence[Path]) -> None:
-    """Raises UsageMistake where both sides of a gate hold the same trace: there it is green whatever happened."""
-    if not (found := [*shared([now, before])]):
+    """Check that the two sides of a gate are two runs. Raises UsageMistake where both hold the same trace."""
+    # A trace compared with itself is green whatever happened.
+    if not (shared_traces := [*shared([now, before])]):
         return
-    trace = f"{found[0].first}{f' (of which {found[0].second} is a copy)' if found[0].is_copy else ''}"
-    if len(found) < min(len(now), len(before)):
-        several = f"{len(found)} of {len(now)} traces are on both sides"
-        raise UsageMistake(f"{several}, the first {trace}: there is nothing to compare")
+    example = shared_traces[0]
+    trace = f"{example.first}{f' (of which {example.second} is a copy)' if example.is_copy else ''}"
+    if len(shared_traces) < min(len(now), len(before)):
+        share_text = f"{len(shared_traces)} of {len(now)} traces are on both sides"
+        raise UsageMistake(f"{share_text}, the first {trace}: there is nothing to compare")
     raise UsageMistake(f"both sides are the same trace: {trace}; there is nothing to compare")
 
 
 def check_captures(now: Sequence[Sequence[Path]], before: Sequence[Sequence[Path]]) -> None:
-    """The same of two runs that a person looks at: some of the traces of a capture may be on both sides."""
-    for here, there in product(now, before):
-        if len([*shared([here, there])]) >= min(len(here), len(there)):
-            check_two_runs(here, there)
+    """Check that no capture of one run is a capture of the other; some of its traces may be on both sides.
+
+    Raises UsageMistake where one is: it is the check for two runs that a person looks at.
+    """
+    for current_files, baseline_files in product(now, before):
+        if len([*shared([current_files, baseline_files])]) >= min(len(current_files), len(baseline_files)):
+            check_two_runs(current_files, baseline_files)

@@ -1,4 +1,4 @@
-"""Runs opened once and asked many times: metric in, rows out.
+"""How are metrics measured on a run of one or several captures that is opened once and asked many times?
 
 Several captures of one program give rows that are medians over the captures. Whatever was read or measured is kept, so
 that a second assertion, or a second gate file on the same trace, costs no reading.
@@ -59,64 +59,67 @@ _SECOND_NS = 1_000_000_000
 
 
 class Mesh(NamedTuple):
-    """Coordinates by rank number, and the size of each axis."""
+    """Holds the coordinates of each rank by its number, and the size of each axis."""
 
     coordinates: Coordinates
     sizes: Mapping[str, int]
 
 
 class LeftOut(NamedTuple):
-    """A capture that is a hiccup: its place among those that were taken, and the line that names it."""
+    """Describes a capture that is left out as a hiccup: its index among those that were taken, and the line that names
+    it.
+    """
 
     place: int
     line: str
 
 
 class Captures:
-    """The captures of one program under one convention. Raises TraceError where they cannot be judged."""
+    """Measures the captures of one program under one convention. Raises TraceError where they cannot be judged."""
 
     def __init__(self, runs: Sequence[Run], left_out: LeftOut | None = None) -> None:
-        """Take the captures that count; ``left_out`` is one that was taken beside them and does not."""
+        """Take the captures that count; ``omitted_capture`` is one that was taken beside them and does not count."""
         self.runs = tuple(runs)
         self.left_out = left_out
         self.convention = runs[0].convention
 
     @property
     def places(self) -> tuple[int, ...]:
-        """The place of each capture among those that were taken."""
-        missing = self.left_out.place if self.left_out is not None else None
-        return tuple(place for place in range(self.taken) if place != missing)
+        """The index of each capture among those that were taken."""
+        omitted_index = self.left_out.place if self.left_out is not None else None
+        return tuple(index for index in range(self.taken) if index != omitted_index)
 
     @property
     def taken(self) -> int:
-        """How many captures were taken, one that is left out included: by this a rule is chosen."""
+        """The number of captures that were taken, one that is left out included."""
+        # By this a rule is chosen: leaving one out must not move a run to the rule for fewer captures.
         return len(self.runs) + (self.left_out is not None)
 
     @kept
     def leave_out(self, place: int, why: str) -> Captures:
-        """Return the captures without one, whose files stay open with these. Nothing of it counts any more."""
-        others = [run for n, run in enumerate(self.runs) if n != place]
+        """Return the captures without one of them, whose files stay open with these. Nothing of it counts any more."""
+        remaining_runs = [run for n, run in enumerate(self.runs) if n != place]
         line = f"{self._named(place)} is a hiccup, and left out of every row: {why}"
-        return Captures(others, LeftOut(place, from_here(line)))
+        return Captures(remaining_runs, LeftOut(place, from_here(line)))
 
     def _named(self, place: int) -> str:
         return f"capture {place + 1} of {len(self.runs)} ({self.runs[place].path.name})"
 
     @property
     def began(self) -> datetime | None:
-        """When the first trace of the first capture began, in UTC; None where none says."""
-        found = [facts.started_ns for facts in self.runs[0].facts if facts.started_ns is not None]
+        """The time when the first trace of the first capture began, in UTC; None where no trace has it."""
+        start_times = [facts.started_ns for facts in self.runs[0].facts if facts.started_ns is not None]
         try:
-            return datetime.fromtimestamp(min(found) // _SECOND_NS, UTC) if found else None
+            return datetime.fromtimestamp(min(start_times) // _SECOND_NS, UTC) if start_times else None
         except (ValueError, OverflowError, OSError):
             return None
 
     def spec(self, window: str, span: Span | None = None, kernels: KernelsMode | None = None) -> WindowSpec:
-        """A window spec, with what is left open as the convention has it."""
+        """Make a window spec whose open fields are as the convention has them."""
         return spec_under(self.convention, window, span, kernels)
 
     def measure(self, request: Request) -> MetricTable:
-        """The rows that were asked for, of traces that are good enough for them. Raises TraceError where they are not.
+        """Return the requested rows, of traces that are good enough for them. Raises TraceError where they are not.
 
         Everything that is judged, stored, compared or read ahead is measured here.
         """
@@ -125,57 +128,62 @@ class Captures:
             # All calls of a run take most memory at once: they are looked at before anything is derived of its kernels.
             with contextlib.suppress(NsysError):
                 self._errors(request.bounds, request.spec, metric)
-        found = self.rows(metric, request.spec)  # an empty window says more than what is wrong with it
+        table = self.rows(metric, request.spec)  # an empty window says more than what is wrong with it
         if metric.outside:  # with a trace, its ranks are those that have a value
             world = request.bounds.world if not self.paths else None
-            return replace(found, coordinates={**{rank: {} for rank in range(world or 0)}, **found.coordinates})
+            return replace(table, coordinates={**{rank: {} for rank in range(world or 0)}, **table.coordinates})
         if errors := self._errors(request.bounds, request.spec, metric):
             raise TraceError(GOES_ON.join(errors))
         self.refuse_twins(request.spec)
-        return found
+        return table
 
     @kept
     def metric(self, name: str) -> Metric:
-        """The metric of a name, with what the captures say of it.
+        """Return the metric of a name, with what the captures say of it.
 
         Raises NothingMeasured where a capture has no measurement of that name, TraceError where they are of two kinds.
         """
         if not name.startswith(f"{MEASURED} "):
             return known_metric(name)
-        own = name.removeprefix(f"{MEASURED} ")
-        first, *others = ((run.measurements, run.measurements.kind(own)) for run in self.runs)
-        for files, kind in others:
-            if kind != first[1]:
-                raise TraceError(f"{files.shown}: {own} has {kind}, and in {first[0].shown} {first[1]}")
-        unit, better, dimensions = first[1]
-        return measured(own, unit, Better(better) if better else None, dimensions)
+        measured_name = name.removeprefix(f"{MEASURED} ")
+        first_kind, *other_kinds = ((run.measurements, run.measurements.kind(measured_name)) for run in self.runs)
+        for files, kind in other_kinds:
+            if kind != first_kind[1]:
+                raise TraceError(
+                    f"{files.shown}: {measured_name} has {kind}, and in {first_kind[0].shown} {first_kind[1]}"
+                )
+        unit, better, dimensions = first_kind[1]
+        return measured(measured_name, unit, Better(better) if better else None, dimensions)
 
     @kept
     def refuse_twins(self, spec: WindowSpec) -> None:
-        """Raises UsageMistake where two captures, or two ranks of one, are one in other bytes: its values would scatter
-        by nothing.
+        """Check that no two captures, and no two ranks of one, are copies of one trace. Raises UsageMistake where they
+        are.
         """
+        # The values of one trace in two files would scatter by nothing.
         groups = [] if spec.outside else [run.measured(spec) for run in self.runs]
-        for one, other in combinations_with_replacement(groups, 2):
-            for pair in find_equal_ranks(one, other):
+        for first, second in combinations_with_replacement(groups, 2):
+            for pair in find_equal_ranks(first, second):
                 paths = " and ".join(str(track.rank.trace) for track in pair)
-                how = f"{counted(len(pair[0].kernels), 'kernel')} are equal to the nanosecond"
-                unit = "rank" if one is other else "sample"
-                raise UsageMistake(f"{paths} are the same capture: {how}; one trace is one {unit}")
+                evidence = f"{counted(len(pair[0].kernels), 'kernel')} are equal to the nanosecond"
+                unit = "rank" if first is second else "sample"
+                raise UsageMistake(f"{paths} are the same capture: {evidence}; one trace is one {unit}")
 
     @kept
     def rows(self, metric: Metric, spec: WindowSpec, ranks: frozenset[int] | None = None) -> MetricTable:
-        """The rows of a metric, of all ranks or of some: medians over captures, each the median over its windows."""
-        each = self.each(metric, spec, ranks)
-        if metric.window_by and len(each) > 1:
-            by = self.each(METRICS[metric.window_by], spec, ranks)
-            table = of_one(list(zip(each, by, strict=True)), self._table(metric), captures=True)
+        """Return the rows of a metric, of all ranks or of some: medians over the captures, each the median over its
+        windows.
+        """
+        capture_tables = self.each(metric, spec, ranks)
+        if metric.window_by and len(capture_tables) > 1:
+            selecting_tables = self.each(METRICS[metric.window_by], spec, ranks)
+            table = of_one(list(zip(capture_tables, selecting_tables, strict=True)), self._table(metric), captures=True)
         else:
-            table = combined(metric, each, "captures", self._table(metric))
+            table = combined(metric, capture_tables, "captures", self._table(metric))
         # A convention that says its stages itself has them: where they are lost, no other row stands for them.
-        counting = count_unstaged(table) if self.convention.libraries else table
-        if ranks is None or counting is table:
-            return counting
+        counted_table = count_unstaged(table) if self.convention.libraries else table
+        if ranks is None or counted_table is table:
+            return counted_table
         # Some ranks alone do not say whether the run has stages.
         with contextlib.suppress(NsysError):  # a rank that nobody asked for has no window
             return replace(table, every_stage=self.rows(metric, spec).every_stage)
@@ -183,14 +191,14 @@ class Captures:
 
     @kept
     def each(self, metric: Metric, spec: WindowSpec, ranks: frozenset[int] | None = None) -> Sequence[MetricTable]:
-        """The rows of a metric in each capture."""
-        empty = self._table(metric)
+        """Return the rows of a metric in each capture."""
+        empty_table = self._table(metric)
         if metric.scope is not Scope.CAPTURE and not spec.outside:
             check_captures({"the captures have": self.runs}, spec)
-        return [_capture_rows(capture, metric, spec, ranks, empty) for capture in self.runs]
+        return [_capture_rows(capture, metric, spec, ranks, empty_table) for capture in self.runs]
 
     def unordered(self, metric: Metric, spec: WindowSpec) -> tuple[str, ...]:
-        """The streams that keep no order in any capture, where that changes what the metric means."""
+        """List the streams that keep no order in any capture, where that changes what the metric means."""
         if not metric.by_order:
             return ()
         tracks = [track for run in self.runs if run.traces for track in run.measured(spec).tracks.values()]
@@ -198,31 +206,38 @@ class Captures:
         return tuple(f"rank {rank} stream {stream}" for rank, stream in sorted(places))
 
     def _table(self, metric: Metric) -> MetricTable:
-        """A table of the metric without a row."""
-        sizes, where = self.mesh.sizes, self.mesh.coordinates
+        """Return a table of the metric without rows."""
+        sizes, coordinates = self.mesh.sizes, self.mesh.coordinates
         every_stage = metric.every_stage or self.convention.stage is None
-        return MetricTable(metric.dimensions, (), where, sizes, every_stage, metric.without)
+        return MetricTable(metric.dimensions, (), coordinates, sizes, every_stage, metric.without)
 
     @kept
     def sequences(self, spec: WindowSpec) -> Mapping[int, tuple[str, ...]]:
-        """What the fingerprints of all windows stand for."""
-        windows = (window for run in self.runs for own in run.measured(spec).filled().values() for window in own)
-        return {h: each for window in windows for h, each in sequences(window).items()}
+        """Return the sequence of kernels that each fingerprint of the windows stands for."""
+        windows = (
+            window
+            for run in self.runs
+            for windows_of_rank in run.measured(spec).filled().values()
+            for window in windows_of_rank
+        )
+        return {fingerprint: sequence for window in windows for fingerprint, sequence in sequences(window).items()}
 
     @cached_property
     def mesh(self) -> Mesh:
-        """Where each rank stands, as the setup labels say."""
+        """The coordinates of each rank, as the setup labels say."""
         run = self.runs[0]
         return Mesh({rank.number: rank.coordinates for rank in run.ranks}, run.sizes)
 
     def stored(self, metric: Metric, rows: Mapping[tuple[Label, ...], Value]) -> MetricTable:
-        """Rows of a baseline as a gate sees them, its ranks standing where those of this run do."""
+        """Build a table of a baseline's rows as a gate sees them, with its ranks at the coordinates that this run's
+        have.
+        """
         table = replace(self._table(metric), rows=tuple(starmap(Row, rows.items())), patchy=metric.over_clocks)
         return count_unstaged(table)
 
     @kept
     def windows(self, spec: WindowSpec) -> tuple[UsedWindow, ...]:
-        """The windows that were measured."""
+        """List the windows that were measured."""
         return tuple(
             UsedWindow(number, rank, window, spec.by_launch, spec.kind)
             for number, capture in (() if spec.outside else zip(self.places, self.runs, strict=True))
@@ -231,76 +246,79 @@ class Captures:
         )
 
     def middle_windows(self, spec: WindowSpec, rank: Label) -> Iterator[RankWindow]:
-        """The window in the middle of those of a rank, in each capture."""
+        """Yield the middle one of a rank's windows, for each capture."""
         for capture in () if spec.outside else self.runs:
             windows = capture.measured(spec).ranks.get(rank, ()) if isinstance(rank, int) else ()
             yield from windows[len(windows) // 2 :][:1]
 
     @kept
     def notes(self, spec: WindowSpec, *metrics: Metric, bounds: Bounds = NO_BOUNDS) -> tuple[Note, ...]:
-        """What a person should know about the measurements of these metrics."""
-        found = [fact.note for fact in self.facts_about(spec, bounds, *(metrics or (METRICS["idle_ns"],)))]
-        for about in dict.fromkeys(metric.about for metric in metrics):
-            found += about(self.runs, spec) if about else ()
-        found += [Note(line, True) for metric in metrics for line in self.outlying(metric, spec)]
-        found += [Note(self.left_out.line)] if self.left_out is not None else []
-        return merged([note._replace(text=from_here(note.text)) for note in found])
+        """List what a person should know about the measurements of these metrics."""
+        notes = [fact.note for fact in self.facts_about(spec, bounds, *(metrics or (METRICS["idle_ns"],)))]
+        for find_notes in dict.fromkeys(metric.about for metric in metrics):
+            notes += find_notes(self.runs, spec) if find_notes else ()
+        notes += [Note(line, True) for metric in metrics for line in self.outlying(metric, spec)]
+        notes += [Note(self.left_out.line)] if self.left_out is not None else []
+        return merged([note._replace(text=from_here(note.text)) for note in notes])
 
     def notes_of(self, spec: WindowSpec, *names: str) -> Sequence[Note]:
-        """Notes of facts of these names alone, for what hangs on no more; none of a run without kernels."""
+        """List the notes of facts with these names alone; none for a run without kernels."""
         with contextlib.suppress(NothingMeasured):
-            each = [facts_about(Ground(run, spec, METRICS["idle_ns"]), names) for run in self.runs]
-            return merged([fact.note for facts in each for fact in facts])
+            facts_by_run = [facts_about(Ground(run, spec, METRICS["idle_ns"]), names) for run in self.runs]
+            return merged([fact.note for facts in facts_by_run for fact in facts])
         return ()
 
     @kept
     def facts_about(self, spec: WindowSpec, bounds: Bounds, *metrics: Metric) -> Sequence[Fact]:
-        """The facts that the measurements of these metrics hang on, the heaviest first."""
+        """List the facts that the measurements of these metrics depend on, the heaviest first."""
         runs = () if spec.outside else self.runs
-        grounds = [Ground(run, spec, metric, bounds) for run in runs for metric in metrics]
-        found = dict.fromkeys(fact for ground in grounds for fact in self._facts_of(ground))
+        contexts = [Ground(run, spec, metric, bounds) for run in runs for metric in metrics]
+        all_facts = dict.fromkeys(fact for context in contexts for fact in self._facts_of(context))
         # Of several captures of one step each the scatter is known.
-        shown = (fact for fact in found if len(runs) == 1 or fact.name != "single_step")
-        heaviest = {fact.sentence: fact for fact in sorted(shown, key=lambda fact: fact.weight)}
+        relevant_facts = (fact for fact in all_facts if len(runs) == 1 or fact.name != "single_step")
+        heaviest = {fact.sentence: fact for fact in sorted(relevant_facts, key=lambda fact: fact.weight)}
         return sorted(heaviest.values(), key=lambda fact: -fact.weight)
 
     @kept
     def _facts_of(self, ground: Ground) -> Sequence[Fact]:
-        """All facts that hang on a ground, which are errors before a verdict and notes beside it."""
+        """Find all facts in one context: errors come before a verdict, notes stand beside it."""
         return tuple(facts_about(ground))
 
     def outlying(self, metric: Metric, spec: WindowSpec) -> tuple[str, ...]:
-        """The captures that lie far from the others, a line each: their median hides it."""
+        """Describe the captures that lie far from the others, a line each: their median hides it."""
         if metric.unit == HASH or len(self.runs) < FEWEST or self.left_out is not None:
             return ()
-        each = [dict(one.rows) for one in self.each(metric, spec)]
+        rows_by_capture = [dict(table.rows) for table in self.each(metric, spec)]
 
-        def row(labels: tuple[Label, ...]) -> str:
+        def format_row(labels: tuple[Label, ...]) -> str:
             return f"{place_words(zip(metric.dimensions, labels, strict=True))} {metric.name}".strip()
 
         return tuple(
-            f"{self._named(far.capture)}: {far.describe(row(far.key), metric.unit)}" for far in find_outliers(each)
+            f"{self._named(outlier.capture)}: {outlier.describe(format_row(outlier.key), metric.unit)}"
+            for outlier in find_outliers(rows_by_capture)
         )
 
     @kept
     def _errors(self, bounds: Bounds, spec: WindowSpec, metric: Metric) -> Sequence[str]:
-        """Why the traces are not good enough to judge a metric: a line for each crossed bound."""
-        several = len(self.runs) > 1
-        grounds = ((run.path, Ground(run, spec, metric, bounds)) for run in self.runs)
-        found = ((path, fact) for path, ground in grounds for fact in self._facts_of(ground))
-        lines = ((path, fact.error) for path, fact in found if fact.weight is Weight.ERROR)
-        return [f"{path}: {line}" if several else line for path, line in lines]
+        """Find why the traces are not good enough to judge a metric: a line for each crossed bound."""
+        is_several = len(self.runs) > 1
+        contexts = ((run.path, Ground(run, spec, metric, bounds)) for run in self.runs)
+        facts = ((path, fact) for path, context in contexts for fact in self._facts_of(context))
+        lines = ((path, fact.error) for path, fact in facts if fact.weight is Weight.ERROR)
+        return [f"{path}: {line}" if is_several else line for path, line in lines]
 
     @cached_property
     def gpu_models(self) -> Mapping[int, str]:
-        """The model of the GPU of each rank of which the traces say it, several joined by ``+``."""
-        each = grouped(
+        """The GPU model of each rank for which the traces have it, several joined by ``+``."""
+        models_by_rank = grouped(
             (rank, model) for run in self.runs for rank, models in run.gpu_models.items() for model in models
         )
-        return {rank: " + ".join(sorted({*models})) for rank, models in each.items()}
+        return {rank: " + ".join(sorted({*models})) for rank, models in models_by_rank.items()}
 
     def key(self, stated: Mapping[str, Label]) -> RunKey:
-        """What makes this run comparable to another. ``stated`` is what the gate file says where the trace does not."""
+        """Return what makes this run comparable to another; the labels are what the gate file states where the trace
+        does not.
+        """
         return self._key(tuple(sorted(stated.items())))
 
     @kept
@@ -309,44 +327,44 @@ class Captures:
 
     @cached_property
     def facts(self) -> Facts:
-        """Circumstances that are compared but do not name a baseline."""
+        """The circumstances that are compared but do not name a baseline."""
         return facts_of(self.runs)
 
     def identity(self, stated: Mapping[str, Label]) -> Mapping[str, Any]:
-        """By what this run is compared with one that is stored."""
+        """Return what this run has to share with a stored one to be compared with it, by key."""
         return {**self.key(stated).as_json(), **self.facts}
 
     @property
     def convention_words(self) -> str:
         """The name of the convention, and the known libraries that make it another one to a baseline."""
-        added = ", ".join(sorted(self.runs[0].libraries))
-        return self.convention.name + (f" with {added}" if added else "")
+        libraries = ", ".join(sorted(self.runs[0].libraries))
+        return self.convention.name + (f" with {libraries}" if libraries else "")
 
     def circumstances(self, stated: Mapping[str, Label]) -> Mapping[str, object]:
-        """By what two runs are compared that are both measured now: by one table of libraries, whichever ran."""
+        """Return what two runs measured now have to share, by key: one table of libraries, whichever ran."""
         return {**self.identity(stated), "convention": self.convention.fingerprint()}
 
     def profilers(self) -> tuple[str, ...]:
-        """The versions of the profiler that wrote the traces."""
+        """List the versions of the profiler that wrote the traces."""
         return profilers_of(self.runs)
 
     @property
     def paths(self) -> tuple[Path, ...]:
-        """The traces of all captures."""
+        """The files of the traces of all captures."""
         return tuple(trace.path for capture in self.runs for trace in capture.traces)
 
     @property
     def measured_in(self) -> frozenset[Path]:
-        """The files of measurements of all captures."""
+        """The files of the measurements of all captures."""
         return frozenset(path.resolve() for capture in self.runs for path in capture.measurements.paths)
 
     @property
     def measured_names(self) -> frozenset[str]:
-        """What was measured outside of the traces. Raises TraceError for files that cannot be meant."""
+        """The names of what was measured outside of the traces. Raises TraceError for files that cannot be meant."""
         return frozenset(name for capture in self.runs for name in capture.measurements.names)
 
     def close(self) -> None:
-        """Let the files go."""
+        """Close the files of all captures."""
         for capture in self.runs:
             capture.close()
 
@@ -354,106 +372,119 @@ class Captures:
 def _capture_rows(
     capture: Run, metric: Metric, spec: WindowSpec, ranks: frozenset[int] | None, empty: MetricTable
 ) -> MetricTable:
+    """Measure a metric in one capture, of all ranks or of some. Raises NothingMeasured where it has no trace."""
     if metric.scope is Scope.CAPTURE:
         return of_ranks(replace(empty, rows=tuple(metric.rows(capture))), ranks)
     if not capture.traces:
         raise NothingMeasured(f"{metric.name} needs a trace, and none is given beside {capture.measurements.shown}")
-    if (lacking := capture.steps.lacks(spec.kind)) is not None:
-        return replace(empty, without=lacking)
+    if (missing_reason := capture.steps.lacks(spec.kind)) is not None:
+        return replace(empty, without=missing_reason)
     if metric.scope is Scope.RUN:
         return _run_rows(capture, metric, spec, ranks, empty)
-    own = [_rank_rows(metric, windows, empty) for windows in capture.measured(spec).filled(ranks).values()]
-    found = of_all(own, empty)
-    if metric.of is not Of.COMMUNICATION or found.rows or found.without:
-        return found
-    return replace(found, without=sharing_in(capture.measured(spec)).why_not_in_own)
+    rank_tables = [_rank_rows(metric, windows, empty) for windows in capture.measured(spec).filled(ranks).values()]
+    table = of_all(rank_tables, empty)
+    if metric.of is not Of.COMMUNICATION or table.rows or table.without:
+        return table
+    return replace(table, without=sharing_in(capture.measured(spec)).why_not_in_own)
 
 
 def _rank_rows(metric: Metric, windows: Sequence[RankWindow], empty: MetricTable) -> MetricTable:
-    each = [_measured(metric, window, empty) for window in windows]
-    if metric.window_by and len(each) > 1:
-        by = [_measured(METRICS[metric.window_by], window, empty) for window in windows]
-        return of_one(list(zip(each, by, strict=True)), empty)
-    return combined(metric, each, "windows", empty)
+    window_tables = [_measured(metric, window, empty) for window in windows]
+    if metric.window_by and len(window_tables) > 1:
+        selecting_tables = [_measured(METRICS[metric.window_by], window, empty) for window in windows]
+        return of_one(list(zip(window_tables, selecting_tables, strict=True)), empty)
+    return combined(metric, window_tables, "windows", empty)
 
 
 def _run_rows(
     capture: Run, metric: Metric, spec: WindowSpec, ranks: frozenset[int] | None, empty: MetricTable
 ) -> MetricTable:
-    """The rows of all ranks together; of some ranks those that are theirs, where the metric has the dimension. Kernels
-    are summed over the ranks that are asked for, as a sum tells nothing of one of them.
+    """Measure a metric of all ranks together; of some ranks return the rows that are theirs, where it has that
+    dimension.
     """
-    summed = ranks if metric.of is Of.FAMILIES else None
-    each = [_measured(metric, window, empty) for window in capture.measured(spec).together(summed)]
-    return of_ranks(combined(metric, each, "windows", empty), ranks)
+    # Kernels are summed over the ranks that are asked for, as a sum of all tells nothing of one of them.
+    summed_ranks = ranks if metric.of is Of.FAMILIES else None
+    window_tables = [_measured(metric, window, empty) for window in capture.measured(spec).together(summed_ranks)]
+    return of_ranks(combined(metric, window_tables, "windows", empty), ranks)
 
 
 def _measured(metric: Metric, window: RankWindow | RunWindow, empty: MetricTable) -> MetricTable:
-    """The rows of one window, or why it has none."""
+    """Return the rows of one window, or the reason why it has none."""
     try:
-        found = list(metric.all_rows(window))
-    except NoRows as nothing:
-        return replace(empty, without=str(nothing))
-    rows = tuple(row for row in found if isinstance(row, Row))
-    unseen = dict(row for row in found if isinstance(row, Unseen))
-    without = UNSEEN if unseen and not rows else empty.without
-    return replace(empty, rows=rows, unseen=unseen, without=without)
+        results = list(metric.all_rows(window))
+    except NoRows as error:
+        return replace(empty, without=str(error))
+    rows = tuple(row for row in results if isinstance(row, Row))
+    unseen = dict(row for row in results if isinstance(row, Unseen))
+    reason = UNSEEN if unseen and not rows else empty.without
+    return replace(empty, rows=rows, unseen=unseen, without=reason)
 
 
 _NO_ROW = "none in this window"
 
 
 class Available(NamedTuple):
-    """The metrics that one command shows: how many have rows, and those that have none by the reason."""
+    """Counts the metrics that one command shows and those that have rows, and names those without by the reason."""
 
-    view: str
+    view: str  # the name of the command
     metrics: int
     with_rows: int
-    without: Mapping[str, Sequence[str]]
+    without: Mapping[str, Sequence[str]]  # metrics without a row, by the reason
 
 
 def available(captures: Captures, spec: WindowSpec) -> Iterator[Available]:
-    """Every metric of traces, by the command that shows it, but those that a gate file has to state something for."""
-    asked = [metric for metric in METRICS.values() if not metric.outside and metric.needs is None]
-    for view, metrics in grouped((metric.view, metric) for metric in asked).items():
+    """Yield what each command can show of a run, leaving out metrics for which a gate file has to state something."""
+    trace_metrics = [metric for metric in METRICS.values() if not metric.outside and metric.needs is None]
+    for view, metrics in grouped((metric.view, metric) for metric in trace_metrics).items():
         reasons = [(reason, metric.name) for metric in metrics if (reason := why_none(captures, metric, spec))]
         yield Available(view, len(metrics), len(metrics) - len(reasons), grouped(reasons))
 
 
 def why_none(captures: Captures, metric: Metric, spec: WindowSpec) -> str:
-    """Why a metric has no row; empty where it has one."""
+    """Return why a metric has no row; empty where it has one."""
     try:
         table = captures.rows(metric, spec)
     except NsysError as error:
         return str(error).removeprefix(f"{captures.paths[0]}: ")
     if table.rows:
         return ""
-    missing = next((why for _, why in table.missing), "")
-    return table.without or missing or _NO_ROW
+    missing_reason = next((reason for _, reason in table.missing), "")
+    return table.without or missing_reason or _NO_ROW
 
 
 OF_A_RUN = ("compute_absent_ns", "launches")
-"""Metrics on whose ground a run stands of which nobody has asked for anything: its budget, and kernels by stage."""
+"""The metrics whose notes count for a run where no metric was asked for: those of its budget, and of kernels by stage.
+"""
 
 
 def check_captures(sides: Mapping[str, Sequence[Run]], spec: WindowSpec) -> None:
-    """Raises UsageMistake where several captures, by who has them, are of several kinds, and ``spec`` leaves open
-    which.
+    """Check that several captures are of one kind of steps where ``spec`` leaves open which.
+
+    ``sides`` has the captures by who has them. Raises UsageMistake where they are of several kinds.
     """
     if sum(map(len, sides.values())) > 1 and spec.kind is None and spec.picks_steps:
-        of_one_kind({who: counted_kinds(run.steps.counts for run in each) for who, each in sides.items()})
+        of_one_kind({owner: counted_kinds(run.steps.counts for run in runs) for owner, runs in sides.items()})
 
 
 def usual(run: Run, spec: WindowSpec, left_open: Collection[str]) -> WindowSpec:
-    """What a person looks at first: the spec, of the usual kind of steps where it leaves open which; of a cut
-    what it holds, where that is the spec but for the fields that are ``left_open``.
+    """Return the spec that a person looks at first.
+
+    It is the given one, for the usual kind of steps where it leaves open which. For a cut it is what the cut holds,
+    where that differs only in the fields that are ``open_fields``.
     """
     spec = _of_usual_kind(run, spec)
-    held = [WindowSpec(*view) for facts in run.facts[:1] for view in facts.views]
-    if spec in held:
+    cut_specs = [WindowSpec(*cut_spec) for facts in run.facts[:1] for cut_spec in facts.views]
+    if spec in cut_specs:
         return spec
-    fits = [view for view in held if replace(spec, **{name: getattr(view, name) for name in left_open}) == view]
-    return _of_usual_kind(run, next((view for view in fits if view.window == spec.window), [*fits, spec][0]))
+    matching_specs = [
+        cut_spec
+        for cut_spec in cut_specs
+        if replace(spec, **{name: getattr(cut_spec, name) for name in left_open}) == cut_spec
+    ]
+    return _of_usual_kind(
+        run,
+        next((cut_spec for cut_spec in matching_specs if cut_spec.window == spec.window), [*matching_specs, spec][0]),
+    )
 
 
 def _of_usual_kind(run: Run, spec: WindowSpec) -> WindowSpec:

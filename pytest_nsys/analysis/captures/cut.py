@@ -62,45 +62,47 @@ EVER: Interval = (NO_LAUNCH + 1, OPEN_END_NS)
 
 @dataclass(frozen=True)
 class RunCut:
-    """The windows of some ranks of a run as each of the specs picks them: ``views`` has them by rank.
-
-    ``named`` are patterns of ranges that are kept wherever in the run they are.
-    """
+    """Describes the windows of some ranks of a run, as each of several specs picks them."""
 
     run: Run
     specs: Sequence[WindowSpec]
-    views: Sequence[Mapping[int, Sequence[RankWindow]]]
-    named: Sequence[str] = ()
+    views: Sequence[Mapping[int, Sequence[RankWindow]]]  # the windows by rank, for each spec
+    named: Sequence[str] = ()  # patterns of further ranges that are kept wherever in the run they are
 
     @property
     def ranks(self) -> list[Rank]:
-        """Those of all views, by number."""
-        known = {number: windows[0].rank for view in self.views for number, windows in view.items()}
-        return [known[number] for number in sorted(known)]
+        """The ranks of all views, by number."""
+        ranks_by_number = {number: windows[0].rank for view in self.views for number, windows in view.items()}
+        return [ranks_by_number[number] for number in sorted(ranks_by_number)]
 
     @property
     def measured(self) -> str:
-        """How the windows were picked, in words."""
+        """A text that says how the windows were picked."""
         return "; ".join(map(str, self.specs))
 
     @property
     def patterns(self) -> list[str]:
-        """Of which ranges all are kept."""
+        """The patterns of the ranges of which all are kept."""
         convention = self.run.convention
-        own = (convention.range_anchor, convention.setup_pattern, *(spec.anchor for spec in self.specs), *self.named)
-        return sorted({pattern for pattern in own if pattern is not None})
+        patterns = (
+            convention.range_anchor,
+            convention.setup_pattern,
+            *(spec.anchor for spec in self.specs),
+            *self.named,
+        )
+        return sorted({pattern for pattern in patterns if pattern is not None})
 
     @property
     def clocks(self) -> list[Clock]:
-        """Those that the ranks use, that of the lowest rank first."""
+        """The clocks that the ranks use, that of the lowest rank first."""
         return list(dict.fromkeys(rank.process.clock for rank in self.ranks))
 
     def windows(self) -> Iterator[RankWindow]:
-        """The windows of all ranks in all views."""
+        """Yield the windows of all ranks in all views."""
         return chain.from_iterable(map(self.windows_of, self.ranks))
 
     def windows_of(self, rank: Rank) -> list[RankWindow]:
-        """The windows of a rank in all views."""
+        """Return the windows of a rank in all views."""
         return [window for view in self.views for window in view.get(rank.number, ())]
 
 
@@ -123,17 +125,18 @@ def find_parts(windows: RunCut) -> list[CutPart]:
     by_trace = grouped((rank.process.trace, rank) for rank in windows.ranks)
     parts = []
     for number, ranks in sorted(by_trace.items()):
-        each = [(rank, own) for rank in ranks for own in _each_view(windows, rank)]
-        spans = [(rank, _gpu_span(own), own) for rank, own in each]
+        windows_by_view = [(rank, windows_of_rank) for rank in ranks for windows_of_rank in _each_view(windows, rank)]
+        spans = [(rank, _gpu_span(windows_of_rank), windows_of_rank) for rank, windows_of_rank in windows_by_view]
         parts.append(
             CutPart(
                 trace=windows.run.traces[number],
-                clocks={clock.machine: at for clock, at in numbers.items() if clock.trace == number},
+                clocks={clock.machine: index for clock, index in numbers.items() if clock.trace == number},
                 on_gpu=grouped((rank.lane, span) for rank, span, _ in spans),
                 on_host={
-                    pid: hull(own)
-                    for pid, own in grouped(
-                        (rank.process.global_pid, _host_span(own, span)) for rank, span, own in spans
+                    pid: hull(host_spans)
+                    for pid, host_spans in grouped(
+                        (rank.process.global_pid, _host_span(windows_of_rank, span))
+                        for rank, span, windows_of_rank in spans
                     ).items()
                 },
                 patterns=windows.patterns,
@@ -148,8 +151,10 @@ def _each_view(windows: RunCut, rank: Rank) -> list[Sequence[RankWindow]]:
 
 
 def _gpu_span(own: Sequence[RankWindow]) -> Interval:
-    """From the first operation that is looked at for the windows of a rank to the last: those in the windows, those
-    launched in them, and what followed until compute did, where no compute covers the end.
+    """Return the time from the first to the last GPU operation that the windows of a rank need.
+
+    They need those in the windows, those launched in them, and what followed until compute did, where no compute covers
+    the end.
     """
     track = own[0].track
     if own[0].spec.whole_run:
@@ -157,10 +162,10 @@ def _gpu_span(own: Sequence[RankWindow]) -> Interval:
     on_gpu = track.on_gpu
     times = [*(t for w in own for t in w.ran_ns), *(on_gpu.around.spans.get(track.rank.lane) or ())]
     times += [*_bounds(track.kernels), *_bounds(on_gpu.kernels)]
-    after = on_gpu.after.kernels.get(track.rank.lane) if goes_on(on_gpu) else None
-    moved = (on_gpu.after.transfers or {}).get(track.rank.lane) if goes_on(on_gpu) else None
-    for some in (after, moved):
-        times += [*bounds(some.start_ns)] if some is not None and len(some) else []
+    kernels_after = on_gpu.after.kernels.get(track.rank.lane) if goes_on(on_gpu) else None
+    transfers_after = (on_gpu.after.transfers or {}).get(track.rank.lane) if goes_on(on_gpu) else None
+    for operations in (kernels_after, transfers_after):
+        times += [*bounds(operations.start_ns)] if operations is not None and len(operations) else []
     return min(times), max(times)
 
 
@@ -169,7 +174,7 @@ def _bounds(kernels: Kernels) -> tuple[int, ...]:
 
 
 def _host_span(own: Sequence[RankWindow], on_gpu: Interval) -> Interval:
-    """Around the launches of all that is kept of the GPU, and around the windows."""
+    """Return the time around the launches of all that is kept of the GPU, and around the windows."""
     track = own[0].track
     if own[0].spec.whole_run:
         return EVER
@@ -185,14 +190,14 @@ def _host_span(own: Sequence[RankWindow], on_gpu: Interval) -> Interval:
 
 
 def describe_cut(windows: RunCut) -> Mark:
-    """Say what the rows of a cut cannot."""
+    """Build the mark of a cut, which says what its rows cannot."""
     run, convention = windows.run, windows.run.convention
-    marked = convention != BUILT_IN.get(convention.name)
+    is_custom = convention != BUILT_IN.get(convention.name)
     return Mark(
         measured=windows.measured,
         convention=convention.name,
         fingerprint=convention.fingerprint(),
-        mapping=spelled_convention(convention) if marked else None,
+        mapping=spelled_convention(convention) if is_custom else None,
         copies=list(convention.copies),
         # Of the whole run: they tell its convention from that of runs without known libraries.
         libraries=sorted({pair for trace in run.traces for pair in trace.library_kernels()}),
@@ -206,25 +211,27 @@ def describe_cut(windows: RunCut) -> Mark:
 
 
 def _facts(windows: RunCut) -> TraceFacts:
-    """What the traces say together, without what is of one rank; the files that they are of are not named."""
+    """Build what the traces say together, without what is of one rank; the files that they are of are not named."""
     run, ranks = windows.run, windows.ranks
     traces = {rank.process.trace: run.facts[rank.process.trace] for rank in ranks}
-    first, each = next(iter(traces.values())), [*traces.values()]
+    first, all_facts = next(iter(traces.values())), [*traces.values()]
     clocks = {n: next(rank for rank in ranks if rank.process.clock == clock) for n, clock in enumerate(windows.clocks)}
     zeros = zeros_of(run)
     sessions = (
-        (_process_in_cut(windows, rank), own.sessions_ns.get(rank.process.global_pid, own.session_ns))
+        (_process_in_cut(windows, rank), facts.sessions_ns.get(rank.process.global_pid, facts.session_ns))
         for rank in ranks
-        for own in (traces[rank.process.trace],)
+        for facts in (traces[rank.process.trace],)
     )
     return first._replace(
-        models=sorted({model for facts in each for model in facts.models}),
-        whole_graphs=max(facts.whole_graphs for facts in each),
-        diagnostics=[Diagnostic(one.told, one.told) for facts in each for one in facts.diagnostics],
-        files=sum(facts.files for facts in each),
+        models=sorted({model for facts in all_facts for model in facts.models}),
+        whole_graphs=max(facts.whole_graphs for facts in all_facts),
+        diagnostics=[
+            Diagnostic(diagnostic.told, diagnostic.told) for facts in all_facts for diagnostic in facts.diagnostics
+        ],
+        files=sum(facts.files for facts in all_facts),
         on_gpus=[*_on_gpus(windows, traces)],
-        slows_host=next((facts.slows_host for facts in each if facts.slows_host), ""),
-        impossible=reduce(ImpossibleRows.and_, (facts.impossible for facts in each), ImpossibleRows()),
+        slows_host=next((facts.slows_host for facts in all_facts if facts.slows_host), ""),
+        impossible=reduce(ImpossibleRows.and_, (facts.impossible for facts in all_facts), ImpossibleRows()),
         views=[Picked(spec.window, spec.span, spec.kernels, spec.kind) for spec in windows.specs],
         sessions_ns={process: session_ns for process, session_ns in sessions if session_ns is not None},
         zeros_ns={n: zeros[rank.process.clock] for n, rank in clocks.items() if rank.process.clock in zeros},
@@ -242,11 +249,11 @@ def _facts(windows: RunCut) -> TraceFacts:
 
 
 def _recorded(window: RankWindow) -> set[str]:
-    """The questions to which the trace of a window has an answer."""
-    track, at = window.track, (window.start_ns, window.start_ns)
+    """Return the questions to which the trace of a window has an answer."""
+    track, window_start = window.track, (window.start_ns, window.start_ns)
     answers = (
-        track.api_calls(SYNCHRONISING_CALLS, at),
-        track.on_gpu.copies(at),
+        track.api_calls(SYNCHRONISING_CALLS, window_start),
+        track.on_gpu.copies(window_start),
         track.on_gpu.transfers,
         track.around.stream_waits,
         track.collectives,
@@ -255,16 +262,17 @@ def _recorded(window: RankWindow) -> set[str]:
 
 
 def _lost_work(windows: RunCut) -> Iterator[LostWork]:
+    """Yield the work that the traces lost of the calls in the windows, by process."""
     processes = {rank.process: _process_in_cut(windows, rank) for rank in windows.ranks}
     for spec in windows.specs:
         group = windows.run.measured(spec)
-        each = zip(called_spans(group), launch_records(group), strict=True)
-        for trace, (spans, found) in enumerate(each):
-            for pid, records in (found or {}).items():
+        parts = zip(called_spans(group), launch_records(group), strict=True)
+        for trace, (spans, records_by_process) in enumerate(parts):
+            for pid, records in (records_by_process or {}).items():
                 process = processes.get(ProcessId(trace, pid))
                 if process is not None and any(record.without or record.outside for record in records):
-                    said = [(r.kind, r.calls, str(r.without), r.first, r.outside) for r in records]
-                    yield LostWork(process, spans[pid], said)
+                    lost_calls = [(r.kind, r.calls, str(r.without), r.first, r.outside) for r in records]
+                    yield LostWork(process, spans[pid], lost_calls)
 
 
 def _process_in_cut(windows: RunCut, rank: Rank) -> int:
@@ -272,7 +280,7 @@ def _process_in_cut(windows: RunCut, rank: Rank) -> int:
 
 
 def _on_gpus(windows: RunCut, traces: Mapping[int, TraceFacts]) -> Iterator[Note]:
-    """What nvidia-smi said before and after the run, by the name of the file that it was said beside."""
+    """Yield what nvidia-smi said before and after the run, by the name of the file that it was said beside."""
     for number, facts in traces.items():
         path = windows.run.traces[number].path
         for note in notes_on_gpus(path):
@@ -281,21 +289,26 @@ def _on_gpus(windows: RunCut, traces: Mapping[int, TraceFacts]) -> Iterator[Note
 
 
 def _describe_rank(windows: RunCut, rank: Rank) -> MarkedRank:
-    run, each = windows.run, _each_view(windows, rank)
+    run, views = windows.run, _each_view(windows, rank)
     facts = run.facts[rank.process.trace]
     periods = (idle_periods(run.measured(spec)).get(rank.number, ()) for spec in windows.specs)
-    track, ran = each[0][0].track, hull(w.ran_ns for own in each for w in own)
-    memory, clocks = track.memory, run.traces[rank.process.trace].sm_clocks({rank.lane: ran})
+    track, ran_ns = views[0][0].track, hull(w.ran_ns for windows_of_view in views for w in windows_of_view)
+    memory, clocks = track.memory, run.traces[rank.process.trace].sm_clocks({rank.lane: ran_ns})
     return MarkedRank(
         process=_process_in_cut(windows, rank),
         device=rank.device,
         number=rank.number,
         setup=rank.setup,
-        on_gpu=[span for own in each if (span := own[0].track.on_gpu.around.spans.get(rank.lane)) is not None],
+        on_gpu=[
+            span
+            for windows_of_view in views
+            if (span := windows_of_view[0].track.on_gpu.around.spans.get(rank.lane)) is not None
+        ],
         called=[
             span
-            for own in each
-            if own[0].spec.by_launch and (span := own[0].track.around.spans.get(rank.lane)) is not None
+            for windows_of_view in views
+            if windows_of_view[0].spec.by_launch
+            and (span := windows_of_view[0].track.around.spans.get(rank.lane)) is not None
         ],
         idle=sorted({*chain.from_iterable(periods)}),
         units=[(*place, [*steps.on_host], [*steps.on_gpu]) for place, steps in run.steps_to_keep(rank).items()],
@@ -307,63 +320,80 @@ def _describe_rank(windows: RunCut, rank: Rank) -> MarkedRank:
         shares=_shares(run, rank, facts),
         memory=None
         if memory is None
-        else _levels(memory.levels, hull((w.window.start_ns, w.window.end_ns) for own in each for w in own)),
+        else _levels(
+            memory.levels,
+            hull((w.window.start_ns, w.window.end_ns) for windows_of_view in views for w in windows_of_view),
+        ),
         freed_earlier=memory.earlier if memory is not None else 0,
-        sm_clocks=None if clocks is None else [*zip(*clocks.get(rank.lane, Series.of(())).between(*ran), strict=True)],
+        sm_clocks=None
+        if clocks is None
+        else [*zip(*clocks.get(rank.lane, Series.of(())).between(*ran_ns), strict=True)],
     )
 
 
 def _shares(run: Run, rank: Rank, facts: TraceFacts) -> dict[int, int]:
-    """The number of each GPU of a rank by its device, in a run in which processes share one."""
+    """Return the number of each GPU of a rank by its device, in a run in which processes share one; else nothing."""
     if not run.shared_gpus:
         return {}
-    numbers = {uuid: n for n, uuid in enumerate(sorted({own for each in run.facts for own in each.uuids.values()}))}
-    own = ((device, uuid) for (pid, device), uuid in sorted(facts.uuids.items()) if pid == rank.pid)
-    return {device: numbers[uuid] for device, uuid in own if rank.device in (None, device)}
+    numbers = {
+        uuid: n
+        for n, uuid in enumerate(sorted({uuid for trace_facts in run.facts for uuid in trace_facts.uuids.values()}))
+    }
+    gpus_of_rank = ((device, uuid) for (pid, device), uuid in sorted(facts.uuids.items()) if pid == rank.pid)
+    return {device: numbers[uuid] for device, uuid in gpus_of_rank if rank.device in (None, device)}
 
 
 def _tie(windows: RunCut, rank: Rank) -> Tie | None:
-    """How the clock of a rank is tied, by the place of clocks in the cut; None where its root is not in it."""
+    """Return how the clock of a rank is tied to another of the cut; None where its root is not in the cut."""
     clocks = windows.clocks
     if len(clocks) < 2:
         return None
     groups = [windows.run.measured(spec) for spec in windows.specs]
-    few = (group for group in groups if by_collectives_of(group).too_few) if len(groups) > 1 else iter(())
-    placed = common_clock(next(few, groups[0])).placed[rank.process.clock]
-    return Tie(clocks.index(placed.root), placed.ahead_ns, placed.error_ns) if placed.root in clocks else None
+    unaligned_groups = (group for group in groups if by_collectives_of(group).too_few) if len(groups) > 1 else iter(())
+    clock_place = common_clock(next(unaligned_groups, groups[0])).placed[rank.process.clock]
+    return (
+        Tie(clocks.index(clock_place.root), clock_place.ahead_ns, clock_place.error_ns)
+        if clock_place.root in clocks
+        else None
+    )
 
 
 def _levels(levels: Series, shown: Interval) -> list[tuple[int, int]]:
-    """What was allocated when windows began, what changed until they ended, and the peak of the run."""
-    known = [*zip(*levels, strict=True)]
-    peak = max(known, key=lambda level: (level[1], -level[0]), default=None)
-    found = [*zip(*levels.levels(*shown), strict=True)]
-    if peak is not None and peak not in found:
-        found = sorted([peak, *found], key=itemgetter(0))  # stable: before what follows it at its moment
-    return found
+    """Return the bytes that were allocated when the windows began, the changes until they ended, and the peak of the
+    run.
+    """
+    all_levels = [*zip(*levels, strict=True)]
+    peak = max(all_levels, key=lambda level: (level[1], -level[0]), default=None)
+    chosen_levels = [*zip(*levels.levels(*shown), strict=True)]
+    if peak is not None and peak not in chosen_levels:
+        chosen_levels = sorted(
+            [peak, *chosen_levels], key=itemgetter(0)
+        )  # stable: before what follows it at its moment
+    return chosen_levels
 
 
 # -- the file
 
 
 class CutFile(NamedTuple):
-    """What is written of a cut; ``is_sqlite``: as tables, else as JSON."""
+    """Holds the content of a cut's file."""
 
     content: bytes
-    is_sqlite: bool
+    is_sqlite: bool  # whether it is written as tables, else as JSON
 
     def packed(self, name: str) -> bytes:
-        """What a file of this name holds: packed where it ends in ``.gz``, without a time in it."""
+        """Return the content for a file of this name, packed where it ends in ``.gz``."""
+        # Without a time in it, equal windows give equal files.
         return gzip.compress(self.content, mtime=0) if name.endswith(".gz") else self.content
 
 
 def write_cut(windows: RunCut) -> CutFile:
-    """The windows as a part of their traces, in the format of these. Raises NsysError."""
+    """Return the windows as a part of their traces, in the format of these. Raises NsysError."""
     parts = [(reader_of(part.trace), part) for part in find_parts(windows)]
     is_sqlite = isinstance(parts[0][0], NsysSqlite)
     mark = describe_cut(windows).dumps()
     if is_sqlite:
-        return CutFile(write_tables([each for each in parts if isinstance(each[0], NsysSqlite)], mark), is_sqlite)
+        return CutFile(write_tables([part for part in parts if isinstance(part[0], NsysSqlite)], mark), is_sqlite)
     from pytest_nsys.traces.chrome.cut import write_events
 
     return CutFile(write_events(parts, mark), is_sqlite)

@@ -21,36 +21,40 @@ from pytest_nsys.core.model import Value
 from pytest_nsys.core.numbers import format_value
 from pytest_nsys.core.words import counted, printable
 
-FEWEST = 3
-"""Captures among which one can be the other: of two nobody knows which."""
+FEWEST = 3  # of two captures nobody knows which one is off
+"""From how many captures on one can be unlike the others."""
 
-FEWEST_FOR_HICCUP = 5
-"""Four that agree are needed before the fifth is not a sample of the same noise."""
+FEWEST_FOR_HICCUP = 5  # four that agree are needed before the fifth is not a sample of the same noise
+"""From how many captures on one can be a hiccup."""
 
-FAR = Fraction(1, 10)
-RANGES = 18
-"""Over the number of captures: how many times the range of the others is far."""
+FAR = Fraction(1, 10)  # of the median of the others
+RANGES = (
+    18  # 6 ranges of two others, 3.6 of four: about six standard deviations each, for a range rises with the number
+)
+"""How many times the range of the others is far, times the number of captures."""
 
 RANGES_OF_HICCUP = 3
-"""How many times the range of the others lie between a hiccup and the nearest of them."""
+"""How many times the range of the others lies between a hiccup and the nearest of them."""
 
 K = TypeVar("K", bound=Hashable)
 
 
 class Outlier(NamedTuple, Generic[K]):
-    """A capture (by its place) with ``rows`` rows far from the others; the farthest, and the median of the others."""
+    """Describes a capture with rows far from the others, by the farthest of them."""
 
-    capture: int
-    rows: int
-    key: K
+    capture: int  # its index among the captures
+    rows: int  # how many of its rows are far off
+    key: K  # of the farthest row
     value: Value
-    others: Value
+    others: Value  # the median of the others in that row
 
     def describe(self, row: str, unit: str) -> str:
-        """Say how far off the row is: ``rank 1 stage stage2_f exposed_ns is 900 us, the others' median 200 us``."""
-        value, others = (format_value(each, unit) for each in (self.value, self.others))
-        more = f", and {counted(self.rows - 1, 'more row')} far off" if self.rows > 1 else ""
-        return f"{printable(row)} is {value}, the median of the others {others}{more}"
+        """Describe how far off the row is: ``rank 1 stage stage2_f exposed_ns is 900 us, the median of the others 200
+        us``.
+        """
+        value, others_median = (format_value(number, unit) for number in (self.value, self.others))
+        more_rows = f", and {counted(self.rows - 1, 'more row')} far off" if self.rows > 1 else ""
+        return f"{printable(row)} is {value}, the median of the others {others_median}{more_rows}"
 
 
 def find_outliers(
@@ -60,30 +64,30 @@ def find_outliers(
 
     ``tolerances`` are amounts by which a row may differ, as its gate says; a row without one may by a tenth.
     """
-    shared = [key for key in captures[0] if all(key in capture for capture in captures)] if captures else []
-    look = _find_far_rows if len(captures) < FEWEST_FOR_HICCUP else _find_hiccup_rows
-    found = []
-    for place, capture in enumerate(captures if len(captures) >= FEWEST else ()):
+    common_keys = [key for key in captures[0] if all(key in capture for capture in captures)] if captures else []
+    find_rows = _find_far_rows if len(captures) < FEWEST_FOR_HICCUP else _find_hiccup_rows
+    outliers = []
+    for index, capture in enumerate(captures if len(captures) >= FEWEST else ()):
         rows = [
-            _Row(key, capture[key], tuple(other[key] for i, other in enumerate(captures) if i != place))
-            for key in shared
+            _Row(key, capture[key], tuple(other_capture[key] for i, other_capture in enumerate(captures) if i != index))
+            for key in common_keys
         ]
-        if far := list(look(rows, tolerances or {})):
-            _, row = max(far, key=lambda each: each[0])
-            found.append(Outlier(place, len(far), row.key, row.value, row.middle))
-    return found
+        if far_rows := list(find_rows(rows, tolerances or {})):
+            _, row = max(far_rows, key=lambda entry: entry[0])
+            outliers.append(Outlier(index, len(far_rows), row.key, row.value, row.middle))
+    return outliers
 
 
 def find_hiccup(
     captures: Sequence[Mapping[K, Value]], tolerances: Mapping[K, Value] | None = None
 ) -> Outlier[K] | None:
     """Return the one capture that is a hiccup; None where there is none, or where two are, which is noise."""
-    found = find_outliers(captures, tolerances) if len(captures) >= FEWEST_FOR_HICCUP else []
-    return found[0] if len(found) == 1 else None
+    outliers = find_outliers(captures, tolerances) if len(captures) >= FEWEST_FOR_HICCUP else []
+    return outliers[0] if len(outliers) == 1 else None
 
 
 class _Row(NamedTuple, Generic[K]):
-    """A row of one capture, with the values that the others have."""
+    """Holds a row of one capture, with the values that the others have."""
 
     key: K
     value: Value
@@ -102,29 +106,31 @@ _Look = Callable[[Sequence[_Row[K]], Mapping[K, Value]], Iterator[tuple[Fraction
 
 
 def _scales_of(rows: Sequence[_Row[K]]) -> list[Fraction]:
-    """By what each row is large or small: itself, and at least the mean row; 0 where all are 0."""
-    middles = [abs(Fraction(row.middle)) for row in rows]
-    usual = Fraction(mean(middles)) if middles else Fraction(0)
-    return [max(usual, middle) for middle in middles]
+    """Return the scale on which each row counts as large or small: its own median, and at least the mean row; 0 if all
+    are 0.
+    """
+    medians = [abs(Fraction(row.middle)) for row in rows]
+    mean_median = Fraction(mean(medians)) if medians else Fraction(0)
+    return [max(mean_median, row_median) for row_median in medians]
 
 
 def _find_hiccup_rows(rows: Sequence[_Row[K]], tolerances: Mapping[K, Value]) -> Iterator[tuple[Fraction, _Row[K]]]:
-    """Yield the rows that say that the capture is a hiccup, and how far off each is on its scale."""
+    """Yield the rows that show the capture to be a hiccup, each with how far off it is on its scale."""
     for row, scale in zip(rows, _scales_of(rows), strict=True):
-        least = Fraction(tolerances[row.key]) if row.key in tolerances else FAR * scale
-        gap = Fraction(min(distance(row.value, other) for other in row.others))
-        if gap > max(RANGES_OF_HICCUP * row.range, least) and (scale or row.key in tolerances):
+        tolerance = Fraction(tolerances[row.key]) if row.key in tolerances else FAR * scale
+        gap = Fraction(min(distance(row.value, other_value) for other_value in row.others))
+        if gap > max(RANGES_OF_HICCUP * row.range, tolerance) and (scale or row.key in tolerances):
             yield gap / (scale or 1), row
 
 
 def _find_far_rows(rows: Sequence[_Row[K]], _: Mapping[K, Value]) -> Iterator[tuple[Fraction, _Row[K]]]:
-    """Yield the rows that are far, and how many times as far as they may be."""
+    """Yield the rows that are far off, each with how many times as far as it may be."""
     scales = _scales_of(rows)
     if not any(scales):
         return
-    pooled = Fraction(median([row.range / scale for row, scale in zip(rows, scales, strict=True)]))
+    pooled_range = Fraction(median([row.range / scale for row, scale in zip(rows, scales, strict=True)]))
     for row, scale in zip(rows, scales, strict=True):
-        times = Fraction(RANGES, len(row.others) + 1)
-        reach = max(FAR * scale, times * max(row.range, pooled * scale))
-        if (apart := Fraction(distance(row.value, row.middle))) > reach:
-            yield apart / reach, row
+        factor = Fraction(RANGES, len(row.others) + 1)
+        reach = max(FAR * scale, factor * max(row.range, pooled_range * scale))
+        if (gap := Fraction(distance(row.value, row.middle))) > reach:
+            yield gap / reach, row

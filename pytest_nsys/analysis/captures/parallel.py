@@ -1,4 +1,4 @@
-"""What will be asked of many traces is read before it is asked, one trace at a time, wherever an executor does it.
+"""How are many traces read before they are asked, one at a time, wherever an executor does it?
 
 A reader opens one trace, makes every measurement that was announced, and sends what it asked the trace for. The
 measurements are then made once more here, of all traces together, and find their answers at hand. That they are made
@@ -26,32 +26,32 @@ from pytest_nsys.tools.executors import EVERY_S, SERIAL, Progress, executor_of
 from pytest_nsys.traces.opening import open_trace
 from pytest_nsys.traces.recorded import RecordedTrace, Recording
 
-MANY = 16
-"""From so many traces on they are read one after another, and let go, where nobody asks for an executor."""
+MANY = 16  # then they need not all be open at once
+"""From how many traces on they are read ahead one after another, and closed, where no executor is named."""
 
 GIVEN_UP = "the executor dropped it: its scheduler or all of its workers are gone"
 
 
 Ask = Callable[[Trace], None]
-"""Asks a trace whatever will be asked of it, and raises nothing; it goes from process to process."""
+"""Asks a trace whatever will be asked of it, and raises nothing; it is sent from process to process."""
 
 
 class TraceJob(NamedTuple):
-    """One trace, and what asks it."""
+    """Describes one trace to read, and what asks it."""
 
     path: Path
     ask: Ask
 
 
 class ReadResult(NamedTuple):
-    """What became of a job: the recording, or why the trace cannot be opened."""
+    """Holds what became of a job: the recording, or why the trace cannot be opened."""
 
     recording: Recording | None
     error: NsysError | None = None
 
 
 def read(job: TraceJob) -> ReadResult:
-    """Open the trace and ask it. Runs in any process."""
+    """Open the trace of a job and ask it, in any process."""
     trace = RecordedTrace(job.path, open_trace)
     with contextlib.closing(trace):
         try:
@@ -71,7 +71,7 @@ def ask_all(convention: Convention, workload: Workload, requests: Sequence[Reque
 
 
 def _elsewhere(path: Path, error: NsysError) -> NsysError:
-    """A file that is not there was seen where the job comes from: the disks are not the same."""
+    """Return the error of a file; one that is missing here was seen by the sender, whose disks are not these."""
     if path.exists():
         return error
     from pytest_nsys.tools.workers import this_worker
@@ -80,7 +80,7 @@ def _elsewhere(path: Path, error: NsysError) -> NsysError:
 
 
 def _questions(captures: Captures, requests: Sequence[Request]) -> Iterator[Callable[[], object]]:
-    """What a gate or a command asks of a run, in the order in which it does it."""
+    """Yield what a gate or a command asks of a run, in the order in which it does it."""
     yield partial(captures.key, {})
     yield lambda: captures.facts
     for request in requests:
@@ -92,7 +92,7 @@ def _questions(captures: Captures, requests: Sequence[Request]) -> Iterator[Call
 
 
 def _measure(captures: Captures, request: Request) -> None:
-    """The rows of all ranks; where one of them has an empty window, also those of each other rank by itself."""
+    """Measure the rows of all ranks; where one of them has an empty window, also those of each other rank by itself."""
     try:
         captures.measure(request)
     except NothingMeasured:
@@ -106,35 +106,36 @@ Opener = Callable[[Path], Trace]
 
 @dataclass(frozen=True)
 class ReadAhead:
-    """Reads the traces of a run by an executor, which is named as for
-    :func:`~pytest_nsys.tools.executors.executor_of`; None: in this process. ``shown``: a terminal shows how far.
-    """
+    """Reads the traces of a run ahead by an executor."""
 
+    # A name as for :func:`~pytest_nsys.tools.executors.open_executor`; None: in this process.
     executor: str | None = None
-    shown: bool = False
+    shown: bool = False  # whether a terminal shows how far reading is
 
     def __call__(
         self, paths: Sequence[Path], convention: Convention, workload: Workload, requests: Sequence[Request]
     ) -> Opener:
-        """What opens the traces: with what was read of them, where that was worth while. Raises UsageMistake."""
+        """Return what opens the traces, with what was read of them ahead where that was worth while. Raises
+        UsageMistake.
+        """
         if not requests or not (self.elsewhere or len(paths) >= MANY):
             return open_trace
         return self.asked(paths, partial(ask_all, convention, workload, tuple(dict.fromkeys(requests))))
 
     @property
     def elsewhere(self) -> bool:
-        """Whether other processes read."""
+        """Whether other processes read the traces."""
         return self.executor not in (None, SERIAL)
 
     def asked(self, paths: Sequence[Path], ask: Ask) -> Opener:
-        """What opens the traces, several of which were asked by the executor. Raises UsageMistake."""
+        """Ask the traces by the executor, where there are several. Return what opens them. Raises UsageMistake."""
         if len(paths) < 2:
             return open_trace
         read_ahead = self._read([TraceJob(path, ask) for path in paths])
         outcomes = dict(zip(paths, read_ahead, strict=False))  # one that fails is the last
 
-        def opened(path: Path) -> Trace:
-            """The trace with its answers, or the error of reading it ahead."""
+        def open_read(path: Path) -> Trace:
+            """Return the trace with its answers, or raise the error of reading it ahead."""
             outcome = outcomes.get(path)
             if outcome is None:
                 return open_trace(path)
@@ -142,54 +143,59 @@ class ReadAhead:
                 raise outcome.error
             return cast(Trace, RecordedTrace(path, open_trace, outcome.recording))
 
-        return opened
+        return open_read
 
     def _read(self, jobs: Sequence[TraceJob]) -> list[ReadResult]:
-        """The outcomes in the order of the jobs, up to the first that failed. Where a process died nobody knows over
-        which trace, so the rest is read by a single one: the first that is lost is what that died over.
-        """
+        """Return the outcomes in the order of the jobs, up to the first that failed."""
+        # Where a process died nobody knows over which trace, so the rest is read by a single one: the first that is
+        # lost then is the trace that it died over.
         progress = Progress("reading traces", len(jobs), shown=self.shown)
         try:
             with executor_of(self.executor or SERIAL) as executor:
                 outcomes = [*_outcomes(jobs, _finished(executor, jobs, progress))]
-            rest = jobs[len(outcomes) :]
-            if not rest or (outcomes and outcomes[-1].error is not None):
+            remaining_jobs = jobs[len(outcomes) :]
+            if not remaining_jobs or (outcomes and outcomes[-1].error is not None):
                 return outcomes
             from pytest_nsys.tools.workers import processes  # loaded already where it is needed
 
-            with processes(1) as alone:
-                return [*outcomes, *_outcomes(rest, _finished(alone, rest, progress), alone.how_it_died)]
+            with processes(1) as single_process:
+                return [
+                    *outcomes,
+                    *_outcomes(
+                        remaining_jobs, _finished(single_process, remaining_jobs, progress), single_process.how_it_died
+                    ),
+                ]
         finally:
             progress.end()
 
 
 class OpenOnce:
-    """Opens each trace once for all conventions that it is read under: each asks little that none before it asked.
-
-    ``ask`` asks a trace by itself what will be asked of the run: so other processes read it ahead. Here that would
-    cost more than it saves.
-    """
+    """Opens each trace once for all conventions that it is read under."""
 
     def __init__(self, reading: ReadAhead, ask: Ask) -> None:
         self._reading, self._ask = reading, ask
         self._opened: dict[Path, Trace] = {}
 
     def __call__(self, paths: Sequence[Path], *_: object) -> Opener:
-        """What opens the traces, or gives those that are open."""
-        new = [path for path in paths if path not in self._opened]
-        opener = self._reading.asked(new, self._ask) if self._reading.elsewhere else open_trace
+        """Return what opens the traces, or returns those that are open."""
+        new_paths = [path for path in paths if path not in self._opened]
+        # Each convention asks little that none before it asked. Reading ahead pays only in other processes: here it
+        # would cost more than it saves.
+        opener = self._reading.asked(new_paths, self._ask) if self._reading.elsewhere else open_trace
 
-        def opened(path: Path) -> Trace:
+        def open_cached(path: Path) -> Trace:
             if path not in self._opened:
                 trace = RecordedTrace(path, open_trace) if opener is open_trace else opener(path)
                 self._opened[path] = cast(Trace, trace)
             return self._opened[path]
 
-        return opened
+        return open_cached
 
 
 def _finished(executor: Executor, jobs: Sequence[TraceJob], progress: Progress) -> list[Future[ReadResult]]:
-    """A future of each job, in their order; those after one that failed may be cancelled, or not begun."""
+    """Run the jobs and return a future of each, in their order; those after one that failed may be cancelled, or not
+    begun.
+    """
     futures: list[Future[ReadResult]] = []
     for job in jobs:
         futures.append(executor.submit(read, job))
@@ -197,16 +203,18 @@ def _finished(executor: Executor, jobs: Sequence[TraceJob], progress: Progress) 
             progress.tell(len(futures))
             if _failed(futures[-1]):
                 return futures
-    pending = set(futures)
-    while pending:
-        wait(pending, timeout=EVERY_S)  # passes over one that is cancelled and whose executor has not noticed yet
-        done = {future for future in pending if future.done()}
-        pending -= done
-        progress.tell(len(futures) - len(pending))
-        if done and any(map(_failed, done)):
-            first = next(i for i, future in enumerate(futures) if future.done() and _failed(future))
-            for later in futures[first + 1 :]:
-                later.cancel()
+    pending_futures = set(futures)
+    while pending_futures:
+        wait(
+            pending_futures, timeout=EVERY_S
+        )  # passes over one that is cancelled and whose executor has not noticed yet
+        done_futures = {future for future in pending_futures if future.done()}
+        pending_futures -= done_futures
+        progress.tell(len(futures) - len(pending_futures))
+        if done_futures and any(map(_failed, done_futures)):
+            failed_index = next(i for i, future in enumerate(futures) if future.done() and _failed(future))
+            for later_future in futures[failed_index + 1 :]:
+                later_future.cancel()
     return futures
 
 
@@ -218,8 +226,10 @@ def _failed(future: Future[ReadResult]) -> bool:
 def _outcomes(
     jobs: Sequence[TraceJob], futures: Sequence[Future[ReadResult]], how_it_died: Callable[[], str] | None = None
 ) -> Iterator[ReadResult]:
-    """What the futures brought, up to the first that failed, or that was not read as a process died: where a single
-    process reads, it died over that.
+    """Yield what the futures brought, up to the first that failed.
+
+    Stops before a job that was lost because a process died, except where a single process reads: then it died over that
+    job.
     """
     from pytest_nsys.tools.workers import why_lost  # loaded already where it is needed
 

@@ -1,4 +1,5 @@
-"""The budget of one window as plain data: the parts of its time, what bounds them, and who held the compute up longest.
+"""Which data describe the budget of one window: the parts of its time, what bounds them, and what held compute up
+longest?
 
 It leaves the process with a page, and is what a program reads as JSON.
 """
@@ -13,14 +14,14 @@ from fractions import Fraction
 from pytest_nsys.core.words import counted
 
 MOST = 3
-"""Of what is told by name."""
+"""How many producers and delays are named."""
 
 
 class BudgetPart(enum.StrEnum):
-    """What the time of a window falls into: disjoint, and together all of it. ``BLOCKED`` has one for each producer.
+    """Names the parts into which the time of a window divides; they are disjoint, and together all of it.
 
-    ``BETWEEN`` is launch-starved too: after the last operation of a step, until the next one is launched. ``BESIDE`` is
-    stalled while communication ran, which it may have waited for.
+    ``BLOCKED_PARTS`` has one for each producer. ``BETWEEN`` is launch-starved too: after the last operation of a step,
+    until the next one is launched. ``BESIDE`` is stalled while communication ran, which it may have waited for.
     """
 
     COMPUTE = "compute"
@@ -40,30 +41,29 @@ BLOCKED: Mapping[str, BudgetPart] = {
     "memset": BudgetPart.MEMSET,
     "other_device": BudgetPart.ELSEWHERE,
 }
-"""By the kind of the producer."""
+"""The part of the budget by the kind of the producer that blocked."""
 
 
 @dataclass(frozen=True, slots=True)
 class Blocking:
-    """For how long one producer held up one kind of kernel, and in how many gaps. ``name`` is a kernel's demangled
-    name, of copies and memsets the ``kind``; ``waiting`` is a demangled name.
-    """
+    """Says for how long one producer held up one kind of kernel, and in how many gaps."""
 
     kind: str
-    name: str
+    name: str  # a kernel's demangled name, of copies and memsets the kind
     stage: str
-    waiting: str
+    waiting: str  # the demangled name of the kernel that waited
     ns: int
     gaps: int
 
 
 @dataclass(frozen=True, slots=True)
 class Delayed:
-    """For how long kernels of one name and stage were launched too late, or did not start though nothing is known to
-    have blocked them, and in how many gaps. ``part`` is that of :class:`BudgetPart`.
+    """Says for how long kernels of one name and stage started late, and in how many gaps.
+
+    They were launched too late, or did not start though nothing is known to have blocked them.
     """
 
-    part: str
+    part: str  # of BudgetPart
     waiting: str
     stage: str
     ns: int
@@ -72,21 +72,15 @@ class Delayed:
 
 @dataclass(frozen=True, slots=True)
 class BudgetLines:
-    """What each nanosecond of a window went to, and how much is known of what its kernels waited for. Times are ns.
+    """Divides the time of a window by what it went to, and says how much is known of what its kernels waited for."""
 
-    ``parts`` add up to the window. ``has_next`` says whether it is a step that another one follows: else nobody knows
-    what is between steps. ``device_busy_ns`` is None where the trace does not say when copies ran. ``contradicted``
-    gaps end before something began that their kernel waited for. ``unordered`` streams keep no order: they prove
-    nothing.
-    """
-
-    parts: Mapping[BudgetPart, int]
-    has_next: bool
-    device_busy_ns: int | None
+    parts: Mapping[BudgetPart, int]  # in ns; they add up to the window
+    has_next: bool  # whether it is a step that another one follows: else nobody knows what is between steps
+    device_busy_ns: int | None  # None where the trace does not say when copies ran
     gaps: int
     gaps_without_launch: int
-    contradicted: int
-    unordered: int
+    contradicted: int  # gaps that end before something began that their kernel waited for
+    unordered: int  # streams that keep no order: they prove nothing
     waits_recorded: bool
     waits: int
     waits_joined: int
@@ -109,7 +103,7 @@ class BudgetLines:
 
     @property
     def launch_starved_ns(self) -> int:
-        """Also between steps."""
+        """The launch-starved time, between steps too."""
         return self.parts[BudgetPart.STARVED] + self.parts[BudgetPart.BETWEEN]
 
     @property
@@ -118,12 +112,12 @@ class BudgetLines:
 
     @property
     def blocking_ns(self) -> Mapping[str, int]:
-        """How long producers of each kind blocked."""
+        """The time that producers of each kind blocked."""
         return {kind: self.parts[part] for kind, part in BLOCKED.items()}
 
     @property
     def dependency_stalled_ns(self) -> int:
-        """Also while communication ran."""
+        """The stalled time, while communication ran too."""
         return self.parts[BudgetPart.STALLED] + self.parts[BudgetPart.BESIDE]
 
     @property
@@ -132,34 +126,29 @@ class BudgetLines:
 
     @property
     def at_least(self) -> bool:
-        """Whether more may have been blocked: a producer may have been missed, as the copies are not known, the trace
-        has no record of waits on other streams, as of some it lacks what they waited for, or as streams keep no order.
-        """
-        joined = self.waits_recorded and self.waits_joined == self.waits
-        return not joined or self.unordered > 0 or self.device_busy_ns is None
+        """Whether more may have been blocked than the figures say, because a producer may have been missed."""
+        # Copies may be unknown, waits on other streams unrecorded or without what they waited for, streams unordered.
+        is_joined = self.waits_recorded and self.waits_joined == self.waits
+        return not is_joined or self.unordered > 0 or self.device_busy_ns is None
 
 
 @dataclass(frozen=True, slots=True)
 class BudgetFacts(BudgetLines):
-    """The budget of one window of one rank.
+    """Holds the budget of one window of one rank, as programs and pages read it."""
 
-    ``comm_alone_ns`` is None where the trace does not say when copies ran, and where nothing communicates. ``tail_ns``
-    and ``in_syncs`` are parts of the launch-starved time. ``producers`` and ``before`` are the largest.
-    """
-
-    comm_alone_ns: int | None
-    tail_ns: int
+    comm_alone_ns: int | None  # None where the trace does not say when copies ran, and where nothing communicates
+    tail_ns: int  # this and the next are parts of the launch-starved time
     in_syncs: Mapping[str, int]
     blocking_comm_ns: Mapping[str, int]
     blocking_comm_max_ns: int
-    producers: Sequence[Blocking]
-    before: Sequence[Delayed]
+    producers: Sequence[Blocking]  # the largest
+    before: Sequence[Delayed]  # the largest
 
 
 def ceiling(part_ns: int, window_ns: int) -> Fraction | None:
-    """By which share throughput would rise, at most, if the part were gone and nothing came in its place.
+    """Return the share by which throughput would rise, at most, if the part were gone and nothing came in its place.
 
-    None where the part is the whole window.
+    0.5 is 50 %. None where the part is the whole window.
     """
     return Fraction(part_ns, window_ns - part_ns) if part_ns < window_ns else None
 
@@ -168,32 +157,32 @@ _BOUNDS = "blocked and stalled are bounds"
 
 
 def about_edges(budgets: Iterable[BudgetLines]) -> Iterator[str]:
-    """Why figures of these budgets are bounds, and of which gaps less is known: each in one line."""
-    found = list(budgets)
-    yield from about_bounds(found)
-    yield from about_gaps(found)
+    """Yield why figures of these budgets are bounds, and of which gaps less is known: each in one line."""
+    all_budgets = list(budgets)
+    yield from about_bounds(all_budgets)
+    yield from about_gaps(all_budgets)
 
 
 def about_bounds(found: Sequence[BudgetLines]) -> Iterator[str]:
-    """Why what blocked may be more, and what stalled less: each in one line."""
-    waits = sum(edges.waits for edges in found)
-    missing = waits - sum(edges.waits_joined for edges in found)
-    why = {
-        "the trace records no stream waits": any(not edges.waits_recorded for edges in found),
-        f"{missing} of {counted(waits, 'stream wait')} have no event record": missing > 0,
-        "kernels that overlap on one stream prove nothing": any(edges.unordered for edges in found),
-        "the trace does not say when copies and memsets ran": any(edges.device_busy_ns is None for edges in found),
+    """Yield why what blocked may be more, and what stalled less: each in one line."""
+    waits = sum(budget.waits for budget in found)
+    missing_records = waits - sum(budget.waits_joined for budget in found)
+    reasons = {
+        "the trace records no stream waits": any(not budget.waits_recorded for budget in found),
+        f"{missing_records} of {counted(waits, 'stream wait')} have no event record": missing_records > 0,
+        "kernels that overlap on one stream prove nothing": any(budget.unordered for budget in found),
+        "the trace does not say when copies and memsets ran": any(budget.device_busy_ns is None for budget in found),
     }
-    yield from (f"{_BOUNDS}: {what}" for what, holds in why.items() if holds)
+    yield from (f"{_BOUNDS}: {reason}" for reason, holds in reasons.items() if holds)
 
 
 def about_gaps(budgets: Sequence[BudgetLines]) -> Iterator[str]:
-    """Of which gaps of these budgets less is known: each in one line."""
-    gaps = counted(sum(edges.gaps for edges in budgets), "gap")
-    told = {
+    """Yield of how many gaps of these budgets less is known, and why: each in one line."""
+    gaps = counted(sum(budget.gaps for budget in budgets), "gap")
+    reasons = {
         "gaps_without_launch": "end in a kernel without a launch row: they count as launched at once",
         "contradicted": "end before what their kernel waited for began: it blocked nothing",
     }
-    for name, what in told.items():
-        if some := sum(getattr(edges, name) for edges in budgets):
-            yield f"{some} of {gaps} {what}"
+    for name, reason in reasons.items():
+        if gap_count := sum(getattr(budget, name) for budget in budgets):
+            yield f"{gap_count} of {gaps} {reason}"

@@ -1,4 +1,4 @@
-"""Which roots are behind a row? Its causes lead to them: to what changed itself, on its rank or on one it waits for.
+"""Which root causes are behind a row's change: what changed itself, on its rank or on one that it waits for?
 
 Each cause is credited to the roots that act through its kernel, as far as they changed; what only follows from
 something else, as a kernel that moved, to the largest of those that may have moved it.
@@ -15,13 +15,13 @@ from pytest_nsys.analysis.explain.roots import Found, Roots
 from pytest_nsys.core.kept import grouped
 
 MOST_BEHIND = Fraction(4, 5)
-"""The roots of a row account for so much of what all that were found do."""
+"""The share of all that was credited which the root causes of a row account for."""
 
 LEAST_BEHIND = Fraction(1, 20)
-"""And each for so much of the row's change, at least."""
+"""The share of the row's change which each root cause accounts for, at least."""
 
 NOISE = Fraction(1, 50)
-"""What got longer or shorter by less is a root only where nothing else is."""
+"""The share by which something has to get longer or shorter to be a root cause where others are."""
 
 _HOST: Collection[What] = (What.HOST, What.CALL)
 _COPIES: Collection[What] = (What.COPY, What.MEMSET)
@@ -37,99 +37,114 @@ def behind(
     change_ns: int,
     of_step: Callable[[], Roots | None] = lambda: None,
 ) -> tuple[Change, ...]:
-    """What accounts for most of a row's change by its causes of each rank, largest first; empty where nothing does.
+    """Find what accounts for most of a row's change, by its causes on each rank, largest first; empty where nothing
+    does.
 
-    A rank may be waited for because of what is not in its window: then the roots are those ``of_step``.
+    A rank may be waited for because of what is not in its window: then ``find_step_roots`` gives the root causes of the
+    step.
     """
-    for least in (NOISE, Fraction(0)):
-        found = _Credits(roots, of_step, least)
-        for rank, own in causes.items():
-            found.blame(rank, [cause for cause in own if cause.change_ns * change_ns > 0])
-        if told := _most(found.sums, abs(change_ns)):
-            return told
+    for noise_share in (NOISE, Fraction(0)):
+        ledger = _Credits(roots, of_step, noise_share)
+        for rank, rank_causes in causes.items():
+            ledger.blame(rank, [cause for cause in rank_causes if cause.change_ns * change_ns > 0])
+        if root_changes := _most(ledger.sums, abs(change_ns)):
+            return root_changes
     return ()
 
 
 def came_or_went(roots: Roots, ranks: Iterable[int], subject: str, name: str) -> tuple[Change, ...]:
-    """Most of what runs more or less often on these ranks, or otherwise, largest first: of what metrics of a subject
-    count, and of a kernel's name that alone.
+    """Find most of what runs more or less often on these ranks, or otherwise, largest first.
+
+    It looks at what metrics of a subject count, and for a kernel's name at that alone.
     """
-    counted = _COUNTED.get(subject, (What.KERNEL, What.COLLECTIVE))
-    every = [each for rank in ranks for each in roots.of(rank) if each.change.root.of in counted]
-    found = [each for each in every if each.change.root.kind not in _OF_TIME]
-    named = [each for each in found if any(kernel.startswith(name) for kernel in each.through)]
-    return _most({each.change: max(each.change.before_ns, each.change.now_ns, 1) for each in (named or found)}, 0)
+    activities = _COUNTED.get(subject, (What.KERNEL, What.COLLECTIVE))
+    candidates = [candidate for rank in ranks for candidate in roots.of(rank) if candidate.change.root.of in activities]
+    count_changes = [candidate for candidate in candidates if candidate.change.root.kind not in _OF_TIME]
+    named_changes = [
+        candidate for candidate in count_changes if any(kernel.startswith(name) for kernel in candidate.through)
+    ]
+    return _most(
+        {
+            candidate.change: max(candidate.change.before_ns, candidate.change.now_ns, 1)
+            for candidate in (named_changes or count_changes)
+        },
+        0,
+    )
 
 
 def _most(credited: Mapping[Change, int], change_ns: int) -> tuple[Change, ...]:
-    """The roots with the largest sums over ranks, on each of these, but for such as are little of a change."""
+    """Return the root causes with the largest sums over ranks, on each of these; little ones are left out."""
     sums, changes = Counter[Root](), grouped((change.root, change) for change in credited)
     for change, ns in credited.items():
         sums[change.root] += ns
-    total, told, found = sums.total(), 0, list[Change]()
+    total, selected_ns, selected_changes = sums.total(), 0, list[Change]()
     for root, ns in sorted(sums.items(), key=lambda item: (-item[1], item[0])):
-        if told >= MOST_BEHIND * total or ns < LEAST_BEHIND * change_ns:
+        if selected_ns >= MOST_BEHIND * total or ns < LEAST_BEHIND * change_ns:
             break
-        found += sorted(changes[root], key=lambda change: change.largest_first)
-        told += ns
-    return tuple(found)
+        selected_changes += sorted(changes[root], key=lambda change: change.largest_first)
+        selected_ns += ns
+    return tuple(selected_changes)
 
 
 class _Credits:
-    """How much of a row is credited to each root: never more than it changed."""
+    """Counts how much of a row is credited to each root cause: never more than it changed."""
 
     def __init__(self, roots: Roots, of_step: Callable[[], Roots | None], least: Fraction) -> None:
         self._roots, self._of_step, self._least = roots, of_step, least
         self.sums: Counter[Change] = Counter()
 
     def blame(self, rank: int, causes: Iterable[Change]) -> None:
-        """Credit what each of these causes on a rank leads to, first what it names, then what may have led to it."""
-        left = [(cause, self._spread(self._direct(rank, cause), abs(cause.change_ns))) for cause in causes]
-        for cause, ns in left if self._least else ():  # of what is within the noise nothing follows
-            for found in self._indirect(rank, cause):
-                ns = self._spread(found, ns)
+        """Credit what each of these causes on a rank leads to: first what it names, then what may have led to it."""
+        uncredited = [(cause, self._spread(self._direct(rank, cause), abs(cause.change_ns))) for cause in causes]
+        for cause, ns in uncredited if self._least else ():  # of what is within the noise nothing follows
+            for candidates in self._indirect(rank, cause):
+                ns = self._spread(candidates, ns)
 
     def _spread(self, found: Iterable[Found], ns: int) -> int:
-        """Credit roots, each as far as it changed; what is left."""
-        for each in found:
-            given = min(ns, each.most_ns - self.sums[each.change])
-            if given > 0:
-                self.sums[each.change] += given
-                ns -= given
+        """Credit candidates, each as far as it changed. Return what is left, in ns."""
+        for candidate in found:
+            credited_ns = min(ns, candidate.most_ns - self.sums[candidate.change])
+            if credited_ns > 0:
+                self.sums[candidate.change] += credited_ns
+                ns -= credited_ns
         return ns
 
     def _of(self, rank: int, sign: int, of: Collection[What], among: Roots | None = None) -> Iterator[Found]:
-        """The roots of a rank that made something longer (1) or shorter (−1), and by more than noise."""
-        for each in (among or self._roots).of(rank):
-            change = each.change
-            noise = change.root.kind in (ChangeKind.LONGER, ChangeKind.SHORTER)
-            small = noise and abs(change.change_ns) < self._least * change.before_ns
-            along = sign * change.change_ns > 0 or each.otherwise
-            if change.root.of in of and along and not small:
-                yield each
+        """Yield the candidates of a rank that made something longer (1) or shorter (−1), and by more than noise."""
+        for candidate in (among or self._roots).of(rank):
+            change = candidate.change
+            is_length_change = change.root.kind in (ChangeKind.LONGER, ChangeKind.SHORTER)
+            is_noise = is_length_change and abs(change.change_ns) < self._least * change.before_ns
+            has_direction = sign * change.change_ns > 0 or candidate.otherwise
+            if change.root.of in of and has_direction and not is_noise:
+                yield candidate
 
     def _direct(self, rank: int, cause: Change) -> Iterator[Found]:
-        """What acts through the kernel of a cause."""
-        kind, of, name, *_ = cause.root
-        late = of is What.HOST or (of is What.COVER and kind is ChangeKind.ELSEWHERE)
-        less = cause.change_ns < 0 or (of is What.COVER and not late)
-        by = (*_HOST, *_COPIES) if late else _GPU
-        yield from (each for each in self._of(rank, -1 if less else 1, by) if name in each.through)
+        """Yield the candidates that act through the kernel of a cause."""
+        kind, activity, name, *_ = cause.root
+        is_late = activity is What.HOST or (activity is What.COVER and kind is ChangeKind.ELSEWHERE)
+        is_less = cause.change_ns < 0 or (activity is What.COVER and not is_late)
+        activities = (*_HOST, *_COPIES) if is_late else _GPU
+        yield from (
+            candidate for candidate in self._of(rank, -1 if is_less else 1, activities) if name in candidate.through
+        )
         if cause.exposes:  # it hides less of what runs later
-            yield from (each for each in self._of(rank, 1, [What.COLLECTIVE]) if cause.exposes in each.through)
+            yield from (
+                candidate for candidate in self._of(rank, 1, [What.COLLECTIVE]) if cause.exposes in candidate.through
+            )
 
     def _indirect(self, rank: int, cause: Change) -> Iterator[Iterator[Found]]:
-        """What may have led to a cause, the nearest first."""
-        of, last, sign = cause.root.of, cause.straggler, 1 if cause.change_ns > 0 else -1
-        if last is not None and last != rank:
-            own = [*self._of(last, sign, (*_HOST, *_GPU))]
-            yield iter(own)
-            if not own and (step := self._of_step()) is not None:
-                yield self._of(last, sign, (*_HOST, *_GPU), step)
+        """Yield the candidates that may have led to a cause, the nearest group first."""
+        activity, straggler, sign = cause.root.of, cause.straggler, 1 if cause.change_ns > 0 else -1
+        if straggler is not None and straggler != rank:
+            straggler_roots = [*self._of(straggler, sign, (*_HOST, *_GPU))]
+            yield iter(straggler_roots)
+            if not straggler_roots and (step_roots := self._of_step()) is not None:
+                yield self._of(straggler, sign, (*_HOST, *_GPU), step_roots)
             yield self._of(rank, -sign, _COMPUTE)  # it comes earlier, and the other when it always did
-        elif of is What.COVER and cause.root.kind is ChangeKind.ELSEWHERE:
+        elif activity is What.COVER and cause.root.kind is ChangeKind.ELSEWHERE:
             yield self._of(rank, sign, (*_HOST, *_GPU))
-        elif of in (What.HOST, What.IDLE, What.COLLECTIVE, *_COPIES):
+        elif activity in (What.HOST, What.IDLE, What.COLLECTIVE, *_COPIES):
             yield self._of(rank, sign, (*_COPIES, *_HOST, What.COLLECTIVE))
-            idle = of in (What.HOST, What.IDLE)  # the more, the less runs
-            yield self._of(rank, -sign, (*_COMPUTE, What.COLLECTIVE) if idle else _COMPUTE)
+            is_idle = activity in (What.HOST, What.IDLE)  # the more, the less runs
+            yield self._of(rank, -sign, (*_COMPUTE, What.COLLECTIVE) if is_idle else _COMPUTE)

@@ -1,9 +1,9 @@
-"""What was a window made of, and what changed between two of them? As data, which reports tell.
+"""Which data describe what a window was made of, and what changed between two of them?
 
 A window is a table: a row says of the kernels of one name, stage and stream how many there are and how long. It is made
 by :mod:`pytest_nsys.analysis.budget.breakdown`. A change is the difference of two such tables in a row, or in a sum of
-rows: :mod:`pytest_nsys.analysis.explain.causes` has all that a value is made of,
-:mod:`pytest_nsys.analysis.explain.roots` what changed by itself.
+rows: :mod:`pytest_nsys.analysis.explain.causes` finds all that a value is made of,
+:mod:`pytest_nsys.analysis.explain.root_causes` what changed by itself. Reports put it in words.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from pytest_nsys.core.model import Label
 
 
 class What(enum.StrEnum):
-    """What a row is of, or a change.
+    """Says what a row, or a change, is of.
 
     HOST is time in which the GPU waits for the launch of a kernel, IDLE time before a kernel that was launched. Only
     changes are of ALL compute alike, of compute as COVER of communication, and of a RANK.
@@ -40,7 +40,10 @@ class What(enum.StrEnum):
 
 
 class ChangeKind(enum.StrEnum):
-    """What happened to it. What is ELSEWHERE has another stream or stage, or went behind compute or out of it."""
+    """Says what happened to something between two runs.
+
+    What is ELSEWHERE has another stream or stage, or went behind compute or out of it.
+    """
 
     LONGER = "longer"
     SHORTER = "shorter"
@@ -62,46 +65,47 @@ NEXT_STEP = "[the next step]"
 
 
 class RankWait(NamedTuple):
-    """How long a rank was in a collective before the last one came, and which rank that was."""
+    """Says how long a rank was in a collective before the last rank came, and which one that was."""
 
     wait_ns: int
     last: int
 
 
 OWN_STREAM = -1
-"""Of communication on a stream that does not compute."""
+"""Stands for the stream of communication that runs on none that computes."""
 
 
 class Part(NamedTuple):
-    """Some kernels, copies or calls of one name; kernels have a stage and a stream, too."""
+    """Holds the kernels, copies or calls of one name; kernels are also of one stage and stream."""
 
     what: What
     name: str
     stage: str
     stream: int
-    """Of the compute streams, numbered from 0 on by their ids, which another run may give otherwise; or OWN_STREAM."""
+    """The number of the compute stream, from 0 on by stream id, for another run may give other ids; or OWN_STREAM."""
     number: int
     length_ns: int
-    """How long they are in all; of a call how long no compute ran as the host stood in it."""
+    """The length of all together; of a call the time without compute in which the host stood in it."""
     exposed_ns: int = 0
-    """On a stream of their own: while no compute ran."""
+    """The time in which no compute ran, of communication on a stream of its own."""
     waits_ns: Mapping[int, int] | None = {}
-    """How long they waited for the last rank, by that rank; None where the ranks of one cannot be matched."""
+    """The time they waited for the last rank, by that rank; None where the ranks of one cannot be matched."""
     launched: int = 0
-    """How many of them have a launch."""
+    """The number of them that have a launch."""
     launch_ns: int = 0
-    """When these were launched, summed, from the window's start on."""
+    """The sum of their launch times from the window's start on."""
     after: int = 0
-    """Before them so many launches of compute were made, summed."""
+    """The number of compute launches before each of them, summed."""
     order: int = 0
     """The sum of their places among the kernels of that stage and stream, by start: a kernel that took the place of
     another one has its order, where as many run before them.
     """
     beside_ns: Mapping[str, int] = {}
-    """For how long which compute hid them, of communication; of copies for how long they blocked which."""
+    """The time in which compute hid communication, or in which a copy blocked a kernel, by kernel."""
 
     @property
     def is_barrier(self) -> bool:
+        """Whether it is communication on a stream that computes."""
         return self.what is What.COLLECTIVE and self.stream != OWN_STREAM
 
     @property
@@ -111,57 +115,60 @@ class Part(NamedTuple):
 
 
 Amounts = Mapping[tuple[What, str], int]
-"""Time in ns of kernels of a name."""
+"""Time in ns by kind of activity and name."""
 
 
 @dataclass(frozen=True)
 class Breakdown:
-    """One window of one rank, as rows. Kernels are named by ``core.kernel_names.telling_name``, which is the same in
-    every run.
+    """Describes one window of one rank as rows, which are comparable between runs.
 
-    ``time_ns`` splits the window's length: what ran (KERNEL, COLLECTIVE without compute), before which kernel the GPU
-    stood idle, until that was launched (HOST) and after (IDLE). ``budget`` splits the time without compute by what held
-    that up: the kernel that waited, or the producer that blocked; None where the trace does not say. ``unknown`` is
-    what the trace does not record: calls, copies. ``clock_mhz`` is the median clock of the SMs, None where the window
-    has no sample.
+    Kernels are named by ``core.kernel_names.make_stable_name``, which gives the same name in every run.
     """
 
     parts: Sequence[Part]
+    # The window's length by what ran (KERNEL, COLLECTIVE without compute), and before which kernel the GPU stood idle,
+    # until that was launched (HOST) and after (IDLE).
     time_ns: Amounts
+    # The time without compute by what held it up: the kernel that waited, or the producer that blocked; None where the
+    # trace does not say it.
     budget: Mapping[BudgetPart, Mapping[str, int]] | None = None
-    unknown: Collection[What] = ()
-    clock_mhz: int | None = None
+    unknown: Collection[What] = ()  # what the trace does not record: calls, copies
+    clock_mhz: int | None = None  # the median clock of the SMs, None where the window has no sample
 
     @cached_property
     def counts(self) -> Counter[tuple[What, str]]:
-        """How many kernels of each name ran, copies and calls there were."""
-        found = Counter[tuple[What, str]]()
+        """The number of kernels, copies and calls of each name."""
+        counts = Counter[tuple[What, str]]()
         for part in self.parts:
-            found[part.what, part.name] += part.number
-        return found
+            counts[part.what, part.name] += part.number
+        return counts
 
     @cached_property
     def names(self) -> frozenset[str]:
-        """Of all its kernels: beside these ``readable_names`` tells those of a change apart."""
-        found = {name for by in (self.budget or {}).values() for name in by} | {name for _, name in self.time_ns}
+        """The names of all its kernels, beside which ``make_display_names`` tells those of a change apart."""
+        names = {name for ns_by_name in (self.budget or {}).values() for name in ns_by_name} | {
+            name for _, name in self.time_ns
+        }
         for part in self.parts:
-            found |= {*part.beside_ns, *([part.name] if part.what in (What.KERNEL, What.COLLECTIVE) else [])}
-        return frozenset(found)
+            names |= {*part.beside_ns, *([part.name] if part.what in (What.KERNEL, What.COLLECTIVE) else [])}
+        return frozenset(names)
 
     def of(self, *what: What) -> Iterator[Part]:
         return (part for part in self.parts if part.what in what)
 
     def waits(self, name: str, stage: object = None) -> Counter[int]:
-        """How long the communication kernels of a name, and a stage, wait in all, by the rank that comes last."""
-        found = Counter[int]()
+        """Return how long the communication kernels of a name, and a stage, wait in all, in ns, by the rank that comes
+        last.
+        """
+        waits = Counter[int]()
         for part in self.parts:
             if part.name == name and stage in (None, part.stage):
-                found.update(part.waits_ns or {})
-        return found
+                waits.update(part.waits_ns or {})
+        return waits
 
     def took_ns(self, *what: What) -> int:
-        """How much of the window went to these."""
-        return sum(ns for (own, _), ns in self.time_ns.items() if own in what)
+        """Return how much of the window went to these activities, in ns."""
+        return sum(ns for (activity, _), ns in self.time_ns.items() if activity in what)
 
     @property
     def length_ns(self) -> int:
@@ -169,49 +176,44 @@ class Breakdown:
 
 
 class Root(NamedTuple):
-    """What rows, ranks and configurations of one story share: what changed, and what happened to it.
-
-    ``name`` tells it apart from others, and is of HOST the kernel before which the GPU waits (AT_END: no more is
-    launched until the window ends; NEXT_STEP: nothing is between two steps), empty where all are launched later; empty
-    of ALL and of a RANK, too. ``stage`` is empty where there is none. ``instead_of`` is what ran in the same place
-    before, of REPLACED.
-    """
+    """Names what changed and what happened to it, so that rows, ranks and configurations can share it."""
 
     kind: ChangeKind
     of: What
+    # What tells it apart from others. Of HOST the kernel before which the GPU waits (AT_END: no more is launched until
+    # the window ends; NEXT_STEP: nothing runs between two steps), empty where all are launched later; empty of ALL and
+    # of a RANK, too.
     name: str
     stage: str = ""
-    instead_of: str = ""
+    instead_of: str = ""  # of REPLACED: what ran in the same place before
 
 
 class Change(NamedTuple):
-    """How something changed on one rank: the quantity, in ns, of ``was`` and ``is_now`` kernels, copies or calls. That
-    is the length, or the part of it that a value is made of; of HOST and calls how long the GPU had nothing to do for
-    it, of LATER collectives what is exposed of them, of ELSEWHERE how long it runs there, of COVER what it hides.
+    """Describes how something changed on one rank.
 
-    ``rank`` is where it happened, which need not be the rank of the row that it explains: that may wait for it.
-    ``clock_mhz`` are the GPU's clocks before and now, where both traces have them and they differ. ``straggler`` is the
-    rank that it waits for, or that was the slowest before; ``exposes`` the communication that lost most of its COVER.
+    The quantity, in ns, is the length, or the part of it that a value is made of. Of HOST and calls it is how long the
+    GPU had nothing to do for it, of LATER collectives what is exposed of them, of ELSEWHERE how long it runs there, of
+    COVER what it hides.
     """
 
     root: Root
-    rank: int
+    rank: int  # where it happened: the row that it explains may be of another rank, which waits for this one
     before_ns: int
     now_ns: int
-    was: int = 0
+    was: int = 0  # how many kernels, copies or calls there were
     is_now: int = 0
-    clock_mhz: tuple[int, int] | None = None
-    straggler: int | None = None
-    exposes: str = ""
+    clock_mhz: tuple[int, int] | None = None  # before and now, where both traces have the GPU's clock and it differs
+    straggler: int | None = None  # the rank that it waits for, or that was the slowest before
+    exposes: str = ""  # the communication that lost most of its COVER
 
     @property
     def change_ns(self) -> int:
-        """By how much a value is more for it: for less cover it is."""
+        """The time by which a value grew because of this change; less cover makes it grow."""
         return self.before_ns - self.now_ns if self.root.of is What.COVER else self.now_ns - self.before_ns
 
     @property
     def more(self) -> int:
-        """How many more kernels, copies or calls there are."""
+        """The number of kernels, copies or calls that were added; negative where some are gone."""
         return self.is_now - self.was
 
     @property
@@ -220,30 +222,28 @@ class Change(NamedTuple):
 
 
 class BudgetChange(NamedTuple):
-    """How the budget of a window moved: ``parts`` add up to the change of its length. ``kernel`` is the compute kernel
-    whose time moved most, the way that of all compute did, and by how much; None where compute did not move.
-    """
+    """Describes how the budget of a window changed: the parts add up to the change of its length."""
 
     parts: tuple[tuple[BudgetPart, int], ...]
+    # The compute kernel whose time moved most, the way that of all compute did, and by how much; None where compute did
+    # not move.
     kernel: tuple[str, int] | None
     before_ns: int
     now_ns: int
 
     @property
     def change_ns(self) -> int:
-        """By how much the window is longer."""
+        """The time by which the window got longer."""
         return self.now_ns - self.before_ns
 
 
 class Explanation(NamedTuple):
-    """The causes, largest first, and what no cause accounts for: together the change. ``budget`` is how that of the
-    window moved, for a metric of which it says something.
-    """
+    """Explains a change by its causes, largest first, and by what none accounts for: together they are the change."""
 
     change_ns: int
     causes: tuple[Change, ...]
     unexplained_ns: int
-    budget: BudgetChange | None = None
+    budget: BudgetChange | None = None  # for a metric of which the budget says something
 
     @property
     def leading(self) -> Change | None:
@@ -252,39 +252,34 @@ class Explanation(NamedTuple):
 
 
 class Explained(NamedTuple):
-    """A row by the labels of its metric (of an aggregate, of the row that it was taken from), and why it changed.
+    """Explains why a row of a metric changed."""
 
-    ``roots`` are behind most of its change, the largest first; empty where none is. ``alike`` are the same roots on
-    all ranks, whose own rows need not have moved so far. ``beside`` are the kernels of the windows that explain it,
-    before and now: what a root is called tells it apart from these.
-    """
-
-    labels: Mapping[str, Label]
+    labels: Mapping[str, Label]  # of an aggregate those of the row that it was taken from
     explanation: Explanation
-    roots: tuple[Change, ...] = ()
-    alike: tuple[Change, ...] = ()
-    beside: frozenset[str] = frozenset()
+    roots: tuple[Change, ...] = ()  # behind most of the change, the largest first; empty where none is
+    alike: tuple[Change, ...] = ()  # the same roots on all ranks, whose own rows need not have moved so far
+    beside: frozenset[str] = frozenset()  # the kernels of both windows: a root's name tells it apart from these
 
 
 UNCHANGED = Fraction(5, 1000)
-"""A step whose length moved by less is unchanged."""
+"""The share of its length by which a step has to move to count as changed."""
 
 
 class StepChange(NamedTuple):
-    """The length of a step before and now, by rank, in ns; of windows that are no steps theirs."""
+    """Holds the length of a step in both runs, by rank, in ns; of windows that are no steps their lengths."""
 
     before_ns: Mapping[int, int]
     now_ns: Mapping[int, int]
 
     @property
     def slowest(self) -> tuple[int, int]:
-        """Of the ranks that both sides know the slowest one's, before and now; 0 where there are none."""
-        shared = self.before_ns.keys() & self.now_ns.keys()
-        before, now = (max((side[rank] for rank in shared), default=0) for side in self)
-        return before, now
+        """The length of the slowest rank that both sides know, in the baseline and now; 0 where there is none."""
+        shared_ranks = self.before_ns.keys() & self.now_ns.keys()
+        baseline, current = (max((side[rank] for rank in shared_ranks), default=0) for side in self)
+        return baseline, current
 
     @property
     def faster(self) -> bool:
-        """Whether the step is: by less than UNCHANGED of it, it is as long as it was."""
-        before, now = self.slowest
-        return before - now >= before * UNCHANGED and now < before
+        """Whether the step got faster, by more than counts as unchanged."""
+        baseline, current = self.slowest
+        return baseline - current >= baseline * UNCHANGED and current < baseline

@@ -1,1 +1,1 @@
-"""How is told what is stored: a history, what a refresh changed in baselines, and what it left red?"""
+"""How is what is stored reported: a history, what a refresh changed in baselines, and what it left red?"""

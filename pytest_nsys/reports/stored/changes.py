@@ -32,65 +32,75 @@ SHOWN_ROWS = 10
 
 
 def worst_first(rows: Iterable[RowChange], baseline: Baseline) -> list[RowChange]:
-    """The rows that are gone, then by how much worse they may be now in parts of what was, then those that are new."""
+    """Sort rows by how bad their change is.
 
-    def order(row: RowChange) -> tuple[object, ...]:
-        labels = [(d, *label_key(label)) for d, label in row.labels.items()]
+    First come those that are gone, then those that may be worse now, by how much in parts of the old value, then new
+    ones.
+    """
+
+    def make_sort_key(row: RowChange) -> tuple[object, ...]:
+        labels = [(dimension, *label_key(label)) for dimension, label in row.labels.items()]
         if row.old is None or row.new is None:
             return (2 if row.old is None else 0, Fraction(0), row.series, labels)
         return (1, *_looser(baseline, row, row.old, row.new), row.series, labels)
 
-    return sorted(rows, key=order)
+    return sorted(rows, key=make_sort_key)
 
 
 def _looser(baseline: Baseline, row: RowChange, old: Value, new: Value) -> tuple[object, ...]:
-    """Sorts first what lets a gate pass that did not before; a change from 0 is beyond any share."""
+    """Return a sort key that puts first what lets a gate pass that did not before."""
     series = baseline.series.get(row.series)
     better = None if series is None else series.better
-    moved = Fraction(new) - old
-    worse = abs(moved) if better is None else moved if str(better) == "lower" else -moved
+    change = Fraction(new) - old
+    worse = abs(change) if better is None else change if str(better) == "lower" else -change
     shares = worse / abs(Fraction(old)) if old else worse
+    # A change from 0 is beyond any share.
     return (-(worse > 0), -(not old) if worse > 0 else 0, -shares)
 
 
 def change_texts(row: RowChange) -> tuple[str, str]:
-    """What was and what is now, with as many digits as tell them apart; empty where there is none."""
+    """Format the old and the new value, with as many digits as tell them apart; a missing one is empty."""
     if row.old is not None and row.new is not None:
         return format_apart(row.old, row.new, row.unit)
-    was, now = ("" if value is None else format_value(value, row.unit) for value in (row.old, row.new))
-    return was, now
+    old_text, new_text = ("" if value is None else format_value(value, row.unit) for value in (row.old, row.new))
+    return old_text, new_text
 
 
-LONGEST_WHERE = 80
-"""Of the labels of a row, as of a kernel by its name, so that old and new stand in the line."""
+LONGEST_WHERE = 80  # so that old and new value stand in the line, too
+"""How many characters the labels of a row take at most, as a kernel by its name."""
 
 
 def _row_words(row: RowChange) -> str:
-    """``exposed_ns rank 1 stage4_f: 200 us → 350 us (+75%)``."""
-    where = in_the_middle(printable(place_words(row.labels), 10_000), LONGEST_WHERE)
-    where = f"{row.series.metric} {where}".rstrip()
-    was, now = change_texts(row)
-    change = f" ({change_words(row.new, row.old, row.unit)})" if was and now else ""
-    return printable(f"{where}: {was or 'new'} → {now or 'gone'}{change}")
+    """Format the change of a row: ``exposed_ns rank 1 stage4_f: 200 us → 350 us (+75%)``."""
+    row_text = in_the_middle(printable(place_words(row.labels), 10_000), LONGEST_WHERE)
+    row_text = f"{row.series.metric} {row_text}".rstrip()
+    old_text, new_text = change_texts(row)
+    change = f" ({change_words(row.new, row.old, row.unit)})" if old_text and new_text else ""
+    return printable(f"{row_text}: {old_text or 'new'} → {new_text or 'gone'}{change}")
 
 
 def written_lines(written: Written, shown: Callable[[Path], str], *, folded: bool) -> list[str]:
-    """A line for each row that a refresh changed; ``folded``: for ten, those first that let most pass. ``shown`` is a
-    path as a person types it.
+    """Render a line for each row that a refresh changed; folded, for the ten that let most pass.
+
+    ``format_path`` gives a path as a person types it.
     """
     rows = written.changes
+    # A line that counts one more row would be as long as that row.
     if not folded or len(rows) <= SHOWN_ROWS + 1:
         return [*map(_row_words, rows)]
-    worst = worst_first(rows, written.new)
-    told = f"pytest-nsys baseline show {typed([shown(written.path.parent)])} lists them"
-    return [*map(_row_words, worst[:SHOWN_ROWS]), f"… and {counted(len(rows) - SHOWN_ROWS, 'more row')} ({told})"]
+    worst_rows = worst_first(rows, written.new)
+    list_command = f"pytest-nsys baseline show {typed([shown(written.path.parent)])} lists them"
+    return [
+        *map(_row_words, worst_rows[:SHOWN_ROWS]),
+        f"… and {counted(len(rows) - SHOWN_ROWS, 'more row')} ({list_command})",
+    ]
 
 
 COLUMNS = (Column("row"), Column("median"), Column("s0 / median", CellKind.RATIO), Column("s0"))
 
 
 def noise_lines(gate: GateFile, stored: Baseline, captures: Captures) -> list[str]:
-    """A table of the noise of each calibrated series, and a line for each assertion that reads it."""
+    """Render a table of the noise of each calibrated series, and a line for each assertion that reads it."""
     lines = []
     for sid, series in sorted(stored.series.items()):
         readers = [a for a in gate.assertions if a.reads_stored and series_for(gate.resolved_convention, a) == sid]
@@ -107,14 +117,14 @@ def noise_lines(gate: GateFile, stored: Baseline, captures: Captures) -> list[st
 def _noise_rows(series: StoredSeries) -> Iterator[Row]:
     for labels in sorted(series.calibration, key=row_key):
         values = series.calibration[labels]
-        middle, spread = median(values), deviation(values)
-        share = Fraction(spread) / abs(Fraction(middle)) if middle else None
-        where = place_words(zip(series.dimensions, labels, strict=True))
-        yield where, format_value(middle, series.unit), share, distance_words(spread, series.unit)
+        row_median, spread = median(values), deviation(values)
+        share = Fraction(spread) / abs(Fraction(row_median)) if row_median else None
+        row_text = place_words(zip(series.dimensions, labels, strict=True))
+        yield row_text, format_value(row_median, series.unit), share, distance_words(spread, series.unit)
 
 
 def _of_tolerance(reader: Assertion, series: StoredSeries, captures: Captures) -> str:
-    """Whether the tolerance of an assertion stands above the bound of the noise in every row."""
+    """Describe whether the tolerance of an assertion stands above the bound of the noise in every row."""
     metric, unit = reader.measures, reader.judged.unit
     limit = reader.require.limit
     assert isinstance(limit, FromBaseline)
@@ -124,22 +134,23 @@ def _of_tolerance(reader: Assertion, series: StoredSeries, captures: Captures) -
     widest = max(rows, key=lambda row: Fraction(row.noise or 0), default=None)
     if widest is None:
         return f"{reader.full_name}: the noise of what it judges is not measured"
-    most = distance_words(widest.noise or 0, unit)
+    largest_noise = distance_words(widest.noise or 0, unit)
     if limit.tolerance.noise:
-        return f"{reader.full_name}: the noise is the tolerance, up to {most}{_place(widest)}"
+        return f"{reader.full_name}: the noise is the tolerance, up to {largest_noise}{_place(widest)}"
     if doubt := describe_noise(rows, unit):
         return f"{reader.full_name}: warning: {doubt}"
-    return f"{reader.full_name}: the tolerance holds the noise, which is up to {most}"
+    return f"{reader.full_name}: the tolerance holds the noise, which is up to {largest_noise}"
 
 
 def _judged(reader: Assertion, metric: Metric, series: StoredSeries, captures: Captures) -> Iterator[JudgedRow]:
-    """The rows of the assertion with tolerance and noise; what they are held against themselves does not matter."""
+    """Yield the rows of the assertion that have noise, judged with its tolerance."""
     reference = accepted_runs(series, partial(captures.stored, metric))
+    # Any run would do: the verdict does not matter here, only the tolerance and the noise.
     for row in judge(reader, reference.runs[-1], reference).rows:
         if row.noise is not None:
             yield row
 
 
 def _place(row: JudgedRow) -> str:
-    where = printable(place_words(row.labels))
-    return f" ({where})" if where else ""
+    labels_text = printable(place_words(row.labels))
+    return f" ({labels_text})" if labels_text else ""

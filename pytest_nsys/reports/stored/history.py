@@ -1,4 +1,4 @@
-"""How is a history told: as a table, JSON, or the CSV without a hole that change-point tools read?"""
+"""How is a history reported: as a table, JSON, or the CSV without a hole that change-point tools read?"""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ from pytest_nsys.reports.words.trend import SHORT_COMMIT, Trend
 from pytest_nsys.stored.history.reading import History, StoredRun, Track, how_measured, spaced_time, without_holes
 
 DEFINITION = 1
-"""Of the JSON that is printed."""
+"""The version of the layout of the printed JSON."""
 
 
 def history_report(
     history: History, tracks: Sequence[Track], trends: Sequence[Trend], format: Format, encoding: str = "utf-8"
 ) -> tuple[str, Sequence[str]]:
-    """The report of some rows, at least one, each with its trend, and what is to be doubted of it.
+    """Render some rows, at least one, each with its trend. Return the report, and what is to be doubted of it.
 
     ``encoding`` is what the characters of a table must exist in. Raises UsageMistake for what the format cannot hold.
     """
@@ -46,8 +46,8 @@ def history_report(
 
 
 def _table(tracks: Sequence[Track], trends: Sequence[Trend], encoding: str) -> Table:
-    """Columns that would say the same in every line (gate, key, how it was measured) are left out."""
-    how, units = how_measured(tracks), [track.series.unit for track in tracks]
+    """Build the table of a history. Columns that would say the same in every line are left out."""
+    how_measured_texts, units = how_measured(tracks), [track.series.unit for track in tracks]
     gates, keys = ([getattr(track.series, name) for track in tracks] for name in ("gate", "digest"))
     values = [format_together([t.values[0], median(t.values), t.values[-1]], t.series.unit) for t in tracks]
     first, middle, last = zip(*values, strict=True)
@@ -56,7 +56,7 @@ def _table(tracks: Sequence[Track], trends: Sequence[Trend], encoding: str) -> T
         "key": keys if len({*zip(gates, keys, strict=True)}) > 1 else (),
         "metric": [track.series.sid.metric for track in tracks],
         "row": [track.place for track in tracks],
-        "measured": how,
+        "measured": how_measured_texts,
         "trend": [
             sparkline(track.values, encoding, (trend.low, trend.high))
             for track, trend in zip(tracks, trends, strict=True)
@@ -73,22 +73,22 @@ def _table(tracks: Sequence[Track], trends: Sequence[Trend], encoding: str) -> T
         "limit": [_last_limit(trend) for trend in trends],
         "moved": [_moved(trend) for trend in trends],
     }
-    filled = {name: column for name, column in cells.items() if name in ALWAYS or any(column)}
-    columns = [number(name) if name == "runs" else Column(name) for name in filled]
-    return Table(columns, [*zip(*filled.values(), strict=True)])
+    shown_cells = {name: column for name, column in cells.items() if name in ALWAYS or any(column)}
+    columns = [number(name) if name == "runs" else Column(name) for name in shown_cells]
+    return Table(columns, [*zip(*shown_cells.values(), strict=True)])
 
 
-ALWAYS = ("row", "change")
+ALWAYS = ("row", "change")  # a table without them does not say what moved
 
 
 def _last_limit(trend: Trend) -> str | None:
-    """What the newest run was held to, as far as one says it of this row."""
+    """Format the limit that the newest run was held to, as far as one says it of this row."""
     limits = [moment.limit for moment in trend.moments if moment.limit is not None]
     return format_value(limits[-1], trend.unit) if limits else None
 
 
 def _moved(trend: Trend) -> str | None:
-    """The last run at which the row moved for good: ``+9.6% at 474e9573e0, 2026-01-10``."""
+    """Describe the last run at which the row moved for good: ``+9.6% at 474e9573e0, 2026-01-10``."""
     if not trend.shifts:
         return None
     shift = trend.shifts[-1]
@@ -101,12 +101,12 @@ def _number(value: Value | None, unit: str) -> object:
 
 
 def _json(history: History, tracks: Sequence[Track], trends: Sequence[Trend]) -> dict[str, object]:
-    used = {run.id for track in tracks for run in track.runs}
-    runs = [run for run in history.runs if run.id in used or run.key is None]
+    used_runs = {run.id for track in tracks for run in track.runs}
+    runs = [run for run in history.runs if run.id in used_runs or run.key is None]
     return {
         "definition": DEFINITION,
         "runs": [_run(run, history.verdicts.get(run.id, ())) for run in runs],
-        "rows": [_json_row(*each) for each in zip(tracks, trends, strict=True)],
+        "rows": [_json_row(*pair) for pair in zip(tracks, trends, strict=True)],
     }
 
 
@@ -114,9 +114,12 @@ _RUN_FIELDS = [field.name for field in fields(StoredRun) if field.name != "coord
 
 
 def _run(run: StoredRun, verdicts: Sequence[Mapping[str, object]]) -> dict[str, object]:
-    told = [{k: v for k, v in each.items() if k not in ("id", "run")} for each in verdicts]
-    own = {name: getattr(run, name) for name in _RUN_FIELDS}
-    return {**own, "verdicts": [{**each, "xfailed": bool(each["xfailed"])} for each in told]}
+    verdict_members = [{k: v for k, v in verdict.items() if k not in ("id", "run")} for verdict in verdicts]
+    run_members = {name: getattr(run, name) for name in _RUN_FIELDS}
+    return {
+        **run_members,
+        "verdicts": [{**verdict, "xfailed": bool(verdict["xfailed"])} for verdict in verdict_members],
+    }
 
 
 def _json_row(track: Track, trend: Trend) -> dict[str, object]:
@@ -154,13 +157,13 @@ def _json_row(track: Track, trend: Trend) -> dict[str, object]:
 
 
 def accepted_lines(trends: Sequence[Trend]) -> Iterator[str]:
-    """Each refresh once, with its reason and the metrics that it was of."""
-    found: dict[tuple[str, str], dict[str, None]] = {}
+    """List each refresh once, with its reason and the metrics that it was of."""
+    metrics_by_refresh: dict[tuple[str, str], dict[str, None]] = {}
     for trend in trends:
         for moment in trend.moments:
             if moment.accepted is not None:
-                found.setdefault((moment.place, moment.accepted), {})[trend.quantity] = None
-    for (place, reason), metrics in found.items():
+                metrics_by_refresh.setdefault((moment.place, moment.accepted), {})[trend.quantity] = None
+    for (place, reason), metrics in metrics_by_refresh.items():
         yield f"accepted at {place}: {reason} ({', '.join(metrics)})"
 
 
@@ -169,13 +172,19 @@ def _commit(run: StoredRun) -> str:
 
 
 def _wide(tracks: Sequence[Track]) -> tuple[str, list[str]]:
-    """The table of one gate file and key, and what is to be said of it. Raises UsageMistake for several gate files."""
+    """Render the CSV of one gate file and key. Return it and what is to be said of it.
+
+    Raises UsageMistake for several gate files.
+    """
     gates = list(dict.fromkeys(track.series.gate for track in tracks))
     if len(gates) > 1:
         raise UsageMistake(f"csv is of one gate file: give --of; stored are {', '.join(gates)}")
+    # The key of the newest run: change-point tools compare what is in one column, and keys are not comparable.
     digest = max((run.id, run.digest or "") for track in tracks for run in track.runs)[1]
-    others = {track.series.digest for track in tracks} - {digest}
-    notes = [f"left out: runs of another key, {', '.join(sorted(others))}; --key chooses"] if others else []
+    other_digests = {track.series.digest for track in tracks} - {digest}
+    notes = (
+        [f"left out: runs of another key, {', '.join(sorted(other_digests))}; --key chooses"] if other_digests else []
+    )
     columns, runs, holes = without_holes([track for track in tracks if track.series.digest == digest])
     branches = sorted({run.branch or "(none)" for run in runs})
     if len(branches) > 1:
@@ -187,5 +196,5 @@ def _wide(tracks: Sequence[Track]) -> tuple[str, list[str]]:
         )
         for run in runs
     ]
-    head = texts("time", "commit", "branch", *(printable(name, WHOLE_TEXT) for name, _ in columns))
-    return Table([*head], rows).render(Format.CSV), [*notes, *holes]
+    header = texts("time", "commit", "branch", *(printable(name, WHOLE_TEXT) for name, _ in columns))
+    return Table([*header], rows).render(Format.CSV), [*notes, *holes]

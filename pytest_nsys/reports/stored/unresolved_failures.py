@@ -43,14 +43,15 @@ _ROWS_STAY = "; what is stored of it stays"
 
 @dataclass(frozen=True)
 class UnresolvedFailure:
-    """Holds an entry of a gate file that is red, or better than what is stored; of several items or configurations the
-    worst.
+    """Holds an entry of a gate file that is red, or better than what is stored.
+
+    Of several items or configurations it is the worst.
     """
 
     path: Path
     assertion: Assertion
     advice: str = ""
-    """What it is, and what to type; empty where it cannot be judged."""
+    """A text that says what it is, and what to type; empty where it cannot be judged."""
     error: str = ""
     """Why it cannot be judged, which several may share."""
     red: bool = True
@@ -67,12 +68,12 @@ class UnresolvedFailure:
 
     @property
     def margin(self) -> Value:
-        """How far the worst row is from its limit; 0 where that is not known."""
+        """The distance of the worst row from its limit; 0 where that is not known."""
         return 0 if self.row is None or self.row.margin is None else self.row.margin
 
     @property
     def severity(self) -> tuple[bool, Value]:
-        """What orders the failures of one line: red before better, the furthest from its limit last."""
+        """The key that orders the failures of one line: red before better, the furthest from its limit last."""
         return self.red, -self.margin
 
 
@@ -95,46 +96,48 @@ def find_unresolved_failures(
             failure = _classify_assertion(assertion, context, mode, refresh_command)
             if failure is not None:
                 line = (failure.path, *assertion.location[1:])
-                failures[line] = max(failures.get(line, failure), failure, key=lambda one: one.severity)
-    return sorted(failures.values(), key=lambda one: (not one.red, one.path, one.assertion.location[1:]))
+                failures[line] = max(failures.get(line, failure), failure, key=lambda failure: failure.severity)
+    return sorted(
+        failures.values(), key=lambda failure: (not failure.red, failure.path, failure.assertion.location[1:])
+    )
 
 
 def format_unresolved_failures(
     failures: Sequence[UnresolvedFailure], reason: str, format_path: Callable[[Path], str]
 ) -> Iterator[str]:
-    """Yield a line for each, and below it the sentence or the waiver to paste, where one helps; one error of many
-    once.
+    """Render a line for each failure, and below it the sentence or the waiver to paste, where one helps.
+
+    One error of many is rendered once.
     """
     files_with_waivers = set[Path]()
-    until = datetime.now(UTC).date() + WAIVED_FOR
+    expiry_date = datetime.now(UTC).date() + WAIVED_FOR
 
-    def place(failure: UnresolvedFailure) -> str:
+    def format_place(failure: UnresolvedFailure) -> str:
         return f"{format_path(failure.path)}:{failure.assertion.location.line}"
 
-    for error, alike in grouped((failure.error, failure) for failure in failures if failure.error).items():
-        more = f" and {counted(len(alike) - 1, 'more line')}" if len(alike) > 1 else ""
-        note = max(failure.note for failure in alike)
-        yield f"still red: {place(alike[0])}{more} cannot be judged: {printable(error, 160)}{note}"
+    for error, same_failures in grouped((failure.error, failure) for failure in failures if failure.error).items():
+        more_text = f" and {counted(len(same_failures) - 1, 'more line')}" if len(same_failures) > 1 else ""
+        note = max(failure.note for failure in same_failures)
+        yield f"still red: {format_place(same_failures[0])}{more_text} cannot be judged: {printable(error, 160)}{note}"
     failures = [failure for failure in failures if not failure.error]
     for failure in failures[:SHOWN_FAILURES]:
         name = without_item(failure.assertion.full_name)
         state = "still red" if failure.red else "not written"
-        yield f"{state}: {place(failure)} `{printable(name, 60)}` {failure.advice}"
+        yield f"{state}: {format_place(failure)} `{printable(name, 60)}` {failure.advice}"
         if failure.sentence:
             yield f"  write: {printable(failure.sentence, 400)}"
         if failure.ceiling:
             has_waivers = failure.file_has_waivers or failure.path in files_with_waivers
-            below = " below the file's waivers:" if has_waivers else ":"
-            yield f"  {'or ' if failure.sentence else ''}waive it for {WAIVED_FOR.days} days{below}"
+            below_text = " below the file's waivers:" if has_waivers else ":"
+            yield f"  {'or ' if failure.sentence else ''}waive it for {WAIVED_FOR.days} days{below_text}"
             if not has_waivers:
                 yield "  waivers:"
             files_with_waivers.add(failure.path)
-            fields = (
-                f"assertion: {_quote(name)}, ceiling: {failure.ceiling}, expires: {until}, reason: {_quote(reason)}"
-            )
+            fields = f"assertion: {_quote(name)}, ceiling: {failure.ceiling}, "
+            fields += f"expires: {expiry_date}, reason: {_quote(reason)}"
             yield f"    - {{{fields}}}"
-    if rest := len(failures[SHOWN_FAILURES:]):
-        yield f"… and {counted(rest, 'more line')} of the gate files"
+    if omitted_count := len(failures[SHOWN_FAILURES:]):
+        yield f"… and {counted(omitted_count, 'more line')} of the gate files"
 
 
 def _quote(text: str) -> str:
@@ -144,7 +147,7 @@ def _quote(text: str) -> str:
 def _classify_assertion(
     assertion: Assertion, context: GateContext, mode: Mode, refresh_command: str
 ) -> UnresolvedFailure | None:
-    """Say why an item fails, or could be better; None where it is resolved."""
+    """Explain why an item fails, or could be better; None where it is resolved."""
     path = context.gate.path
     try:
         assertion = context.resolved(assertion)
@@ -152,15 +155,15 @@ def _classify_assertion(
     except NsysError as error:
         return UnresolvedFailure(path, assertion, error=str(error), note=_note_stored_rows(assertion, context))
     outcome, row = judgement.outcome, _find_worst_row(judgement.rows)
-    good = Verdict(assertion, outcome, "", "").good
+    is_good = Verdict(assertion, outcome, "", "").good
     if assertion.xfail is not None and outcome is Outcome.FAILED:
         return None
-    if good and assertion.xfail is not None:
+    if is_good and assertion.xfail is not None:
         return UnresolvedFailure(path, assertion, "holds, and is expected to fail: remove its xfail", row=row)
-    if good and outcome is not Outcome.IMPROVED:
+    if is_good and outcome is not Outcome.IMPROVED:
         return None
-    if outcome is Outcome.NO_DATA and (measured := rows_now(assertion, context)).outcome is Outcome.NO_DATA:
-        advice = f"has no data ({printable(measured.reason, 400)}): record what it measures, or give it "
+    if outcome is Outcome.NO_DATA and (fresh_judgement := rows_now(assertion, context)).outcome is Outcome.NO_DATA:
+        advice = f"has no data ({printable(fresh_judgement.reason, 400)}): record what it measures, or give it "
         advice += f"allow_no_data: true{_note_stored_rows(assertion, context)}"
         return UnresolvedFailure(path, assertion, advice)
     no_data = f"has no data ({printable(judgement.reason, 400)})"
@@ -170,13 +173,13 @@ def _classify_assertion(
     if outcome in (Outcome.FAILED, Outcome.ACCEPTED):
         is_left_out = isinstance(assertion.require.limit, FromBaseline)
     if is_left_out:
-        what = no_data if judgement.reason else f"improved to {value}" if good else f"is {value}"
-        return UnresolvedFailure(path, assertion, f"{what}, and {_explain_omission(mode)}", red=not good, row=row)
+        state = no_data if judgement.reason else f"improved to {value}" if is_good else f"is {value}"
+        return UnresolvedFailure(path, assertion, f"{state}, and {_explain_omission(mode)}", red=not is_good, row=row)
     if outcome is Outcome.INCONCLUSIVE:
         advice = "is inconclusive, which this file counts as red: take more captures"
     elif outcome is Outcome.INCOMPARABLE:
-        why = printable(judgement.reason, 400)
-        advice = f"is incomparable ({why}): {refresh_command or 'refresh the whole gate file with '}--all"
+        reason = printable(judgement.reason, 400)
+        advice = f"is incomparable ({reason}): {refresh_command or 'refresh the whole gate file with '}--all"
     elif outcome is Outcome.NO_DATA:  # its limit is from a history that has nothing of it
         advice = f"{no_data}: {_BEGIN} begins it"
     elif any(map(breaks_rule, judgement.rows)):
@@ -189,7 +192,7 @@ def _classify_assertion(
         advice = f"is exact, {value}, and a refresh accepts no other number: mend it"
         if has_worse_side(assertion):
             advice = f"is a constant, {value}{'' if sentence else ', and no looser one says anything: remove it'}"
-        file_has_waivers = any(each.waivers for each in context.gate.assertions)
+        file_has_waivers = any(other_assertion.waivers for other_assertion in context.gate.assertions)
         return UnresolvedFailure(
             path,
             assertion,
@@ -203,14 +206,14 @@ def _classify_assertion(
 
 
 def _note_stored_rows(assertion: Assertion, context: GateContext) -> str:
-    """Say that the rows stay which the baseline has of the assertion; empty where it has none."""
+    """Note that the rows stay which the baseline has of the assertion; empty where it has none."""
     with contextlib.suppress(NsysError):  # told by its items
         return _ROWS_STAY if assertion.reads_stored and isinstance(context.reference(assertion), Reference) else ""
     return ""
 
 
 def _describe_value(assertion: Assertion, row: JudgedRow | None, configuration: str) -> str:
-    """Say what the worst row has: ``42.6% now in rank 0 all_gather``."""
+    """Describe the value of the worst row: ``42.6% now in rank 0 all_gather``."""
     if row is None or row.value is None:
         return "without a value"
     unit = assertion.judged.unit
@@ -220,14 +223,14 @@ def _describe_value(assertion: Assertion, row: JudgedRow | None, configuration: 
 
 
 def _explain_omission(mode: Mode) -> str:
-    """Say why its rows were not written, and what to type."""
+    """Explain why its rows were not written, and what to type."""
     if mode is Mode.ACCEPT_RUN:
         return "--accept-run adds one run to the accepted ones, whose median counts: refresh without --accept-run"
     return "it was not selected: refresh the whole gate file"
 
 
 def _find_worst_row(rows: Sequence[JudgedRow]) -> JudgedRow | None:
-    """Return the row furthest from its limit of those that fail; else the first, None of none."""
+    """Return the row furthest from its limit of those that fail; else the first row, None where there is none."""
     failed_rows = [row for row in rows if row.outcome is Outcome.FAILED]
     return min(failed_rows or rows[:1], key=lambda row: 0 if row.margin is None else row.margin, default=None)
 
@@ -244,9 +247,9 @@ def _build_sentence(assertion: Assertion, rows: Sequence[JudgedRow], worst: Judg
     """Build the sentence that holds every row; empty where each of them has to be one number, and they are several."""
     limit = assertion.require.limit
     if assertion.require.comparator is Comparator.EQ and isinstance(limit, Constant | ByModel):
-        others = [row for row in rows if row.value not in (None, value)]
+        other_rows = [row for row in rows if row.value not in (None, value)]
         if isinstance(limit, ByModel):
-            others = [row for row in others if limit.word_for(row.labels) == limit.word_for(worst.labels)]
-        if others:
+            other_rows = [row for row in other_rows if limit.word_for(row.labels) == limit.word_for(worst.labels)]
+        if other_rows:
             return ""
     return sentence_to_write(assertion, value, worst.labels)

@@ -51,13 +51,13 @@ from pytest_nsys.traces.cut import CutPart, touching_any
 
 READ_ARGS = frozenset(
     name for kind in (Args, CollectiveArgs, JaxArgs) for name in kind.__struct_encode_fields__
-)  # what is only drawn, as grids and shapes of blocks, is most of a trace
+)  # arguments that only viewers draw, as grids and shapes of blocks, are most of a trace
 ON_GPU = KERNELS | COPIES | MEMSETS
 READ = ON_GPU | CALLS | RANGES | SYNCS | ARROWS
 
 
 class WholeEvent(Decoded, frozen=True):
-    """One event with all that is written again of it."""
+    """Describes one event with everything that a cut writes of it."""
 
     ph: str | None = None
     cat: str | None = None
@@ -71,40 +71,42 @@ class WholeEvent(Decoded, frozen=True):
 
     @property
     def arguments(self) -> Mapping[str, Any]:
-        """Its ``args``, which most events are looked at without; none where they are no object."""
-        found: Any = self.args
-        if isinstance(found, Raw):
-            found = msgspec.json.decode(found) if bytes(found) else None
-        return found if isinstance(found, dict) else {}
+        """The ``args`` of the event; empty where they are no object."""
+        members: Any = self.args
+        if isinstance(members, Raw):
+            members = msgspec.json.decode(members) if bytes(members) else None
+        return members if isinstance(members, dict) else {}
 
 
 def write_events(parts: Sequence[tuple[Kineto, CutPart]], mark: str) -> bytes:
-    """The file of a cut. Raises TraceError for a damaged trace."""
+    """Return the JSON text of a cut as bytes. Raises TraceError for a damaged trace."""
     clocks = {clock for _, part in parts for clock in part.clocks.values()}
-    chosen = [_Chosen(trace, part, labelled=len(clocks) > 1) for trace, part in parts]
+    selections = [_Chosen(trace, part, labelled=len(clocks) > 1) for trace, part in parts]
     is_of_jax = any(isinstance(process, JaxProcess) for trace, _ in parts for process in trace.processes.values())
     root = f'"metadata":{{"{JAX_METADATA}":true}}' if is_of_jax else '"schemaVersion":1'
     # What is alike stands together, which packs better; the names of lanes come first.
-    found = sorted(chain.from_iterable(each.events() for each in chosen), key=itemgetter(0))
-    events = ",\n".join(text for _, text in found)
+    texts_by_order = sorted(chain.from_iterable(selection.events() for selection in selections), key=itemgetter(0))
+    events = ",\n".join(text for _, text in texts_by_order)
     return f'{{{root},\n"{CUT_MEMBER}":{mark},\n"traceEvents":[\n{events}\n]}}\n'.encode("utf-8", "surrogatepass")
 
 
 class _Chosen:
-    """The events of one file that go into a cut. ``labelled``: it is made of several clocks."""
+    """Selects the events of one file that go into a cut. Labels are needed where the cut is made of several clocks."""
 
     def __init__(self, trace: Kineto, part: CutPart, *, labelled: bool) -> None:
         self.path, self.part, self.labelled = trace.path, part, labelled
-        known = ((process.label, process) for pid, process in trace.processes.items() if pid in part.on_host)
-        self.processes = {label: _Process(process, part) for label, process in known}
+        labelled_processes = (
+            (process.label, process) for pid, process in trace.processes.items() if pid in part.on_host
+        )
+        self.processes = {label: _Process(process, part) for label, process in labelled_processes}
 
     def events(self) -> Iterator[tuple[tuple[str, str], str]]:
-        """The category and the name of each, and its text, in the order of the file."""
-        for some in EventStream(self.path, WholeEvent):
-            for event in some:
+        """Yield the sort key (category, name) and the text of each selected event, in the order of the file."""
+        for events in EventStream(self.path, WholeEvent):
+            for event in events:
                 process = self.processes.get(label_of(event.pid))
-                if process is not None and (found := process.write(event)) is not None:
-                    yield (event.cat or "", event.name), _text(found, self._pid(event.pid, process))
+                if process is not None and (cut_event := process.write(event)) is not None:
+                    yield (event.cat or "", event.name), _text(cut_event, self._pid(event.pid, process))
 
     def _pid(self, pid: int | str, process: _Process) -> int | str:
         number = number_of(pid)
@@ -114,7 +116,7 @@ class _Chosen:
 
 
 class _Process:
-    """Which events of one process go into a cut."""
+    """Selects the events of one process that go into a cut."""
 
     def __init__(self, process: KinetoProcess, part: CutPart) -> None:
         self.process, self.part, self.global_pid = process, part, process.global_pid
@@ -123,21 +125,23 @@ class _Process:
         self.as_kineto = process.lanes.in_terms_of_kineto if isinstance(process, JaxProcess) else _in_terms_of_kineto
         self.is_anchor = [like(pattern) for pattern in part.patterns]
         launches = process.launches
-        transfers = columns.chained([array("q"), *(own.correlation for own in process.transfers.values())])
+        transfers = columns.chained(
+            [array("q"), *(device_rows.correlation for device_rows in process.transfers.values())]
+        )
         starts = launches.starts_of(transfers)
-        called = columns.touching(starts, starts, max(2 * low - high, NO_LAUNCH + 1), high)
-        self.copied = {*columns.take(transfers, called)} - {NO_LAUNCH}
+        called_copies = columns.touching(starts, starts, max(2 * low - high, NO_LAUNCH + 1), high)
+        self.copied = {*columns.take(transfers, called_copies)} - {NO_LAUNCH}
         self.correlations: set[int | None] = {*self.copied}
         for wait in process.all_waits:
             self.correlations |= {wait.at.correlation, wait.record}
         for tables in (process.kernels, process.transfers):
-            for device, own in tables.items():
-                self.correlations |= {*self._touching(device, own).correlation}
+            for device, device_rows in tables.items():
+                self.correlations |= {*self._touching(device, device_rows).correlation}
         calls = process.calls
         self.led_to_by_arrows = self.correlations - ({*calls.correlation} if calls is not None else set())
         ranges = process.ranges
-        left_open = columns.where(columns.equal(ranges.end_ns, OPEN_END_NS))
-        self.left_open = {(ranges.start_ns[i], ranges.names[ranges.name[i]]) for i in left_open}
+        open_rows = columns.where(columns.equal(ranges.end_ns, OPEN_END_NS))
+        self.left_open = {(ranges.start_ns[i], ranges.names[ranges.name[i]]) for i in open_rows}
 
     def _spans(self, device: int | None) -> Iterator[Interval]:
         for lane in (Lane(self.global_pid, device), Lane(self.global_pid, None)):
@@ -148,20 +152,20 @@ class _Process:
         return touching_any(kernels, spans)
 
     def write(self, event: WholeEvent) -> WholeEvent | None:
-        """The event as the cut has it, None where it has it not."""
+        """Return the event as the cut writes it; None where the cut leaves it out."""
         if event.ph == "M":
             name = name_of_lane(event.name, event.arguments.get("name")) if self.of_jax else None
             args = Raw(json.dumps({"name": name}).encode())
             return None if name is None else msgspec.structs.replace(event, args=args)
         if event.cat in ARROWS and not self.led_to_by_arrows:
             return None
-        for said in self.as_kineto(event):
+        for kineto_event in self.as_kineto(event):
             start = end = OPEN_END_NS
             with suppress(ValueError):  # of an open range, or of what is damaged and was left out
-                start = nanoseconds(said.ts)
-                end = start if said.ph in POINTLESS else start + nanoseconds(said.dur)
-            if self._is_wanted(said, start, end):
-                is_open = said.cat in RANGES and (start, said.name) in self.left_open
+                start = nanoseconds(kineto_event.ts)
+                end = start if kineto_event.ph in POINTLESS else start + nanoseconds(kineto_event.dur)
+            if self._is_wanted(kineto_event, start, end):
+                is_open = kineto_event.cat in RANGES and (start, kineto_event.name) in self.left_open
                 return msgspec.structs.replace(event, dur=Raw()) if is_open else event
         return None
 
@@ -175,8 +179,12 @@ class _Process:
             return False
         if event.cat in ON_GPU:
             spans = self._spans(first_whole(args.device, event.pid))
-            of_window = end < OPEN_END_NS and start <= end and any(start <= hi and end >= lo for lo, hi in spans)
-            return of_window or (event.cat in COPIES and correlation in self.copied)
+            in_window = (
+                end < OPEN_END_NS
+                and start <= end
+                and any(start <= span_end and end >= span_start for span_start, span_end in spans)
+            )
+            return in_window or (event.cat in COPIES and correlation in self.copied)
         if event.cat in CALLS:
             waits = touches and any(fnmatchcase(event.name, glob) for glob in self.part.waiting)
             return waits or (correlation is not None and correlation in self.correlations)
@@ -194,17 +202,19 @@ def _in_terms_of_kineto(event: WholeEvent) -> list[Event]:
 
 
 def _text(event: WholeEvent, pid: int | str) -> str:
-    """The event as JSON: numbers with every digit that they were written with."""
+    """Return the event as JSON text; its numbers keep every digit that they were written with."""
     args = {name: value for name, value in event.arguments.items() if name in READ_ARGS and value is not None}
     parts: dict[str, object] = {"ph": event.ph, "cat": event.cat, "name": event.name, "pid": pid, "tid": event.tid}
     parts |= {"id": event.id, "args": args or None}
-    said = [f'"{key}":{json.dumps(value, separators=(",", ":"))}' for key, value in parts.items() if value is not None]
-    said += [f'"{key}":{text}' for key in ("ts", "dur") if (text := _digits(getattr(event, key)))]
-    return "{" + ",".join(said) + "}"
+    member_texts = [
+        f'"{key}":{json.dumps(value, separators=(",", ":"))}' for key, value in parts.items() if value is not None
+    ]
+    member_texts += [f'"{key}":{text}' for key in ("ts", "dur") if (text := _digits(getattr(event, key)))]
+    return "{" + ",".join(member_texts) + "}"
 
 
 def _digits(number: Any) -> str:
-    """A number as it was written; "" for none."""
+    """Return a number as it was written; empty for none."""
     if isinstance(number, int | str):  # as the standard library decodes what msgspec does not
         return str(number)
     return "" if number is None else bytes(number).decode("ascii", "replace")

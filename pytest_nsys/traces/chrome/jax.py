@@ -1,4 +1,4 @@
-"""Reading a trace of JAX (``trace.json.gz`` of XProf): what does it hold in the spans asked for?
+"""How is a trace of JAX (``trace.json.gz`` of XProf) read in the terms of torch.profiler?
 
 Its events become those of torch.profiler, lane by lane, and are kept and asked in the same way. One file is one process
 with one GPU or with several; each GPU that ran a kernel is a rank, for the file names no ranks.
@@ -7,8 +7,8 @@ These traces have no categories: a kernel is an event on a lane ``Stream #N`` of
 ``XLA Ops``, ``XLA Modules``, ``Framework …`` and ``Source code`` beside it repeat the same time. Copies and memsets are
 no kernels; a copy gets the name that torch.profiler would give it, from the memories that its details name.
 
-On ``/host:CPU`` a call of the CUDA or HIP API is told by its name, everything else is a range but the functions of
-Python. A range with ``step_num`` is a step, whose number becomes part of its name: ``train step_num=7``.
+On ``/host:CPU`` a name tells a call of the CUDA or HIP API, everything else is a range except the functions of Python.
+A range with ``step_num`` is a step, whose number becomes part of its name: ``train step_num=7``.
 """
 
 from __future__ import annotations
@@ -39,14 +39,14 @@ _OTHER_DEVICE = re.compile(r"/device:(?!CPU|GPU|CUSTOM)[A-Z]+:\d{1,9}\b")
 _STREAM = re.compile(r"Stream #(\d{1,18})\b")
 _CALL = re.compile(r"(?:cuda|cu|hip)[A-Z]\w*")
 _KIND = re.compile(r"\bkind_(src|dst):(\w+)")
-_PYTHON = "$"
+_PYTHON = "$"  # before the name of each function of Python
 
 
 Label = int | str
 
 
 class JaxArgs(Decoded, frozen=True):
-    """What is read of an event's ``args``; XProf writes numbers as text."""
+    """Holds what is read of an event's ``args``; XProf writes numbers as text."""
 
     correlation_id: Label | None = None
     step_num: Label | None = None
@@ -57,11 +57,11 @@ class JaxArgs(Decoded, frozen=True):
 
 
 class JaxEvent(Decoded, frozen=True):
-    """One event. An empty object closes the list, and what has no phase is nothing."""
+    """Describes one event of XProf."""
 
     ARGS = JaxArgs
 
-    ph: str = "M"
+    ph: str = "M"  # an empty object closes the list, and what has no phase is nothing
     name: str = ""
     pid: Label = ""
     tid: Label = ""
@@ -71,7 +71,7 @@ class JaxEvent(Decoded, frozen=True):
 
     @property
     def said(self) -> JaxArgs:
-        """Its ``args``; none where they are no object."""
+        """The ``args`` of the event; empty ones where the trace has no object there."""
         return self.args or _NO_ARGS
 
 
@@ -79,9 +79,10 @@ _NO_ARGS = JaxArgs()
 
 
 class Lanes:
-    """What the processes and threads of one file are, as its metadata says, and its events in the terms of Kineto.
+    """Knows from a file's metadata what its processes and threads are, and converts its events to those of Kineto.
 
-    An event whose lane is not named yet waits until :meth:`waiting`; XProf names all lanes before the first event.
+    An event whose lane is not named yet waits until :meth:`convert_waiting`; XProf names all lanes before the first
+    event.
     """
 
     def __init__(self, process: int) -> None:
@@ -89,34 +90,36 @@ class Lanes:
         self.gpus: dict[object, int] = {}
         self.hosts: set[object] = set()
         self.others: list[str] = []
-        """What the devices are called that are no GPUs."""
+        """The names of the devices that are no GPUs."""
         self._processes: set[object] = set()
         self._threads: dict[tuple[object, object], int | None] = {}
         self._waiting: list[JaxEvent] = []
         self.count = 0
-        """Of events that are no metadata."""
+        """The number of events that are no metadata."""
 
     def events(self, decoded: Sequence[JaxEvent]) -> list[Event]:
-        """The kernels, copies, memsets, calls and ranges among events."""
-        found: list[Event] = []
+        """Convert the kernels, copies, memsets, calls and ranges among the events, and learn the names of lanes from
+        metadata.
+        """
+        kineto_events: list[Event] = []
         for event in decoded:
             self.count += event.ph != "M"
             if event.ph == "M":
                 self._name(event)
             elif event.ph not in POINTLESS:
-                found += self._event(event, self._waiting)
-        return found
+                kineto_events += self._event(event, self._waiting)
+        return kineto_events
 
     def in_terms_of_kineto(self, event: Any) -> list[Event]:
-        """One event whose lane is named: a kernel, copy, memset, call or range, or nothing."""
+        """Convert one event whose lane is named; an empty list where it is no kernel, copy, memset, call or range."""
         args = JaxArgs.of(event.arguments)
-        said = JaxEvent(event.ph or "M", event.name, event.pid, event.tid, event.ts, event.dur, args)
-        return [*self._event(said, [])]
+        jax_event = JaxEvent(event.ph or "M", event.name, event.pid, event.tid, event.ts, event.dur, args)
+        return [*self._event(jax_event, [])]
 
     def waiting(self) -> list[Event]:
-        """The events that came before the names of their lanes; those of lanes without a name are left out."""
-        waiting, self._waiting = self._waiting, []
-        return [found for event in waiting for found in self._event(event, [])]
+        """Convert the events that came before the names of their lanes; those of lanes without a name are left out."""
+        waiting_events, self._waiting = self._waiting, []
+        return [kineto_event for event in waiting_events for kineto_event in self._event(event, [])]
 
     def _name(self, event: JaxEvent) -> None:
         name = event.said.name
@@ -128,13 +131,16 @@ class Lanes:
                 self.gpus[event.pid] = int(gpu[1])
             elif name.startswith(HOST):
                 self.hosts.add(event.pid)
-            elif other := _OTHER_DEVICE.match(name):
-                self.others.append(other[0])
+            elif other_device := _OTHER_DEVICE.match(name):
+                self.others.append(other_device[0])
         elif event.name == "thread_name":
             stream = _STREAM.match(name)
             self._threads[event.pid, event.tid] = int(stream[1]) if stream else None
 
     def _event(self, event: JaxEvent, unknown: list[JaxEvent]) -> Iterator[Event]:
+        """Yield the converted event where its lane is named; an event of an unnamed lane is added to
+        ``waiting_events``.
+        """
         pid = event.pid
         if pid in self.hosts:
             yield from self._of_host(event)
@@ -145,43 +151,44 @@ class Lanes:
             unknown.append(event)
 
     def _of_gpu(self, event: JaxEvent, device: int, stream: int) -> Event:
-        said, name, called = event.said, event.name, event.name.lower()
-        category, node = "kernel", None
-        if said.memset_details is not None or called.startswith("memset"):
+        arguments, name, lower_name = event.said, event.name, event.name.lower()
+        category, graph_node = "kernel", None
+        if arguments.memset_details is not None or lower_name.startswith("memset"):
             category = "gpu_memset"
-        elif said.memcpy_details is not None or called.startswith("memcpy"):
+        elif arguments.memcpy_details is not None or lower_name.startswith("memcpy"):
             category, name = "gpu_memcpy", _copy_name(event)
-        elif said.cuda_graph_id not in (None, "", "0", 0):
-            node = 1
-        args = Args(device, 0, stream, _correlation(said.correlation_id), node)
+        elif arguments.cuda_graph_id not in (None, "", "0", 0):
+            graph_node = 1
+        args = Args(device, 0, stream, _correlation(arguments.correlation_id), graph_node)
         return Event("X", category, name, self.process, stream, event.ts, event.dur, None, args)
 
     def _of_host(self, event: JaxEvent) -> Iterator[Event]:
-        name, said = event.name, event.said
+        name, arguments = event.name, event.said
         if name.startswith(_PYTHON):
             return
         if _CALL.fullmatch(name):
-            own = Args(correlation=_correlation(said.correlation_id))
-            yield Event("X", "cuda_runtime", name, self.process, event.tid, event.ts, event.dur, None, own)
+            call_args = Args(correlation=_correlation(arguments.correlation_id))
+            yield Event("X", "cuda_runtime", name, self.process, event.tid, event.ts, event.dur, None, call_args)
             return
-        if said.step_num not in (None, ""):
-            name += f"{STEP_MARK}{said.step_num}"
+        if arguments.step_num not in (None, ""):
+            name += f"{STEP_MARK}{arguments.step_num}"
         yield Event(event.ph, "user_annotation", name, self.process, event.tid, event.ts, event.dur, None, Args())
 
 
 def name_of_lane(kind: str, name: object) -> str | None:
-    """What of the name of a process or thread says what it is, None for one of which nothing is read: a host's own name
-    may stand behind it.
+    """Return the part of a process's or thread's name that says what it is; None for one of which nothing is read.
+
+    A host's own name may stand behind that part.
     """
     patterns = {"process_name": (_GPU, re.compile(HOST)), "thread_name": (_STREAM,)}.get(kind, ())
-    found = (pattern.match(name) for pattern in patterns) if isinstance(name, str) else iter(())
-    return next((match[0] for match in found if match), None)
+    matches = (pattern.match(name) for pattern in patterns) if isinstance(name, str) else iter(())
+    return next((match[0] for match in matches if match), None)
 
 
 def _copy_name(event: JaxEvent) -> str:
     details = event.said.memcpy_details
-    kinds = dict(_KIND.findall(details)) if isinstance(details, str) else {}
-    return f"{event.name} ({kinds['src']} -> {kinds['dst']})" if len(kinds) == 2 else event.name
+    memories = dict(_KIND.findall(details)) if isinstance(details, str) else {}
+    return f"{event.name} ({memories['src']} -> {memories['dst']})" if len(memories) == 2 else event.name
 
 
 def _correlation(value: object) -> int | None:
@@ -196,21 +203,21 @@ TO_SEE_KERNELS = (
 TO_SEE_LAUNCHED = "let no other profiler trace the GPU, and end the profile after jax.block_until_ready"
 TO_SEE_RANGES = "profile with jax.profiler.StepTraceAnnotation('train', step_num=n) around each step"
 FOLDER_TIME = re.compile(r"(\d{4})_(\d\d)_(\d\d)_(\d\d)_(\d\d)_(\d\d)")
-"""How JAX names the folder of a profile: ``2025_03_01_12_00_00``."""
+"""Matches the name that JAX gives the folder of a profile: ``2025_03_01_12_00_00``."""
 
 MOST_EVENTS = 1_000_000
-"""XProf keeps so many, the earliest, and drops the others in silence."""
+"""How many events XProf keeps, the earliest ones; it drops the others silently."""
 DROPPED = (
     "the trace holds exactly {} events, where XProf stops: later events were dropped; profile fewer steps, or set "
     "TF_PROFILER_TRACE_VIEWER_MAX_EVENTS"
 )
 
 PROCESS_BITS = 39
-"""Of a serialised id, without its sign: the files of a run are told apart by them."""
+"""How many bits of a serialised id, without its sign, tell the files of a run apart."""
 
 
 class JaxProcess(KinetoProcess):
-    """What counts of one file, read in one pass. Raises TraceError where that fails."""
+    """Holds what a JAX trace records of its process. Raises TraceError where reading fails."""
 
     STEP = re.compile(rf".*{STEP_MARK}\d+", re.DOTALL)
     memory = None
@@ -226,52 +233,58 @@ class JaxProcess(KinetoProcess):
         return int.from_bytes(digest[:8], "big") >> (64 - PROCESS_BITS)
 
     def _arrows(self, wanted: Set[int]) -> Iterator[tuple[int, int]]:  # noqa: ARG002
-        """There are none: a call and its kernels share a correlation."""
+        """Return no arrows: a call and its kernels share a correlation."""
         return iter(())
 
 
 class Jax(Kineto):
-    """One trace; the :class:`~pytest_nsys.core.trace.Trace` of this format."""
+    """Answers what is asked of a JAX trace; the :class:`~pytest_nsys.core.trace.Trace` of this format."""
 
     @property
     def process(self) -> JaxProcess:
-        """The one process. Raises TraceError."""
+        """The one process of the file. Raises TraceError."""
         return next(iter(self.processes.values()))
 
     @cached_property
     def processes(self) -> Mapping[int, JaxProcess]:
-        """What is in the file, by serialised process id: of a cut as many as files. Raises TraceError."""
+        """What the file holds of each process, by serialised process id. Raises TraceError."""
         stream = EventStream(self.path, JaxEvent)
-        lanes, parts = {UNLABELLED: Lanes(process=0)}, {UNLABELLED: EventColumns(self.path)}
-        for some in stream:
-            for label, own in by_label(some).items():
+        lanes, columns_by_label = {UNLABELLED: Lanes(process=0)}, {UNLABELLED: EventColumns(self.path)}
+        for events in stream:
+            for label, label_events in by_label(events).items():
                 if label not in lanes:
-                    lanes[label], parts[label] = Lanes(process=0), EventColumns(self.path)
-                parts[label].add(lanes[label].events(own))
-        for label, own_lanes in lanes.items():
-            parts[label].add(own_lanes.waiting())
+                    lanes[label], columns_by_label[label] = Lanes(process=0), EventColumns(self.path)
+                columns_by_label[label].add(lanes[label].events(label_events))
+        for label, label_lanes in lanes.items():
+            columns_by_label[label].add(label_lanes.waiting())
         check_events(stream)
-        if not any(own.gpus or own.hosts or own.others for own in lanes.values()):
+        if not any(file_lanes.gpus or file_lanes.hosts or file_lanes.others for file_lanes in lanes.values()):
             raise TraceError(f"{self.path}: is a trace of JAX (XProf) that names no CPU and no GPU: profile again")
-        known = [label for label in in_order(parts) if parts[label].has_work] or [UNLABELLED]
-        content = Content(self.path, parts, stream.members)
-        each = (JaxProcess(content, lanes[own], own, n, self.numbers.get(n)) for n, own in enumerate(known))
-        return {process.global_pid: process for process in each}
+        labels_with_work = [label for label in in_order(columns_by_label) if columns_by_label[label].has_work] or [
+            UNLABELLED
+        ]
+        content = Content(self.path, columns_by_label, stream.members)
+        processes = (
+            JaxProcess(content, lanes[label], label, n, self.numbers.get(n)) for n, label in enumerate(labels_with_work)
+        )
+        return {process.global_pid: process for process in processes}
 
     def facts(self) -> TraceFacts:
-        """How many of the GPUs that the file names ran a kernel, and what became of the last step."""
+        """Return the facts about the trace: how many of its GPUs ran a kernel, whether events were dropped, when it
+        started.
+        """
         process = self.process
-        named, used = len(set(process.lanes.gpus.values())), len(process.kernels)
-        idle = (f"{self.path}: {used} of the {counted(named, 'GPU')} that it names ran a kernel",)
-        lost = DROPPED.format(MOST_EVENTS)
+        named_gpus, used_gpus = len(set(process.lanes.gpus.values())), len(process.kernels)
+        idle_notes = (f"{self.path}: {used_gpus} of the {counted(named_gpus, 'GPU')} that it names ran a kernel",)
+        dropped_text = DROPPED.format(MOST_EVENTS)
         return TraceFacts(
             has_kernels=bool(self.lanes()),
             profiler_version=None,
             gpus={},
             models=(),
             whole_graphs=0,
-            diagnostics=(Diagnostic(lost, lost),) if process.lanes.count == MOST_EVENTS else (),
-            notes=(*(idle if used < named else ()), *process.notes),
+            diagnostics=(Diagnostic(dropped_text, dropped_text),) if process.lanes.count == MOST_EVENTS else (),
+            notes=(*(idle_notes if used_gpus < named_gpus else ()), *process.notes),
             to_see_kernels=self._to_see_kernels(),
             to_see_ranges=TO_SEE_RANGES,
             to_see_sizes="a trace of JAX has no record of the sizes of collectives",
@@ -282,7 +295,7 @@ class Jax(Kineto):
         )
 
     def _to_see_kernels(self) -> str:
-        """What to do where nothing ran on a GPU: by the devices that there are, or that kernels were launched."""
+        """Describe what to do where nothing ran on a GPU: by the devices of the trace, or by its launches."""
         process = self.process
         if not process.kernels and process.lanes.others:
             device = process.lanes.others[0]
@@ -292,17 +305,17 @@ class Jax(Kineto):
         return TO_SEE_KERNELS
 
     def _started(self) -> int | None:
-        """When the profile began, as its folder is called: by the clock and in the time zone of its machine."""
-        named = FOLDER_TIME.match(self.path.parent.name)
+        """Return when the profile began, in ns, by the name of its folder; in its machine's time zone."""
+        match = FOLDER_TIME.match(self.path.parent.name)
         try:
-            began = datetime(*map(int, named.groups()), tzinfo=UTC) if named else None  # type: ignore[arg-type, misc]
+            start_time = datetime(*map(int, match.groups()), tzinfo=UTC) if match else None  # type: ignore[arg-type, misc]
         except ValueError:
             return None
-        return None if began is None else int(began.timestamp()) * 1_000_000_000
+        return None if start_time is None else int(start_time.timestamp()) * 1_000_000_000
 
     def launch_records(self, _spans: Mapping[int, Interval | None], _kernels: Mapping[Lane, Kernels], /) -> None:
-        """None: XProf drops what it has no room for, calls and kernels alike, so a call alone shows no loss."""
+        """Return None: XProf drops calls and kernels alike when it is full, so a call alone shows no loss."""
 
     def setups(self) -> Mapping[int, Setup]:
-        """None: nothing in the file names a rank."""
+        """Return no setups: nothing in the file names a rank."""
         return {}

@@ -1,13 +1,13 @@
-"""The events of a trace in Chrome's JSON, a block at a time, exactly, whatever the file's layout.
+"""How are the events of a trace in Chrome's JSON read block by block, exactly, whatever the layout of the file?
 
-The root is an object with a list ``traceEvents`` and other members before and after it, or that list alone. Many events
-at once are decoded by msgspec: a block is cut where an event seems to begin, and because everything before the cut then
-decodes as a whole list, the cut was right. Where it does not decode (the end of the list, a name with a broken
-character, a number that is none, events within events) the block goes through the standard library, event by event:
-nothing is skipped silently.
+The root is an object with a list ``traceEvents`` and other members before and after it, or that list alone. msgspec
+decodes many events at once: a block is cut where an event seems to begin, and because everything before the cut then
+decodes as a whole list, the cut was right. Where a piece does not decode (the end of the list, a name with a broken
+character, a number that is none, events within events), the standard library decodes it event by event: nothing is
+skipped silently.
 
-The bytes, plain or gzip, come a block at a time, bounded in memory and in what they may unpack to. A second thread
-unpacks the next blocks while one is decoded: zlib gives up the interpreter lock.
+The bytes, plain or gzip, come a block at a time, with a bound on memory and on what they may unpack to. A second thread
+unpacks the next blocks while one is decoded, because zlib releases the interpreter lock.
 """
 
 from __future__ import annotations
@@ -30,16 +30,17 @@ import msgspec
 from pytest_nsys.core.errors import TraceError
 
 GZIP = b"\x1f\x8b"
-LARGEST_RATIO = 100
-"""Traces pack to a tenth or a fortieth; deflate can do a thousandth, which is how a bomb is made."""
+LARGEST_RATIO = 100  # traces pack to a tenth or a fortieth; deflate can do a thousandth, which is how a bomb is made
+"""How many times its packed size a gzip file may unpack to."""
+# A ratio alone would refuse a good file whose first part packs well; a bomb still shows in its first part.
 FREE_BYTES = 64 << 20
-"""What any file may unpack to, however little of it was read; so a bomb is told by its first part."""
-AHEAD = 8
-"""Blocks that are unpacked while one is decoded: a machine that is busy may let the second thread wait."""
+"""How many bytes any gzip file may unpack to, however little of it was read."""
+AHEAD = 8  # not 1: a machine that is busy may let the second thread wait
+"""How many blocks are unpacked ahead of the one that is decoded."""
 
 
 class _Unpacked:
-    """The content of a gzip file. Raises TraceError where it unpacks to more than a trace does."""
+    """Reads the content of a gzip file. Raises TraceError where it unpacks to more than a trace does."""
 
     def __init__(self, file: BinaryIO, path: Path) -> None:
         self._file, self._path = file, path
@@ -47,19 +48,21 @@ class _Unpacked:
         self._unpacked_bytes = 0
 
     def read(self, size: int) -> bytes:
-        """So many bytes, fewer only at the end."""
-        part = self._content.read(size)
-        self._unpacked_bytes += len(part)
+        """Return the next ``size`` bytes, fewer only at the end. Raises TraceError where these are too many."""
+        content = self._content.read(size)
+        self._unpacked_bytes += len(content)
         if self._unpacked_bytes > FREE_BYTES + LARGEST_RATIO * self._file.tell():
             raise TraceError(
                 f"{self._path}: unpacks to more than {LARGEST_RATIO} times its size, which no trace does: it is refused"
             )
-        return part
+        return content
 
 
 @contextmanager
 def _source(path: Path) -> Iterator[BinaryIO | _Unpacked]:
-    """What is in a file, unpacked; everything that reading can raise becomes a TraceError of one line."""
+    """Open a file for reading its unpacked content. Turns everything that reading can raise into a TraceError of one
+    line.
+    """
     try:
         status = path.stat()
         if not stat.S_ISREG(status.st_mode):
@@ -67,9 +70,9 @@ def _source(path: Path) -> Iterator[BinaryIO | _Unpacked]:
         if status.st_size == 0:
             raise TraceError(f"{path}: is empty (0 bytes): profile again")
         with path.open("rb") as file:
-            packed = file.read(len(GZIP)) == GZIP
+            is_gzip = file.read(len(GZIP)) == GZIP
             file.seek(0)
-            yield _Unpacked(file, path) if packed else file
+            yield _Unpacked(file, path) if is_gzip else file
     except (gzip.BadGzipFile, zlib.error):
         raise TraceError(f"{path}: its gzip stream is damaged: copy it again, or profile again") from None
     except OSError as error:
@@ -81,7 +84,7 @@ def _source(path: Path) -> Iterator[BinaryIO | _Unpacked]:
 
 
 def blocks(path: Path, size: int) -> Iterator[bytes]:
-    """The content of a file in blocks of ``size`` bytes. Raises TraceError where it cannot be read."""
+    """Yield the unpacked content of a file in blocks of ``size`` bytes. Raises TraceError where it cannot be read."""
     with _source(path) as source:
         if isinstance(source, _Unpacked):
             yield from _ahead(source, size)
@@ -91,26 +94,30 @@ def blocks(path: Path, size: int) -> Iterator[bytes]:
 
 
 def _ahead(source: _Unpacked, size: int) -> Iterator[bytes]:
+    """Yield the blocks of a gzip file while a second thread unpacks the next ones."""
     with ThreadPoolExecutor(1, thread_name_prefix="json-blocks") as pool:
-        coming = deque(pool.submit(source.read, size) for _ in range(AHEAD))
-        while block := coming.popleft().result():
-            coming.append(pool.submit(source.read, size))
+        pending_blocks = deque(pool.submit(source.read, size) for _ in range(AHEAD))
+        while block := pending_blocks.popleft().result():
+            pending_blocks.append(pool.submit(source.read, size))
             yield block
 
 
 def head(path: Path, size: int) -> bytes:
-    """The first ``size`` bytes of what is in a file, fewer where it holds fewer. Raises TraceError as ``blocks``."""
+    """Return the first ``size`` bytes of a file's unpacked content, fewer where it holds fewer.
+
+    Raises TraceError where it cannot be read.
+    """
     with _source(path) as source:
         return source.read(size)
 
 
 BLOCK = 1 << 19
-PIECE = 1 << 18
-"""Bytes decoded at once: so few that what becomes of them stays in the processor's cache until it was looked at."""
+PIECE = 1 << 18  # so few that what becomes of them stays in the processor's cache until it was looked at
+"""How many bytes msgspec decodes at once."""
 LARGEST_PART = 16 << 20
-"""Bytes that one event, or one member of the root, may have."""
+"""How many bytes one event, or one member of the root, may have."""
 TAIL = 1 << 16
-"""At the end of the file so much is left to the standard library, with the end of the list in it."""
+"""How many bytes at the end of the file the standard library decodes, because they hold the end of the list."""
 FIRST_WINDOW = 1 << 16
 
 OF_ONE_PROCESS = frozenset({"distributedInfo"})
@@ -125,34 +132,40 @@ _NUMBERS_KEPT = json.JSONDecoder(parse_float=str, parse_constant=str, strict=Fal
 _DIGITS_KEPT = json.JSONDecoder(
     parse_float=str,
     parse_constant=str,
+    # Python refuses to convert integers of thousands of digits (CVE-2020-10735); no time or id has 40.
     parse_int=lambda digits: int(digits) if len(digits) < 40 else digits,
     strict=False,
 )
 
 _TYPES: Mapping[str, Any] = {**dict.fromkeys(("ph", "cat", "name"), str), **dict.fromkeys(("pid", "tid"), int | str)}
-"""Of the members whose type is checked nowhere else."""
+"""The types of the members whose type no other code checks."""
 
 
 class Decoded(msgspec.Struct, frozen=True, gc=False):
-    """An event, or its ``args``: the members that are read. Those of type Raw keep every digit of a number."""
+    """Holds the members that are read of an event, or of its ``args``. Members of type Raw keep every digit of a
+    number.
+    """
 
     ARGS: ClassVar[type[Decoded] | None] = None
-    """What is read of the ``args`` of an event; None: all of them."""
+    """The type that the ``args`` of an event are read as; None reads all of them."""
 
     @classmethod
     def of(cls, found: Mapping[str, Any]) -> Self:
-        """From what the standard library decoded: a number with a fraction is its text, and most may be anything."""
-        given: dict[str, Any] = {}
-        for name, written in zip(cls.__struct_fields__, cls.__struct_encode_fields__, strict=True):
-            value = found.get(written)
+        """Build one from what the standard library decoded.
+
+        A number with a fraction is its text there, and most members may be of any type.
+        """
+        values: dict[str, Any] = {}
+        for name, json_key in zip(cls.__struct_fields__, cls.__struct_encode_fields__, strict=True):
+            value = found.get(json_key)
             if name == "args":
                 if cls.ARGS is None:
-                    given[name] = value
+                    values[name] = value
                 elif isinstance(value, dict):  # what is none says nothing
-                    given[name] = cls.ARGS.of(value)
-            elif written in found and isinstance(value, _TYPES.get(name, object)):
-                given[name] = value
-        return cls(**given)
+                    values[name] = cls.ARGS.of(value)
+            elif json_key in found and isinstance(value, _TYPES.get(name, object)):
+                values[name] = value
+        return cls(**values)
 
 
 E = TypeVar("E", bound=Decoded)
@@ -164,14 +177,11 @@ def _decoder(kind: type[E]) -> msgspec.json.Decoder[list[E]]:
 
 
 class EventStream(Generic[E]):
-    """One file, read once. ``members`` holds the root's other members, complete when the events are exhausted.
-
-    Everything raises TraceError for a file that is cut or no JSON.
-    """
+    """Reads the events of one file, once. Raises TraceError for a file that is cut short or is no JSON."""
 
     def __init__(self, path: Path, kind: type[E]) -> None:
         self.path = path
-        self.members: dict[str, Any] = {}
+        self.members: dict[str, Any] = {}  # of the root, without the events: complete when the events are exhausted
         self.has_events = False
         self._kind, self._decoder = kind, _decoder(kind)
         self._data = b""
@@ -179,7 +189,7 @@ class EventStream(Generic[E]):
         self._passed_bytes = 0
 
     def __iter__(self) -> Iterator[list[E]]:
-        """The events some thousands at a time."""
+        """Yield the events of the file, some thousands at a time. Raises TraceError."""
         self._blocks = blocks(self.path, BLOCK)
         try:
             yield from self._root()
@@ -192,14 +202,14 @@ class EventStream(Generic[E]):
         self._fill(len(b"\xef\xbb\xbf"))
         if self._data.startswith(b"\xef\xbb\xbf"):
             self._pass(3)
-        first = self._next()
-        if first == b"[":
+        first_byte = self._next()
+        if first_byte == b"[":
             self._pass(1)
             yield from self._list()
-        elif first == b"{":
+        elif first_byte == b"{":
             self._pass(1)
-            while (following := self._next()) != b"}":
-                if following == b",":
+            while (next_byte := self._next()) != b"}":
+                if next_byte == b",":
                     self._pass(1)
                     continue
                 yield from self._member()
@@ -228,79 +238,90 @@ class EventStream(Generic[E]):
 
     def _list(self) -> Iterator[list[E]]:
         self.has_events = True
-        wanted = BLOCK
+        block_bytes = BLOCK
         while True:
-            self._fill(wanted)
-            wanted, passed = BLOCK, self._passed_bytes
+            self._fill(block_bytes)
+            block_bytes, consumed_bytes = BLOCK, self._passed_bytes
             yield from self._many()
-            if passed != self._passed_bytes:
+            if consumed_bytes != self._passed_bytes:
                 continue
-            events, finished = self._one_by_one()
+            events, is_list_end = self._one_by_one()
             yield events
-            if finished:
+            if is_list_end:
                 return
-            if passed == self._passed_bytes:
-                wanted = max(2 * len(self._data), BLOCK)  # doubled, for one event may be as long as the file
+            if consumed_bytes == self._passed_bytes:
+                block_bytes = max(2 * len(self._data), BLOCK)  # doubled, for one event may be as long as the file
 
     def _many(self) -> Iterator[list[E]]:
-        """The events up to the last one that begins in the block, a piece at a time; none of a piece, nor of those
-        behind it, that has to be read one by one.
+        """Yield the events up to the last one that begins in the buffer, a piece at a time.
+
+        Stops before a piece that does not decode as a list of events: that one is read event by event.
         """
-        block, at = memoryview(self._data), 0
+        block, start = memoryview(self._data), 0
         end = len(block) - (TAIL if self._ended else 0)
-        while cut := self._last_beginning(at, min(at + PIECE, end)) or self._last_beginning(at, end):
-            before = self._data.rfind(b"}", at, cut) + 1
+        while next_start := self._last_beginning(start, min(start + PIECE, end)) or self._last_beginning(start, end):
+            piece_end = self._data.rfind(b"}", start, next_start) + 1
             try:
-                events = self._decoder.decode(b"".join((b"[", block[at:before], b"]")))
+                events = self._decoder.decode(b"".join((b"[", block[start:piece_end], b"]")))
             except (msgspec.MsgspecError, ValueError):  # the latter of bytes that are no UTF-8
                 break
-            at = cut
+            start = next_start
             yield events
-        self._pass(at)
+        self._pass(start)
 
     def _last_beginning(self, start: int, end: int) -> int:
-        """Where the last event between the two seems to begin, 0 where only the first one does."""
+        """Return the position where the last event in a part of the buffer seems to begin; 0 where only the first event
+        does.
+        """
         while (end := self._data.rfind(b"{", start + 1, max(end, 0))) > 0:
+            # 64 bytes hold the comma and the blanks between two events; what lies further back is no separator.
             if _BEGINNING.search(self._data, max(end - 64, start), end):
                 return end
         return 0
 
     def _one_by_one(self) -> tuple[list[E], bool]:
-        """The whole events of the block, and whether the list ends in it; what is no object is no event."""
+        """Decode the whole events of the buffer one by one. Return them, and whether the list ends in the buffer.
+
+        What is no object is no event. Raises TraceError where an event is broken.
+        """
         text = self._data.decode("utf-8", "surrogateescape")
         events: list[E] = []
-        at, repaired, finished, decode = 0, False, False, _NUMBERS_KEPT.raw_decode
+        position, is_repaired, is_list_end, decode = 0, False, False, _NUMBERS_KEPT.raw_decode
         while True:
-            at = _BETWEEN.match(text, at).end()  # type: ignore[union-attr]  # it matches nothing, too
-            if at >= len(text):
+            position = _BETWEEN.match(text, position).end()  # type: ignore[union-attr]  # it matches nothing, too
+            if position >= len(text):
                 break
-            if text[at] == "]":
-                at, finished = at + 1, True
+            if text[position] == "]":
+                position, is_list_end = position + 1, True
                 break
             try:
-                event, at = decode(text, at)
+                event, position = decode(text, position)
             except json.JSONDecodeError as error:
-                if not repaired and _NO_NUMBER.search(text, at):
-                    text, repaired = text[:at] + _NO_NUMBER.sub("NaN", text[at:]), True
+                # Some write C's ``nan`` and ``inf``; Python's decoder knows only ``NaN``, ``Infinity``.
+                if not is_repaired and _NO_NUMBER.search(text, position):
+                    text, is_repaired = text[:position] + _NO_NUMBER.sub("NaN", text[position:]), True
                     continue
-                self._check_cut(error, text, at)
+                self._check_cut(error, text, position)
                 break
             except ValueError:  # an integer of more digits than Python converts
                 decode = _DIGITS_KEPT.raw_decode
                 continue
             if isinstance(event, dict):
                 events.append(self._kind.of(event))
-        rest = text[at:].encode("utf-8", "surrogateescape")
+        rest = text[position:].encode("utf-8", "surrogateescape")
         self._passed_bytes += len(self._data) - len(rest)
         self._data = rest
-        if self._ended and not finished:
+        if self._ended and not is_list_end:
             raise self._cut()
-        return events, finished
+        return events, is_list_end
 
     def _check_cut(self, error: json.JSONDecodeError, text: str, at: int) -> None:
-        """An event that does not decode is one whose end is not read yet, or the file is broken."""
-        cut = error.msg.startswith("Unterminated string") or error.pos > len(text) - 16
-        if not cut:
+        """Check that an event that does not decode is one whose end is not read yet. Raises TraceError where the file
+        is broken.
+        """
+        # A literal or a number that the buffer's end cuts fails up to some characters before that end.
+        is_truncated = error.msg.startswith("Unterminated string") or error.pos > len(text) - 16
+        if not is_truncated:
             raise self._broken(error.msg, len(text[: error.pos].encode("utf-8", "surrogateescape")))
         if len(text) - at > LARGEST_PART:
             raise self._broken(f"one event has more than {LARGEST_PART >> 20} MiB", 0)
@@ -308,22 +329,23 @@ class EventStream(Generic[E]):
     # -- other members of the root
 
     def _value(self) -> Any:
-        """Any one value, from a window that grows until it holds it."""
+        """Read one JSON value of any type, from a window that grows until it holds the value. Raises TraceError."""
         size = FIRST_WINDOW
         self._next()
         while True:
             self._fill(size)
             text = self._data[:size].decode("utf-8", "surrogateescape")
-            everything = self._ended and size >= len(self._data)
+            is_whole_rest = self._ended and size >= len(self._data)
             try:
                 value, end = _decoded(text)
             except json.JSONDecodeError as error:
-                if everything:
+                if is_whole_rest:
                     if error.msg.startswith("Unterminated string") or error.pos > len(text) - 16:
                         raise self._cut() from None
                     raise self._broken(error.msg, error.pos) from None
             else:
-                if end < len(text) or everything:
+                # A number at the very end of the window may go on behind it.
+                if end < len(text) or is_whole_rest:
                     self._pass(len(text[:end].encode("utf-8", "surrogateescape")))
                     return value
             if size >= LARGEST_PART:
@@ -333,9 +355,11 @@ class EventStream(Generic[E]):
     # -- bytes
 
     def _check_end(self) -> None:
-        """Raises TraceError where the file goes on after its root: part of it would be read and part of it not."""
+        """Check that the file ends after its root. Raises TraceError where it goes on, for part of it would not be
+        read.
+        """
         while True:
-            self._pass(len(self._data) - len(self._data.lstrip(_PADDING)))
+            self._pass(len(self._data) - len(self._data.lstrip(_PADDING)))  # zeros may pad the end of a file
             if self._data:
                 raise self._broken("the file goes on after its end: these are two traces, or one and its rest")
             if self._ended:
@@ -343,18 +367,18 @@ class EventStream(Generic[E]):
             self._fill(1)
 
     def _fill(self, size: int) -> None:
-        """Have at least ``size`` bytes at hand, or all that are left."""
-        parts, have = [self._data], len(self._data)
-        while have < size and not self._ended:
+        """Read blocks until the buffer holds at least ``size`` bytes, or all that are left."""
+        parts, buffered_bytes = [self._data], len(self._data)
+        while buffered_bytes < size and not self._ended:
             block = next(self._blocks, b"")
             self._ended = not block
             parts.append(block)
-            have += len(block)
+            buffered_bytes += len(block)
         if len(parts) > 1:
             self._data = b"".join(parts)
 
     def _next(self) -> bytes:
-        """The next byte that is not blank, which stays at hand. Raises TraceError at the end of the file."""
+        """Return the next byte that is not blank, without consuming it. Raises TraceError at the end of the file."""
         while True:
             self._fill(1)
             blank = len(self._data) - len(self._data.lstrip(_BLANK))
@@ -377,12 +401,14 @@ class EventStream(Generic[E]):
         )
 
     def _broken(self, what: str, offset: int = 0) -> TraceError:
-        at = self._passed_bytes + offset
-        return TraceError(f"{self.path}: is not valid JSON at byte {at}: {what}; profile again")
+        position = self._passed_bytes + offset
+        return TraceError(f"{self.path}: is not valid JSON at byte {position}: {what}; profile again")
 
 
 def _decoded(text: str) -> tuple[Any, int]:
-    """The value at the beginning of a text, and where it ends. Raises JSONDecodeError where there is none."""
+    """Decode the value at the beginning of a text. Return it and where it ends. Raises JSONDecodeError where there is
+    none.
+    """
     try:
         return _NUMBERS_KEPT.raw_decode(text)
     except json.JSONDecodeError:

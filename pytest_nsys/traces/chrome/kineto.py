@@ -1,7 +1,7 @@
-"""Reading a torch.profiler (Kineto) trace, of 2021 to 2.13, of CUDA and ROCm: one file is one process, or was merged of
-several (``merged.py``), each of which is read as if it had a file of its own.
+"""How is a torch.profiler (Kineto) trace of 2021 to 2.13, of CUDA or ROCm, read as the trace of its processes?
 
-The file is passed once, in blocks, when something is first asked, and what counts of it is kept in columns: about a
+One file is one process, or was merged of several (``rank_labels.py``), each of which is read as if it had a file of its
+own. The file is read once, in blocks, when something is first asked of it, and what counts is kept in columns: about a
 tenth of the file's size. Its rank is what ``distributedInfo`` says, else what the file's name does; where the process
 groups of a device mesh (``mesh_pp``, ``mesh_tp`` …) span the world, the coordinates are read off them. The last
 ``ProfilerStep#`` is often incomplete: the profiler stopped inside it, or before its kernels had run.
@@ -107,23 +107,23 @@ WITHOUT_CLOCKS = "torch.profiler samples no clocks"
 TO_SEE_CLOCKS = f"{WITHOUT_CLOCKS}: capture with nsys and --gpu-metrics-devices=all"
 TO_SEE_RANGES = "profile with ProfilerActivity.CPU, call prof.step(), and mark the step with record_function"
 WITH_STACK = "with_stack=True"
-"""It records each call of a Python function."""
+"""The option of torch.profiler that records each call of a Python function."""
 
 
 PID_BITS = 0xFFFFFF
-MOST_NUMBERED_TWICE = 0.01
-"""The share of correlations that may have two calls and two kernels: in one process one call launches one kernel."""
+MOST_NUMBERED_TWICE = 0.01  # in one process one call launches one kernel
+"""The share of correlations that may have two calls and two kernels each in the trace of one process."""
 
 
 class FurtherPasses:
-    """What few measurements ask for: each takes a pass of its own over the file, for all its processes at once."""
+    """Reads what few measurements ask for, each in one more pass over the file, for all its processes at once."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
 
     @cached_property
     def memory(self) -> Mapping[str, Mapping[int, Memory]]:
-        """What was allocated, by label and device."""
+        """The allocated memory over time, by label and device."""
         return read_memory(self.path)
 
     @cached_property
@@ -143,35 +143,37 @@ class FurtherPasses:
 
 
 class Content(NamedTuple):
-    """What one pass over a file found: its events by label, and what the root says beside them."""
+    """Holds what one pass over a file found: its events by the label of their process, and the other members of its
+    root.
+    """
 
     path: Path
-    parts: Mapping[str, EventColumns]
+    parts: Mapping[str, EventColumns]  # by label; only processes in which something ran, where there is one
     members: Mapping[str, Any]
 
 
 def read_content(path: Path) -> Content:
-    """What counts of a file. Raises TraceError."""
+    """Read the events of a file into columns, by the label of their process. Raises TraceError."""
     stream = EventStream(path, Event)
-    parts = {UNLABELLED: EventColumns(path)}
-    for some in stream:
-        for label, own in by_label(some).items():
-            if label not in parts:
-                parts[label] = EventColumns(path)
-            parts[label].add(own)
+    columns_by_label = {UNLABELLED: EventColumns(path)}
+    for events in stream:
+        for label, label_events in by_label(events).items():
+            if label not in columns_by_label:
+                columns_by_label[label] = EventColumns(path)
+            columns_by_label[label].add(label_events)
     check_events(stream)
-    with_work = {label: own for label, own in parts.items() if own.has_work}
-    return Content(path, with_work or {UNLABELLED: parts[UNLABELLED]}, stream.members)
+    with_work = {label: event_columns for label, event_columns in columns_by_label.items() if event_columns.has_work}
+    return Content(path, with_work or {UNLABELLED: columns_by_label[UNLABELLED]}, stream.members)
 
 
 def check_events(stream: EventStream[Any]) -> None:
-    """Raises TraceError for a file that was passed, and has no list of events."""
+    """Check that a file that was read has a list of events. Raises TraceError where it has none."""
     if not stream.has_events:
         raise TraceError(f"{stream.path}: is JSON, but holds no traceEvents: it is not a trace")
 
 
 class KinetoProcess:
-    """What counts of one process: of a file, or of a label in a file that was merged. Raises TraceError."""
+    """Holds what a trace records of one process: of a file, or of one label in a merged file. Raises TraceError."""
 
     STEP = STEP
     sm_clocks = None
@@ -184,9 +186,10 @@ class KinetoProcess:
         machine: int = 0,
         number: int | None = None,
     ) -> None:
-        """``machine`` tells processes of one file apart: each keeps its number, and is taken to have its own clock.
+        """Read the columns of the process with this label.
 
-        ``number`` is that of a process of a cut, whose steps were looked at in its trace.
+        ``machine`` tells processes of one file apart: each keeps its number, and is taken to have its own clock.
+        ``number`` is given for a process of a cut, whose steps were checked when it was cut out of its trace.
         """
         self.path, self.label, self.members = content.path, label, content.members
         self._events = events = content.parts[label]
@@ -201,82 +204,89 @@ class KinetoProcess:
         self._lacking = self._lacking_replays()
         kernels, events.kernels = events.kernels, GpuRows.none()._replace(places=events.kernels.places)
         self.kernels = by_device(gpu_table(kernels, dict(enumerate(self.names)), short_names, kernels.name))
-        ran = columns.values(kernels.correlation)
+        ran_correlations = columns.values(kernels.correlation)
         del kernels, short_names  # from here on they are kept in order alone
         if columns.exceeds(events.calls.correlation[:-1], events.calls.correlation[1:]):
             order = columns.order(events.calls.correlation)
             events.calls = CallRows(*(columns.take(column, order) for column in events.calls))
         self.calls = ApiCalls(*events.calls, self.names) if events.calls.start else None
-        self.launches = self._launches(ran)
+        self.launches = self._launches(ran_correlations)
         self._check_numbers()
         self.ranges = Ranges(*events.ranges, self.names)
         self.started_ns = self._started()
-        self.notes = tuple(self._about_steps(ran)) if is_whole else ()
+        self.notes = tuple(self._about_steps(ran_correlations)) if is_whole else ()
 
     def _check_single(self) -> None:
-        """Raises TraceError where the events are those of several processes that no label tells apart."""
+        """Check that the events are those of one process. Raises TraceError where no label tells several apart."""
         if (number := len(self._events.call_pids)) > 1:
             raise self._merged(f"holds API calls of {number} processes, whose correlations cannot be told apart")
         if self._events.ends > 1:
             raise self._merged(f"holds the ends of {self._events.ends} recordings under one process number")
 
     def _check_numbers(self) -> None:
-        """Raises TraceError where calls and the kernels that they launched have the numbers of others."""
+        """Check that calls and kernels share no correlation by chance. Raises TraceError where those of several
+        processes do.
+        """
         calls = self._events.calls
         if len(self.launches.ids) >= len(calls.correlation):
             return
-        called, ran = Counter(calls.correlation), Counter[int]()
+        call_counts, kernel_counts = Counter(calls.correlation), Counter[int]()
         for kernels in self.kernels.values():
-            ran.update(columns.take(kernels.correlation, columns.where_not(kernels.graph_node)))
-        twice = sum(count > 1 and called[number] > 1 for number, count in ran.items() if number != NO_LAUNCH)
-        if twice > MOST_NUMBERED_TWICE * len(ran):
-            raise self._merged(f"has {counted(twice, 'correlation')} with two calls and two kernels each")
+            kernel_counts.update(columns.take(kernels.correlation, columns.where_not(kernels.graph_node)))
+        doubled_count = sum(
+            count > 1 and call_counts[number] > 1 for number, count in kernel_counts.items() if number != NO_LAUNCH
+        )
+        if doubled_count > MOST_NUMBERED_TWICE * len(kernel_counts):
+            raise self._merged(f"has {counted(doubled_count, 'correlation')} with two calls and two kernels each")
 
     def _merged(self, what: str) -> TraceError:
         return TraceError(f"{self.path}: {what}: a merged trace; give the file of each rank")
 
     def _leave_out_untimed(self) -> None:
-        """Of a clock that counts from 1970, what starts in 1970 was not timed."""
-        starts, base = self._events.kernels.start, self.members.get("baseTimeNanoseconds", 0)
-        if starts and type(base) is int and base + columns.bounds(starts)[1] in SINCE_1970:
-            self._events.leave_out_at(-base)
+        """Leave out the operations that the profiler did not time."""
+        # An operation that the profiler did not time has time 0: on a clock that counts from 1970 it starts in 1970.
+        starts, base_ns = self._events.kernels.start, self.members.get("baseTimeNanoseconds", 0)
+        if starts and type(base_ns) is int and base_ns + columns.bounds(starts)[1] in SINCE_1970:
+            self._events.leave_out_at(-base_ns)
 
     def _number(self) -> int:
-        """What tells the process from others."""
+        """Return the number that tells the process from others."""
         pids = self._events.call_pids or self._events.range_pids
         return min((n for pid in pids if (n := number_of(pid)) is not None), default=0) & PID_BITS
 
     def _called(self, rows: Column, wanted: Callable[[str], object]) -> Column:
-        """Where in a column of names a wanted one stands."""
+        """Return the rows of a column of names whose name is wanted."""
         return columns.where(columns.take(bytearray(bool(wanted(name)) for name in self.names), rows))
 
     def _mark_graphs(self) -> None:
-        """Kernels that share the correlation of a graph's launch came from that graph."""
+        """Mark the kernels that share the correlation of a graph's launch as kernels of that graph."""
         kernels, calls = self._events.kernels, self._events.calls
-        launching = self._called(calls.name, lambda name: GRAPH_LAUNCH in name)
-        graphs = columns.values(columns.take(calls.correlation, launching))
-        of_graph = columns.joined(graphs, array("q", [c != NO_LAUNCH for c in graphs]), 0, kernels.correlation)
-        for i in columns.where(of_graph):
+        graph_launches = self._called(calls.name, lambda name: GRAPH_LAUNCH in name)
+        launch_correlations = columns.values(columns.take(calls.correlation, graph_launches))
+        is_graph_kernel = columns.joined(
+            launch_correlations, array("q", [c != NO_LAUNCH for c in launch_correlations]), 0, kernels.correlation
+        )
+        for i in columns.where(is_graph_kernel):
             kernels.graph_node[i] = 1
 
     def _lacking_replays(self) -> Mapping[int, Fraction]:
-        """The missing share of each replay of a graph that ran less than another one."""
-        each = (self._events.kernels, self._events.transfers)
-        graphs = columns.chained([rows.graph for rows in each])
-        own = columns.where(graphs)
-        correlations = columns.chained([rows.correlation for rows in each])
-        return lacking_of(columns.take(graphs, own), columns.take(correlations, own))
+        """Return the missing share of each replay of a graph that ran less than another replay of it."""
+        tables = (self._events.kernels, self._events.transfers)
+        graphs = columns.chained([rows.graph for rows in tables])
+        graph_rows = columns.where(graphs)
+        correlations = columns.chained([rows.correlation for rows in tables])
+        return lacking_of(columns.take(graphs, graph_rows), columns.take(correlations, graph_rows))
 
     def _launches(self, ran: Column) -> CallTable:
-        """The earliest call by correlation. Kernels that no call launched may have an arrow from one, whose start is
-        all that is known of it: that takes a second pass, which few files need.
-        """
+        """Return the earliest call of each correlation."""
+        # Kernels that no call launched may have an arrow from one, whose start is all that is known of it: finding the
+        # arrows takes a second pass, which few files need.
         start, end, thread, _, correlation = self._events.calls
         calls = LaunchCalls(start, end, thread)
-        unique = NO_LAUNCH not in correlation[:1] and len(columns.values(correlation)) == len(correlation)
-        table = CallTable(correlation, calls) if unique else earliest_calls(correlation, calls)
-        without = columns.where(columns.equal(columns.joined(table.ids, table.ids, NO_LAUNCH, ran), NO_LAUNCH))
-        arrows = [*self._arrows({ran[i] for i in without} - {NO_LAUNCH})]
+        is_unique = NO_LAUNCH not in correlation[:1] and len(columns.values(correlation)) == len(correlation)
+        table = CallTable(correlation, calls) if is_unique else earliest_calls(correlation, calls)
+        unlaunched_rows = columns.where(columns.equal(columns.joined(table.ids, table.ids, NO_LAUNCH, ran), NO_LAUNCH))
+        arrows = [*self._arrows({ran[i] for i in unlaunched_rows} - {NO_LAUNCH})]
         if not arrows:
             return table
         numbers, starts = (array("q", column) for column in zip(*arrows, strict=True))
@@ -284,68 +294,76 @@ class KinetoProcess:
         return earliest_calls(correlation + numbers, calls)
 
     def _arrows(self, wanted: Set[int]) -> Iterator[tuple[int, int]]:
-        """Correlation and start of the arrows that lead to wanted kernels."""
+        """Yield the correlation and the start in ns of the arrows that lead to kernels with these correlations."""
         for events in EventStream(self.path, Event) if wanted else ():
             yield from arrow_starts(by_label(events).get(self.label, ()), wanted)
 
     def _started(self) -> int | None:
-        """When the first kernel or range began, in ns since 1970; None where the file does not say.
-
-        Times count from ``baseTimeNanoseconds``; before there was such a member they counted from 1970.
-        """
+        """Return when the first kernel or range began, in ns since 1970; None where the file does not say."""
         starts = [kernels.start_ns[0] for kernels in self.kernels.values()]
         if self.ranges.start_ns:
             starts.append(columns.bounds(self.ranges.start_ns)[0])
         if not starts:
             return None
-        base = self.members.get("baseTimeNanoseconds")
-        if type(base) is int:
-            return base + min(starts)
+        # Before torch wrote ``baseTimeNanoseconds`` times counted from 1970.
+        base_ns = self.members.get("baseTimeNanoseconds")
+        if type(base_ns) is int:
+            return base_ns + min(starts)
         return min(starts) if min(starts) in SINCE_1970 else None
 
     @property
     def zero_ns(self) -> int | None:
         """The moment from which times count, in ns since 1970; None where the file does not say."""
-        base = self.members.get("baseTimeNanoseconds", 0)
-        plausible = self.started_ns is not None and self.started_ns in SINCE_1970
-        return base if type(base) is int and plausible else None
+        base_ns = self.members.get("baseTimeNanoseconds", 0)
+        is_plausible = self.started_ns is not None and self.started_ns in SINCE_1970
+        return base_ns if type(base_ns) is int and is_plausible else None
 
     def _about_steps(self, ran: Column) -> Iterator[str]:
-        """The last step is left out where it is incomplete and not the only one: as an open range it is no anchor."""
+        """Leave out the last step where it is incomplete and not the only one. Yield a note on an incomplete step.
+
+        Raises TraceError where a step runs twice at one time, as in the traces of two ranks.
+        """
         start, end, _, name = self._events.ranges
-        found = sorted(self._called(name, self.STEP.fullmatch), key=lambda i: (start[i], end[i], self.names[name[i]]))
-        described = self._steps(found, ran)
-        for step, after in pairwise(described):
-            if step.name == after.name and after.start_ns < step.end_ns and STEP.fullmatch(step.name):
+        step_rows = sorted(
+            self._called(name, self.STEP.fullmatch), key=lambda i: (start[i], end[i], self.names[name[i]])
+        )
+        steps = self._steps(step_rows, ran)
+        for step, next_step in pairwise(steps):
+            if step.name == next_step.name and next_step.start_ns < step.end_ns and STEP.fullmatch(step.name):
                 raise self._merged(f"is in {step.name} twice at one time under one process number")
-        why = why_incomplete(described, self._events.recorded_until_ns)
-        if why is None:
+        reason = why_incomplete(steps, self._events.recorded_until_ns)
+        if reason is None:
             return
-        if len(found) > 1:
-            end[found[-1]] = OPEN_END_NS
-            yield f"{self.path}: the last step, {described[-1].name}, is incomplete and left out: {why}"
+        if len(step_rows) > 1:
+            end[step_rows[-1]] = OPEN_END_NS  # an open range is no anchor
+            yield f"{self.path}: the last step, {steps[-1].name}, is incomplete and left out: {reason}"
         else:
-            yield f"{self.path}: the only step, {described[-1].name}, is incomplete: {why}"
+            yield f"{self.path}: the only step, {steps[-1].name}, is incomplete: {reason}"
 
     def _steps(self, found: Sequence[int], ran: Column) -> list[ProfilerStep]:
+        """Return the profiler steps of these ranges, with their launches and how many of them have no kernel."""
         calls, ranges = self._events.calls, self._events.ranges
-        launching = self._called(calls.name, LAUNCHES.search)
-        every = columns.take(calls.start, launching)
-        known = columns.joined(ran, ran, NO_LAUNCH, columns.take(calls.correlation, launching))
-        gone = columns.take(every, columns.where(columns.equal(known, NO_LAUNCH)))
-        every, gone = (columns.take(some, columns.order(some)) for some in (every, gone))
+        launch_rows = self._called(calls.name, LAUNCHES.search)
+        launch_starts = columns.take(calls.start, launch_rows)
+        kernel_correlations = columns.joined(ran, ran, NO_LAUNCH, columns.take(calls.correlation, launch_rows))
+        lost_starts = columns.take(launch_starts, columns.where(columns.equal(kernel_correlations, NO_LAUNCH)))
+        launch_starts, lost_starts = (
+            columns.take(starts, columns.order(starts)) for starts in (launch_starts, lost_starts)
+        )
         steps = []
-        for i, after in zip_longest(found, found[1:]):
+        for i, next_row in zip_longest(found, found[1:]):
             start, end = ranges.start[i], ranges.end[i]
             # of steps that overlap, a launch belongs to the last that has begun
-            until = end if after is None else min(end, ranges.start[after] - 1)
-            counts = (bisect_right(some, until) - bisect_left(some, start) for some in (every, gone))
+            last_ns = end if next_row is None else min(end, ranges.start[next_row] - 1)
+            counts = (
+                bisect_right(starts, last_ns) - bisect_left(starts, start) for starts in (launch_starts, lost_starts)
+            )
             steps.append(ProfilerStep(self.names[ranges.name[i]], start, end, *(max(n, 0) for n in counts)))
         return steps
 
     @property
     def all_waits(self) -> Sequence[Wait]:
-        """The waits of streams as they are written."""
+        """The stream-waits as the trace writes them."""
         return self._events.waits
 
     @property
@@ -355,38 +373,43 @@ class KinetoProcess:
 
     @property
     def impossible(self) -> ImpossibleRows:
-        """The operations that were left out, for their times cannot be."""
+        """The operations that were left out because their times are impossible."""
         return self._events.impossible
 
     @property
     def launched(self) -> int:
-        """How many calls launched a kernel, or a graph of them."""
+        """The number of calls that launched a kernel, or a graph of kernels."""
         return len(self._called(self._events.calls.name, LAUNCHES.search))
 
     # -- what few ask for, and may be damaged without harm to others
 
     def _refuse_damaged(self, *kinds: str) -> None:
+        """Raise the first damage that was found in events of these kinds."""
         for (kind, _), error in self._events.damaged.items():
             if kind in kinds:
                 raise error
 
     def check_calls(self) -> None:
-        """Raises TraceError where the end of a call is damaged."""
+        """Check that the ends of calls can be read. Raises TraceError where one is damaged."""
         self._refuse_damaged(CALL)
 
     @property
     def recorded(self) -> Recorded:
-        """What of its calls' work is on record."""
-        kernels = columns.values(columns.chained([array("q"), *(own.correlation for own in self.kernels.values())]))
-        others = columns.values(self._events.transfers.correlation)
-        asked = (partial(self._kernel_calls, kernels), self._captures, self._empty_copies)
-        return Recorded(kernels, others, self._lacking, lambda: [kernels], *asked)
+        """The work of the process's calls that is on record."""
+        kernels = columns.values(
+            columns.chained([array("q"), *(device_kernels.correlation for device_kernels in self.kernels.values())])
+        )
+        transfers = columns.values(self._events.transfers.correlation)
+        lazy_parts = (partial(self._kernel_calls, kernels), self._captures, self._empty_copies)
+        return Recorded(kernels, transfers, self._lacking, lambda: [kernels], *lazy_parts)
 
     def _kernel_calls(self, kernels: Column) -> Interval | None:
-        """From the first call that launched one of the kernels to the last."""
+        """Return the time from the first call that launched one of the kernels to the last; None where no call is
+        known.
+        """
         starts = self.launches.starts_of(kernels)
-        known = columns.take(starts, columns.where_not(columns.equal(starts, NO_LAUNCH)))
-        return columns.bounds(known) if known else None
+        known_starts = columns.take(starts, columns.where_not(columns.equal(starts, NO_LAUNCH)))
+        return columns.bounds(known_starts) if known_starts else None
 
     def _captures(self) -> Iterator[Api]:
         rows = self._called(self._events.calls.name, is_of_a_capture)
@@ -404,33 +427,35 @@ class KinetoProcess:
 
     @cached_property
     def copies(self) -> Sequence[tuple[int | None, Copy]]:
-        """The copies, whose names say which memories they are between; without a launch by their own start."""
+        """The copies with their devices; a name says which memories a copy is between, and one without a launch counts
+        from its own start.
+        """
         rows = self._events.transfers
         devices = [device for device, _, _ in rows.places]
         launches, memories = self.launches.starts_of(rows.correlation), [memories_of(name) for name in self.names]
-        found: list[tuple[int | None, Copy]] = []
+        copies: list[tuple[int | None, Copy]] = []
         for i in columns.where(columns.equal(self._events.transfer_kind, COPY_ID)):
             start = rows.start[i]
-            called = start if launches[i] == NO_LAUNCH else launches[i]
-            found.append((devices[rows.place[i]], Copy(start, *memories[rows.name[i]], called)))
-        return found
+            launch_ns = start if launches[i] == NO_LAUNCH else launches[i]
+            copies.append((devices[rows.place[i]], Copy(start, *memories[rows.name[i]], launch_ns)))
+        return copies
 
     def copies_as_kernels(self, kinds: Set[CopyKind]) -> dict[int, Kernels]:
-        """The copies of these kinds, each as a kernel, by device. Raises TraceError for a damaged one."""
-        for (what, name), error in self._events.damaged.items():
-            if what in (KERNEL, TRANSFERS[COPY_ID]) and kind_of(name) in kinds:
+        """Return the copies of these kinds as kernels, by device. Raises TraceError for a damaged one."""
+        for (damaged_kind, name), error in self._events.damaged.items():
+            if damaged_kind in (KERNEL, TRANSFERS[COPY_ID]) and kind_of(name) in kinds:
                 raise error
         rows = self._events.transfers
-        called = (kind_of(name) for name in self.names)
-        ids = array("q", [NAME_IDS[kind] if kind is not None and kind in kinds else 0 for kind in called])
-        named = columns.take(ids, rows.name)
+        kinds_by_name = (kind_of(name) for name in self.names)
+        ids = array("q", [NAME_IDS[kind] if kind is not None and kind in kinds else 0 for kind in kinds_by_name])
+        kernel_names = columns.take(ids, rows.name)
         copies = columns.where(columns.equal(self._events.transfer_kind, COPY_ID))
-        chosen = columns.take(copies, columns.where(columns.take(named, copies)))
-        return by_device(gpu_table(rows, NAMES, named, named).take(chosen))
+        chosen_rows = columns.take(copies, columns.where(columns.take(kernel_names, copies)))
+        return by_device(gpu_table(rows, NAMES, kernel_names, kernel_names).take(chosen_rows))
 
     @cached_property
     def waits(self) -> Sequence[StreamWait] | None:
-        """Every stream-wait in the order of its place; None where there is none. Raises TraceError."""
+        """The stream-waits in the order of their place; None where there is none. Raises TraceError."""
         self._refuse_damaged(WAIT)
         events = self._events
         places = (*events.kernels.places, *events.transfers.places)
@@ -440,42 +465,44 @@ class KinetoProcess:
 
     @cached_property
     def memory(self) -> Mapping[int, Memory] | None:
-        """What was allocated on each device; None where no event says it."""
+        """The allocated memory of each device over time; None where no event says it."""
         return self._further.memory.get(self.label)
 
     @cached_property
     def collectives(self) -> Mapping[CollectiveKey, Collective] | None:
-        """What the arguments of kernels record: torch.profiler writes it for most kernels of NCCL, not for all."""
+        """What the arguments of kernels record; torch.profiler writes it for most kernels of NCCL, not for all."""
         return self._further.collectives.get(self.label)
 
     @cached_property
     def module_calls(self) -> Ranges:
-        """The calls of modules: a further pass, over a file that has any call of Python's functions."""
-        known = self._further.module_calls if FUNCTIONS in self.categories else {}
-        return known.get(self.label, Ranges.of(()))
+        """The calls of modules; read in one more pass, and only over a file that has calls of Python's functions."""
+        calls_by_label = self._further.module_calls if FUNCTIONS in self.categories else {}
+        return calls_by_label.get(self.label, Ranges.of(()))
 
 
 class Kineto(TraceInMemory):
-    """One trace; the :class:`~pytest_nsys.core.trace.Trace` of this format."""
+    """Answers what is asked of a torch.profiler trace; the :class:`~pytest_nsys.core.trace.Trace` of this format."""
 
     def __init__(self, path: Path, numbers: Mapping[int, int] | None = None) -> None:
-        """``numbers`` are those of the processes of a cut by their machine."""
+        """Take a file that is read when first asked. ``process_numbers`` are those of the processes of a cut, by
+        machine.
+        """
         self.path, self.numbers = path, numbers or {}
 
     def close(self) -> None:
-        """Let go what was read; reading on reads it again."""
+        """Drop what was read; the next question reads the file again."""
         self.__dict__.pop("processes", None)
 
     @cached_property
     def processes(self) -> Mapping[int, KinetoProcess]:
-        """What is in the file, by serialised process id. Raises TraceError."""
+        """What the file holds of each process, by serialised process id. Raises TraceError."""
         content = read_content(self.path)
-        further = FurtherPasses(self.path)
-        each = (
-            KinetoProcess(content, further, label, machine, self.numbers.get(machine))
+        further_passes = FurtherPasses(self.path)
+        processes = (
+            KinetoProcess(content, further_passes, label, machine, self.numbers.get(machine))
             for machine, label in enumerate(in_order(content.parts))
         )
-        return {process.global_pid: process for process in each}
+        return {process.global_pid: process for process in processes}
 
     @property
     def members(self) -> Mapping[str, Any]:
@@ -483,30 +510,41 @@ class Kineto(TraceInMemory):
         return next(iter(self.processes.values())).members
 
     def facts(self) -> TraceFacts:
-        """Version, GPU models, the profiler's own messages, and what became of the last step."""
-        members, each = self.members, self.processes.values()
-        models = models_of(members)
-        started = [process.started_ns for process in each if process.started_ns is not None]
-        zeros = {pid >> MACHINE_BITS: process.zero_ns for pid, process in self.processes.items()}
+        """Return the facts about the trace: its version, GPU models, the profiler's own messages, what became of the
+        last step.
+        """
+        root_members, processes = self.members, self.processes.values()
+        models = models_of(root_members)
+        start_times = [process.started_ns for process in processes if process.started_ns is not None]
+        zeros_by_machine = {pid >> MACHINE_BITS: process.zero_ns for pid, process in self.processes.items()}
         return TraceFacts(
             has_kernels=bool(self.lanes()),
-            profiler_version=version_of(members),
-            gpus={(own.pid, device): models[device] for own in each for device in own.kernels if device in models},
+            profiler_version=version_of(root_members),
+            gpus={
+                (process.pid, device): models[device]
+                for process in processes
+                for device in process.kernels
+                if device in models
+            },
             models=sorted(set(models.values())),
             whole_graphs=0,
-            diagnostics=messages_of(members),
-            notes=[*self._about_labels(), *(note for process in each for note in process.notes)],
+            diagnostics=messages_of(root_members),
+            notes=[*self._about_labels(), *(note for process in processes for note in process.notes)],
             to_see_kernels=self._to_see_kernels(),
             to_see_ranges=TO_SEE_RANGES,
             to_see_calls="profile with activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA] on all ranks",
             to_see_sizes=TO_SEE_SIZES,
             to_see_memory=TO_SEE_MEMORY,
-            to_see_clocks=WITHOUT_CLOCKS if is_of_amd(members) else TO_SEE_CLOCKS,
-            started_ns=min(started, default=None),
-            zeros_ns={None if len(each) == 1 else own: zero for own, zero in zeros.items() if zero is not None},
-            files=len(each),
-            slows_host=WITH_STACK if members.get("with_stack") else "",
-            impossible=reduce(ImpossibleRows.and_, (process.impossible for process in each), ImpossibleRows()),
+            to_see_clocks=WITHOUT_CLOCKS if is_of_amd(root_members) else TO_SEE_CLOCKS,
+            started_ns=min(start_times, default=None),
+            zeros_ns={
+                None if len(processes) == 1 else machine: zero
+                for machine, zero in zeros_by_machine.items()
+                if zero is not None
+            },
+            files=len(processes),
+            slows_host=WITH_STACK if root_members.get("with_stack") else "",
+            impossible=reduce(ImpossibleRows.and_, (process.impossible for process in processes), ImpossibleRows()),
         )
 
     def _labels(self) -> list[str]:
@@ -517,61 +555,81 @@ class Kineto(TraceInMemory):
             yield f"{self.path}: was merged of {counted(len(labels), 'rank')}: {describe_labels(labels)}"
 
     def _to_see_kernels(self) -> str:
-        """What to do where nothing ran on a GPU: by the device that it is of, or that kernels were launched."""
-        each = self.processes.values()
-        if any(process.kernels for process in each):
+        """Describe what to do where nothing ran on a GPU: by the device of the trace, or by its launches."""
+        processes = self.processes.values()
+        if any(process.kernels for process in processes):
             return TO_SEE_KERNELS
-        if (device := describe_device({category for own in each for category in own.categories})) is not None:
+        if (
+            device := describe_device({category for process in processes for category in process.categories})
+        ) is not None:
             return device
-        launched = sum(process.launched for process in each)
-        return describe_missing_gpu(launched, TO_SEE_LAUNCHED) if launched else TO_SEE_KERNELS
+        launch_count = sum(process.launched for process in processes)
+        return describe_missing_gpu(launch_count, TO_SEE_LAUNCHED) if launch_count else TO_SEE_KERNELS
 
     def module_calls(self) -> Mapping[int, Ranges]:
-        """Those that torch.profiler recorded, with ``with_stack`` or ``with_modules``."""
-        each = ((pid, process.module_calls) for pid, process in self.processes.items())
-        return {pid: calls for pid, calls in each if len(calls)}
+        """Return the calls of modules by process; recorded with ``with_stack`` or ``with_modules``."""
+        calls_by_process = ((pid, process.module_calls) for pid, process in self.processes.items())
+        return {pid: calls for pid, calls in calls_by_process if len(calls)}
 
     def launch_records(
         self, spans: Mapping[int, Interval | None], _kernels: Mapping[Lane, Kernels], /
     ) -> Mapping[int, Sequence[LaunchRecord]] | None:
-        """Of the calls that launch work and start in the span of each process, how much work is on record."""
-        calling = {pid: own for pid, own in self.processes.items() if own.calls is not None}
-        each = {
-            pid: records_of(own.calls, own.recorded, spans.get(pid))
-            for pid, own in calling.items()
-            if own.calls is not None
+        """Return how much of the launched work is on record, for the calls that start in the span of each process.
+
+        None where no process has calls.
+        """
+        processes_with_calls = {pid: process for pid, process in self.processes.items() if process.calls is not None}
+        records_by_process = {
+            pid: records_of(process.calls, process.recorded, spans.get(pid))
+            for pid, process in processes_with_calls.items()
+            if process.calls is not None
         }
-        return {pid: found for pid, found in each.items() if found} if calling else None
+        return (
+            {pid: records for pid, records in records_by_process.items() if records} if processes_with_calls else None
+        )
 
     def setups(self) -> Mapping[int, Setup]:
-        """The rank that ``distributedInfo`` names, else the file's name. Of a file that was merged the labels name
-        them: what its root says is of the first one.
+        """Return the rank of each process that ``distributedInfo`` names, else the file's name.
+
+        Of a merged file the labels name the ranks, for what its root says is of the first one.
         """
-        said = setup_of(self.members)
+        distributed_info = setup_of(self.members)
         if len(self.processes) == 1:
-            setup = said or setup_of_name(self.path.name)
+            setup = distributed_info or setup_of_name(self.path.name)
             return {} if setup is None else dict.fromkeys(self.processes, setup)
-        world = prod(said.sizes.values()) if said is not None and said.sizes else None
+        world = (
+            prod(distributed_info.sizes.values()) if distributed_info is not None and distributed_info.sizes else None
+        )
         ranks = ranks_of(self._labels(), world)
         sizes = {} if world is None else {"world": world}
         return {
-            pid: Setup(f"process {own.label}: rank {ranks[own.label]}", ranks[own.label], {}, sizes)
-            for pid, own in self.processes.items()
+            pid: Setup(f"process {process.label}: rank {ranks[process.label]}", ranks[process.label], {}, sizes)
+            for pid, process in self.processes.items()
             if ranks
         }
 
     def copies_as_kernels(self, kinds: Sequence[str]) -> Mapping[Lane, Kernels]:
-        """All copies of these kinds, each named for its kind, by device."""
-        each = ((pid, own.copies_as_kernels({*kinds_to_read(kinds)})) for pid, own in self.processes.items())
-        return told_apart(self, {Lane(pid, device): some for pid, own in each for device, some in own.items()}, kinds)
+        """Return all copies of these kinds as kernels, each named for its kind, by lane."""
+        copies_by_process = (
+            (pid, process.copies_as_kernels({*kinds_to_read(kinds)})) for pid, process in self.processes.items()
+        )
+        return told_apart(
+            self,
+            {
+                Lane(pid, device): copies
+                for pid, device_copies in copies_by_process
+                for device, copies in device_copies.items()
+            },
+            kinds,
+        )
 
     def copies_between_gpus(self) -> Mapping[Lane, Kernels]:
-        """The copies to another GPU, and those that a collective launched."""
+        """Return the copies to another GPU, and those that a collective launched, by lane."""
         return self.copies_as_kernels(BETWEEN_GPUS)
 
 
 def gpu_table(rows: GpuRows, names: Mapping[int, str], name: Column, full_name: Column) -> Kernels:
-    """Rows in any order as kernels with these names."""
+    """Build kernels with these names from rows in any order."""
     return Kernels(
         start_ns=rows.start,
         end_ns=rows.end,
@@ -586,59 +644,62 @@ def gpu_table(rows: GpuRows, names: Mapping[int, str], name: Column, full_name: 
 
 
 def short_names_of(events: EventColumns) -> Column:
-    """The numbers of the kernels' short names."""
-    full, texts = columns.values(events.kernels.name), events.names.texts()
-    short = array("q", [events.names[short_name(texts[number])] for number in full])
-    return columns.joined(full, short, 0, events.kernels.name)
+    """Return the number of each kernel's short name; new short names get numbers in ``events``."""
+    full_numbers, names = columns.values(events.kernels.name), events.names.texts()
+    short_numbers = array("q", [events.names[short_name(names[number])] for number in full_numbers])
+    return columns.joined(full_numbers, short_numbers, 0, events.kernels.name)
 
 
 class ProfilerStep(NamedTuple):
-    """One ``ProfilerStep#``: ``launches`` of kernels inside it, and how many of them have no kernel."""
+    """Describes one ``ProfilerStep#`` and the launches inside it."""
 
     name: str
     start_ns: int
     end_ns: int
-    launches: int
-    lost: int
+    launches: int  # of kernels, inside the step
+    lost: int  # launches that have no kernel
 
 
 def why_incomplete(steps: Sequence[ProfilerStep], recorded_until_ns: int | None) -> str | None:
-    """What shows that the last of the steps, ordered by start, is incomplete; None where nothing does."""
+    """Describe what shows that the last of the steps, ordered by start, is incomplete; None where nothing does."""
     if not steps:
         return None
-    last, others = steps[-1], steps[:-1]
-    if last.end_ns == OPEN_END_NS:
+    last_step, earlier_steps = steps[-1], steps[:-1]
+    if last_step.end_ns == OPEN_END_NS:
         return "it has no end"
-    if recorded_until_ns is not None and last.end_ns >= recorded_until_ns:
+    if recorded_until_ns is not None and last_step.end_ns >= recorded_until_ns:
         return "the recording ended inside it"
-    usual = max((step.lost / step.launches for step in others if step.launches), default=0.0)
-    if last.lost and last.lost / last.launches > 2 * usual:
-        return f"{counted(last.lost, 'kernel launch').replace('launchs', 'launches')} of {last.launches} ran no kernel"
-    fewest = min((step.launches for step in others), default=0)
-    if 2 * last.launches < fewest:
-        return f"it launches {last.launches} kernels, each step before it at least {fewest}"
+    largest_lost_share = max((step.lost / step.launches for step in earlier_steps if step.launches), default=0.0)
+    # Whole steps may lack kernels too: only twice the largest share of theirs shows that the last is incomplete.
+    if last_step.lost and last_step.lost / last_step.launches > 2 * largest_lost_share:
+        lost_text = counted(last_step.lost, "kernel launch").replace("launchs", "launches")
+        return f"{lost_text} of {last_step.launches} ran no kernel"
+    fewest_launches = min((step.launches for step in earlier_steps), default=0)
+    # Half as many launches as in the smallest other step: steps of one program vary less.
+    if 2 * last_step.launches < fewest_launches:
+        return f"it launches {last_step.launches} kernels, each step before it at least {fewest_launches}"
     return None
 
 
 def stream_waits(waits: Iterable[Wait], calls: Mapping[int, int], streams: Iterable[Stream]) -> Sequence[StreamWait]:
-    """The waits with their records, in the order of their place: both stand where their calls start.
+    """Build the stream-waits with their records, in the order of their place: both stand where their calls start.
 
-    ``calls`` has the start of each call by correlation, ``streams`` are those that ran something.
+    ``call_starts`` has the start of each call by correlation, ``streams`` are those that ran something.
     """
-    known: dict[int, set[Stream]] = {}
+    streams_by_number: dict[int, set[Stream]] = {}
     for stream in streams:
-        known.setdefault(stream.number, set()).add(stream)
-    found = []
+        streams_by_number.setdefault(stream.number, set()).add(stream)
+    stream_waits = []
     for wait in waits:
-        own, at, record = wait.stream, wait.at, wait.record
-        if at.correlation in calls:
-            at = at._replace(launch_ns=calls[at.correlation])
+        waiting_stream, wait_place, record = wait.stream, wait.at, wait.record
+        if wait_place.correlation in calls:
+            wait_place = wait_place._replace(launch_ns=calls[wait_place.correlation])
         if record in calls and record is not None and wait.on_stream is not None and min(record, wait.on_stream) >= 0:
-            # A number is all that is said of the other stream: it may be of another device.
-            beside = own._replace(number=wait.on_stream)
-            called_so = known.get(wait.on_stream, {beside})
-            recorded_on = beside if beside in called_so else min(called_so)
-            found.append(StreamWait(own, at, recorded_on, Place(calls[record], record)))
+            # The trace gives only the number of the other stream, which may be of another device.
+            same_device_stream = waiting_stream._replace(number=wait.on_stream)
+            candidates = streams_by_number.get(wait.on_stream, {same_device_stream})
+            recorded_on = same_device_stream if same_device_stream in candidates else min(candidates)
+            stream_waits.append(StreamWait(waiting_stream, wait_place, recorded_on, Place(calls[record], record)))
         else:
-            found.append(StreamWait(own, at))
-    return each_once(found)
+            stream_waits.append(StreamWait(waiting_stream, wait_place))
+    return each_once(stream_waits)

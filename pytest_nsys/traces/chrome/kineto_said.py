@@ -1,8 +1,8 @@
-"""What does a torch.profiler trace say in words: of its rank and its machine, of copies, of collectives, of memory?
+"""What does a torch.profiler trace say of its rank, its machine, its copies, its collectives and its memory?
 
 Rank and machine are members of the root, copies say it in their names, collectives and memory in the arguments of
-events. Few measurements ask for the last two, so the file is passed once more when one does, and reading it for the
-rest costs nothing.
+events. Few measurements ask for the last two: the file is read once more when one does, so that it costs the others
+nothing.
 
 Each ``[memory]`` event is an instant at which PyTorch's allocator gave or took memory. ``Total Allocated`` is what the
 tensors of its device have after it; what the allocator keeps beside them (``Total Reserved``) does not count. Events of
@@ -31,14 +31,15 @@ from pytest_nsys.traces.chrome.merged import label_of
 from pytest_nsys.traces.from_memory import CollectiveKey
 from pytest_nsys.traces.messages import diagnostics
 
+# A mesh has groups of several of these axes too, whose sizes would count twice.
 BASE_AXES = ("pp", "dp_replicate", "dp_shard", "cp", "tp")
-"""Axes of a mesh whose sizes multiply to the world; its other groups are made of these."""
+"""The axes of a device mesh whose sizes multiply to the world size."""
 _MESH = "mesh_"
 _RANK = re.compile(r"(?<![A-Za-z])(rank|worker)[-_.]?([0-9]{1,9})(?![0-9])", re.IGNORECASE)
 
 
 def setup_of(members: Mapping[str, Any]) -> Setup | None:
-    """What ``distributedInfo`` says of the process; None where it names no rank."""
+    """Parse rank and mesh coordinates from ``distributedInfo``; None where it names no rank."""
     info = members.get("distributedInfo")
     rank = _number(info.get("rank")) if isinstance(info, dict) else None
     if rank is None or not isinstance(info, dict):
@@ -48,28 +49,30 @@ def setup_of(members: Mapping[str, Any]) -> Setup | None:
         return Setup(f"distributedInfo: rank {rank}", rank, {}, {})
     mesh = _mesh(info.get("pg_config"), rank, world)
     text = f"distributedInfo: rank {rank} of {world}"
-    text += "".join(f" {axis}={place}/{size}" for axis, (place, size) in mesh.items())
+    text += "".join(f" {axis}={coordinate}/{size}" for axis, (coordinate, size) in mesh.items())
     sizes = {axis: size for axis, (_, size) in mesh.items()} or {"world": world}
-    return Setup(text, rank, {axis: place for axis, (place, _) in mesh.items()}, sizes)
+    return Setup(text, rank, {axis: coordinate for axis, (coordinate, _) in mesh.items()}, sizes)
 
 
 def setup_of_name(name: str) -> Setup | None:
-    """The rank that a file's name tells: ``rank-34.json``, ``rank0_trace.json``, ``worker0.pt.trace.json``."""
-    found = {kind.lower(): int(number) for kind, number in _RANK.findall(name)}
-    rank = found.get("rank", found.get("worker"))
+    """Parse the rank from a file's name, as in ``rank-34.json``, ``rank0_trace.json`` or ``worker0.pt.trace.json``;
+    None where it names none.
+    """
+    numbers = {kind.lower(): int(number) for kind, number in _RANK.findall(name)}
+    rank = numbers.get("rank", numbers.get("worker"))
     return None if rank is None else Setup(f"file name: rank {rank}", rank, {}, {})
 
 
 def _mesh(groups: object, rank: int, world: int) -> dict[str, tuple[int, int]]:
-    """(place, size) of the rank on each axis of the mesh; empty where the axes do not span the world."""
-    found: dict[str, tuple[int, int]] = {}
+    """Return (coordinate, size) of the rank on each axis of the mesh; empty where the axes do not span the world."""
+    axes_of_rank: dict[str, tuple[int, int]] = {}
     for group in groups if isinstance(groups, list) else ():
         if not isinstance(group, dict):
             continue
         name, ranks = group.get("pg_desc"), group.get("ranks")
         if isinstance(name, str) and name.startswith(_MESH) and isinstance(ranks, list) and rank in ranks:
-            found.setdefault(name.removeprefix(_MESH), (ranks.index(rank), len(ranks)))
-    axes = {axis: found[axis] for axis in BASE_AXES if axis in found} or found
+            axes_of_rank.setdefault(name.removeprefix(_MESH), (ranks.index(rank), len(ranks)))
+    axes = {axis: axes_of_rank[axis] for axis in BASE_AXES if axis in axes_of_rank} or axes_of_rank
     return axes if axes and prod(size for _, size in axes.values()) == world else {}
 
 
@@ -78,22 +81,23 @@ def _number(value: object) -> int | None:
 
 
 def models_of(members: Mapping[str, Any]) -> dict[int, str]:
-    """The GPU model of each device of the machine."""
-    found: dict[int, str] = {}
+    """Return the GPU model of each device of the machine, by device number."""
+    models: dict[int, str] = {}
     devices = members.get("deviceProperties")
     for device in devices if isinstance(devices, list) else ():
         if isinstance(device, dict) and isinstance(device.get("name"), str) and type(device.get("id")) is int:
-            found[device["id"]] = device["name"]
-    return found
+            models[device["id"]] = device["name"]
+    return models
 
 
 def is_of_amd(members: Mapping[str, Any]) -> bool:
-    """Whether an AMD GPU was profiled: by its runtime, as not every trace has the GPU's model."""
+    """Whether an AMD GPU was profiled."""
+    # The runtime tells it, for not every trace has the GPU's model.
     return "hip_runtime_version" in members or any("AMD" in model for model in models_of(members).values())
 
 
 def version_of(members: Mapping[str, Any]) -> str | None:
-    """The version of torch where the trace says it, else that of its layout."""
+    """Return the version of torch where the trace says it, else that of the trace's layout, else None."""
     for key in ("torch_version", "pytorch_version", "PyTorch version"):
         if isinstance(members.get(key), str):
             return str(members[key])
@@ -102,26 +106,29 @@ def version_of(members: Mapping[str, Any]) -> str | None:
 
 
 def messages_of(members: Mapping[str, Any]) -> tuple[Diagnostic, ...]:
-    """Errors and warnings that the profiler logged into its own trace."""
+    """Return the errors and warnings that the profiler logged into its own trace."""
     lists = (members.get(key) for key in ("ERROR", "WARNING"))
-    return diagnostics((text for some in lists if isinstance(some, list) for text in some), members.items())
+    return diagnostics((text for texts in lists if isinstance(texts, list) for text in texts), members.items())
 
 
 _MEMORIES = re.compile(r"\(([\w ]+) -> ([\w ]+)\)")
-_SAYS_NOTHING = ("", "host")
-"""ROCm's profiler does not tell pinned host memory from pageable."""
+_SAYS_NOTHING = ("", "host")  # ROCm's profiler does not tell pinned host memory from pageable
+"""The words for a memory that do not say its kind."""
 
 
 def memories_of(copy: str) -> tuple[str, str]:
-    """What a copy reads and writes, by its name (``Memcpy HtoD (Pageable -> Device)``); empty where it does not say."""
-    found = _MEMORIES.search(copy)
-    kinds = (found[1].lower(), found[2].lower()) if found else ("", "")
+    """Return the kinds of memory that a copy reads and writes, by its name (``Memcpy HtoD (Pageable -> Device)``).
+
+    A kind is empty where the name does not say it.
+    """
+    match = _MEMORIES.search(copy)
+    kinds = (match[1].lower(), match[2].lower()) if match else ("", "")
     source, target = ("" if kind in _SAYS_NOTHING else kind for kind in kinds)
     return source, target
 
 
 _BETWEEN = re.compile(r"memcpy ?([HDP])(?:to|2)([HDP])|copy(Host|Device)To(Host|Device)", re.IGNORECASE)
-"""``Memcpy PtoP (Device -> Device)`` of CUDA, ``MemcpyP2P`` of XProf, ``CopyDeviceToHost`` of ROCm."""
+"""Matches ``Memcpy PtoP (Device -> Device)`` of CUDA, ``MemcpyP2P`` of XProf and ``CopyDeviceToHost`` of ROCm."""
 
 _KINDS = {
     "hd": CopyKind.HOST_TO_DEVICE,
@@ -132,17 +139,17 @@ _KINDS = {
 
 
 def kind_of(name: str) -> CopyKind | None:
-    """The kind of copy that a profiler calls so; None for any other."""
-    found = _BETWEEN.match(name)
-    source, target = [end for end in found.groups() if end] if found else ("", "")
+    """Return the kind of copy that an operation's name stands for; None for a name that is no copy's."""
+    match = _BETWEEN.match(name)
+    source, target = [end for end in match.groups() if end] if match else ("", "")
     return _KINDS.get((source[:1] + target[:1]).lower())
 
 
 UNDEFINED = "undefined"
-"""The description of a group that the program gave none."""
+"""The description of a process group that the program gave none."""
 
-MOST_RANKS = 30
-"""Of a larger group torch.profiler writes the first ones and the last; what annotates a graph may write all."""
+MOST_RANKS = 30  # of a larger group it writes the first ones and the last; what annotates a graph may write all
+"""How many ranks of a process group torch.profiler lists at most."""
 
 _NAMESPACES = re.compile(r"\A(?:torch|c10|at)(?:\.|::)")
 _DTYPES = {
@@ -177,30 +184,28 @@ _DTYPES = {
     "complex<float>": "ComplexFloat",
     "complex<double>": "ComplexDouble",
 }
-"""What c10 calls a type, by what torch and C++ call it, in lower case and without a namespace."""
+"""The names of types in c10, by their names in torch and C++, in lower case and without a namespace."""
 
 
 def dtype_of(written: str) -> str:
-    """The type in the words of c10, however it is spelt; one that is not known stays as it is, to be told.
-
-    A kernel of a graph may have ``bfloat16`` where its eager twin has ``BFloat16``.
-    """
+    """Return a data type under its name in c10, however it is spelt; an unknown one stays as it is."""
+    # A kernel of a graph may have ``bfloat16`` where its eager twin has ``BFloat16``.
     return _DTYPES.get(_NAMESPACES.sub("", written.strip()).lower(), written)
 
 
 def _ranks(written: object) -> str | None:
-    """The ranks of a group, spelt as torch.profiler does it: ``[0, 1]``."""
+    """Return the ranks of a process group as torch.profiler spells them: ``[0, 1]``; None where there are none."""
     if written is None:
         return None
-    each = written if isinstance(written, list) else str(written).strip("[]() ").split(",")
-    ranks = [str(rank).strip() for rank in each]
+    rank_values = written if isinstance(written, list) else str(written).strip("[]() ").split(",")
+    ranks = [str(rank).strip() for rank in rank_values]
     if len(ranks) > MOST_RANKS and "..." not in ranks:
         ranks = [*ranks[: MOST_RANKS - 1], "...", ranks[-1]]
     return _clean(f"[{', '.join(ranks)}]")
 
 
 class CollectiveArgs(Decoded, frozen=True):
-    """What is read of a kernel's ``args``, and what torch.profiler calls it."""
+    """Holds what is read of the ``args`` of a collective's kernel, each with its name in torch.profiler."""
 
     correlation: int | None = None
     name: str | None = field(default=None, name="Collective name")
@@ -214,7 +219,7 @@ class CollectiveArgs(Decoded, frozen=True):
 
 
 class CollectiveEvent(Decoded, frozen=True):
-    """One event, as far as it tells of a collective."""
+    """Describes one event, as far as it tells of a collective."""
 
     ARGS = CollectiveArgs
 
@@ -225,30 +230,30 @@ class CollectiveEvent(Decoded, frozen=True):
 
 
 def read_collectives(path: Path) -> Mapping[str, Mapping[CollectiveKey, Collective]]:
-    """What is recorded of each kernel with a collective's name, by the label of its process. Raises TraceError for a
-    file that cannot be read.
+    """Read what is recorded of each kernel that has a collective's name, by the label of its process.
+
+    Raises TraceError for a file that cannot be read.
     """
-    found: defaultdict[str, dict[CollectiveKey, Collective]] = defaultdict(dict)
+    collectives: defaultdict[str, dict[CollectiveKey, Collective]] = defaultdict(dict)
     for events in EventStream(path, CollectiveEvent):
         for event in events:
             if event.cat in KERNELS and event.args is not None and isinstance(event.args.name, str):
                 correlation = _size(event.args.correlation)
                 key = CollectiveKey(NO_LAUNCH if correlation is None else correlation, nanoseconds(event.ts))
-                found[label_of(event.pid)][key] = _collective(event.args)
-    return found
+                collectives[label_of(event.pid)][key] = _collective(event.args)
+    return collectives
 
 
 def _collective(args: CollectiveArgs) -> Collective:
-    """Members are the ranks as they are written: of a large group they are cut short, and equal on all its ranks.
-
-    The annotations of a CUDA graph are written as text, numbers and lists too.
-    """
+    """Build a collective from a kernel's arguments."""
+    # The annotations of a CUDA graph are written as text, numbers and lists too.
     dtype, ranks = _text(args.dtype), _ranks(args.ranks)
     description = _text(args.description)
     name = _text(args.group)
     return Collective(
         name=str(args.name),
         group=name if description in (None, UNDEFINED) else description,
+        # The ranks as they are written: of a large group they are cut short, and equal on all its ranks.
         members=None if name is None and ranks is None else f"{name} {ranks}",
         group_size=_size(args.group_size),
         in_elements=_size(args.in_elements),
@@ -262,7 +267,7 @@ def _text(value: object) -> str | None:
 
 
 def _clean(text: str) -> str:
-    """The text, fit to be written anywhere: a lone surrogate is no character."""
+    """Replace lone surrogates, which are no characters, so that the text can be written anywhere."""
     return text.encode("utf-8", "replace").decode("utf-8")
 
 
@@ -272,11 +277,11 @@ def _size(value: object) -> int | None:
 
 
 MODULE = "nn.Module: "
-"""What torch.profiler puts before the class of a module and the number of its instance."""
+"""What torch.profiler writes before the class of a module and the number of its instance."""
 
 
 class FunctionEvent(Decoded, frozen=True):
-    """One event, as far as it tells of the call of a module."""
+    """Describes one event, as far as it tells of the call of a module."""
 
     cat: str | None = None
     name: str = ""
@@ -287,11 +292,13 @@ class FunctionEvent(Decoded, frozen=True):
 
 
 def read_module_calls(path: Path) -> Mapping[str, Ranges]:
-    """Return the calls of modules by the label of their process, ordered by (start, end), without those whose times
-    cannot be read: they only say what is a part of a model. Raises TraceError for a file that cannot be read.
+    """Read the calls of modules by the label of their process, ordered by (start, end).
+
+    Calls whose times cannot be read are left out: they only say what is a part of a model. Raises TraceError for a file
+    that cannot be read.
     """
     threads: dict[int | str, int] = {}
-    found: defaultdict[str, list[Range]] = defaultdict(list)
+    calls_by_label: defaultdict[str, list[Range]] = defaultdict(list)
     for events in EventStream(path, FunctionEvent):
         for event in events:
             if event.cat == FUNCTIONS and event.name.startswith(MODULE):
@@ -302,19 +309,19 @@ def read_module_calls(path: Path) -> Mapping[str, Ranges]:
                     continue
                 if NO_LAUNCH < start <= end < OPEN_END_NS:
                     thread = threads.setdefault(event.tid, len(threads))
-                    found[label_of(event.pid)].append(Range(start, end, thread, _clean(event.name)))
-    return {label: Ranges.of(sorted(calls)) for label, calls in found.items()}
+                    calls_by_label[label_of(event.pid)].append(Range(start, end, thread, _clean(event.name)))
+    return {label: Ranges.of(sorted(calls)) for label, calls in calls_by_label.items()}
 
 
 class CallArgs(Decoded, frozen=True):
-    """What is read of the arguments of a call, which torch.profiler writes under ROCm."""
+    """Holds what is read of the arguments of an API call, which torch.profiler writes under ROCm."""
 
     correlation: int | None = None
     size: int | str | None = field(default=None, name="bytes")
 
 
 class CallEvent(Decoded, frozen=True):
-    """One event, as far as it tells of what a call copies."""
+    """Describes one event, as far as it tells of what an API call copies."""
 
     ARGS = CallArgs
 
@@ -324,25 +331,27 @@ class CallEvent(Decoded, frozen=True):
 
 
 def read_empty_copies(path: Path) -> Mapping[str, Set[int]]:
-    """Return the correlations of calls that copy 0 bytes by the label of their process, as far as it is written. Raises
-    TraceError.
+    """Read the correlations of the calls that copy 0 bytes, by the label of their process, as far as the trace has
+    them.
+
+    Raises TraceError for a file that cannot be read.
     """
-    found: defaultdict[str, set[int]] = defaultdict(set)
+    correlations: defaultdict[str, set[int]] = defaultdict(set)
     for events in EventStream(path, CallEvent):
         for event in events:
             args = event.args if event.cat in CALLS else None
             if args is not None and args.correlation is not None and args.size in (0, "0"):
-                found[label_of(event.pid)].add(args.correlation)
-    return found
+                correlations[label_of(event.pid)].add(args.correlation)
+    return correlations
 
 
 MEMORY = "[memory]"
 CPU = 0
-"""The ``Device Type`` of the host; that of CUDA is 1, which ROCm's has, too."""
+"""The ``Device Type`` of the host; that of CUDA is 1, and ROCm uses it, too."""
 
 
 class MemoryArgs(Decoded, frozen=True):
-    """What is read of an event's ``args``."""
+    """Holds what is read of the ``args`` of a memory event."""
 
     kind: int | None = field(default=None, name="Device Type")
     device: int | None = field(default=None, name="Device Id")
@@ -351,7 +360,7 @@ class MemoryArgs(Decoded, frozen=True):
 
 
 class MemoryEvent(Decoded, frozen=True):
-    """One event, as far as it tells of memory."""
+    """Describes one event, as far as it tells of memory."""
 
     ARGS = MemoryArgs
 
@@ -362,50 +371,57 @@ class MemoryEvent(Decoded, frozen=True):
 
 
 def read_memory(path: Path) -> Mapping[str, Mapping[int, Memory]]:
-    """What was allocated by each process, by its label, on each device from each change on; before the first one what
-    it changed.
+    """Read the bytes that each process had allocated on each device over time, by the label of the process.
 
-    Raises TraceError for a file that cannot be read, or holds an event that cannot be.
+    Before the first change the level is the one that this change started from. Raises TraceError for a file that cannot
+    be read, or holds an impossible event.
     """
-    found: defaultdict[tuple[str, int], list[tuple[int, int, int]]] = defaultdict(list)
+    changes_by_device: defaultdict[tuple[str, int], list[tuple[int, int, int]]] = defaultdict(list)
     for events in EventStream(path, MemoryEvent):
         for event in events:
             if event.name == MEMORY and event.args is not None and _on_gpu(event.args):
-                found[label_of(event.pid), _whole(path, event.args.device)].append(_change(path, event))
-    known: defaultdict[str, dict[int, Memory]] = defaultdict(dict)
-    for (label, device), changes in sorted(found.items()):
-        known[label][device] = Memory(_levels(changes))
-    return known
+                changes_by_device[label_of(event.pid), _whole(path, event.args.device)].append(_change(path, event))
+    memory_by_label: defaultdict[str, dict[int, Memory]] = defaultdict(dict)
+    for (label, device), changes in sorted(changes_by_device.items()):
+        memory_by_label[label][device] = Memory(_levels(changes))
+    return memory_by_label
 
 
 def _on_gpu(args: MemoryArgs) -> bool:
-    """Whether it is of a GPU, and says its total: versions before 1.10 did not."""
+    """Whether a memory event is of a GPU, and says how much is allocated in total."""
+    # Versions of torch before 1.10 wrote no total.
     return args.total is not None and args.kind != CPU and args.device is not None and args.device != -1
 
 
 def _change(path: Path, event: MemoryEvent) -> tuple[int, int, int]:
-    """When it was, the bytes that are allocated after it, and those that it added."""
+    """Return the time of a memory event in ns, the bytes that are allocated after it, and the bytes that it added."""
     assert event.args is not None
-    total, size = _whole(path, event.args.total), _whole(path, event.args.size or 0)
+    total_bytes, size_bytes = _whole(path, event.args.total), _whole(path, event.args.size or 0)
     try:
-        at = nanoseconds(event.ts)
+        time_ns = nanoseconds(event.ts)
     except ValueError:
-        at = OPEN_END_NS
-    if total < 0 or not NO_LAUNCH < at < OPEN_END_NS:
-        what = f"{total} bytes allocated" if total < 0 else "no time that can be read"
-        raise TraceError(f"{path}: a {MEMORY} event has {what}: damaged; profile again")
-    return at, total, size
+        time_ns = OPEN_END_NS
+    if total_bytes < 0 or not NO_LAUNCH < time_ns < OPEN_END_NS:
+        problem = f"{total_bytes} bytes allocated" if total_bytes < 0 else "no time that can be read"
+        raise TraceError(f"{path}: a {MEMORY} event has {problem}: damaged; profile again")
+    return time_ns, total_bytes, size_bytes
 
 
 def _whole(path: Path, value: object) -> int:
     if type(value) is not int or not -(1 << 62) < value < 1 << 62:
-        shown = printable(str(value), 40)
-        raise TraceError(f"{path}: a {MEMORY} event says '{shown}' where a number belongs: damaged; profile again")
+        value_text = printable(str(value), 40)
+        raise TraceError(f"{path}: a {MEMORY} event says '{value_text}' where a number belongs: damaged; profile again")
     return value
 
 
 def _levels(changes: list[tuple[int, int, int]]) -> Series:
-    """In the order of time; of one moment in the order of the file."""
+    """Build the allocated bytes over time from changes of one device."""
+    # Sorting is stable: changes of one moment stay in the order of the file.
     changes.sort(key=lambda change: change[0])
-    _, total, size = changes[0]
-    return Series.of([(ALWAYS_NS, max(total - size, 0)), *((at, total) for at, total, _ in changes)])
+    _, total_bytes, size_bytes = changes[0]
+    return Series.of(
+        [
+            (ALWAYS_NS, max(total_bytes - size_bytes, 0)),
+            *((time_ns, total_bytes) for time_ns, total_bytes, _ in changes),
+        ]
+    )

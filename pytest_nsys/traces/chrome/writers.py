@@ -1,4 +1,4 @@
-"""Which profiler wrote a trace in Chrome's JSON? Told by what is in its first bytes, never by its name.
+"""Which profiler wrote a trace in Chrome's JSON? Its first bytes tell it, never its name.
 
 A new profiler is one entry of ``WRITERS``: what marks its files, and its reader.
 """
@@ -25,17 +25,15 @@ from pytest_nsys.traces.other_profilers import describe_json
 
 LOOKED_AT = 1 << 18
 _WIDE = (b"{\0", b"[\0", b"\xff\xfe", b"\xfe\xff")
-"""How text in characters of two or four bytes begins, behind the zeros of the first."""
+"""How text in characters of two or four bytes begins, after the zeros of the first character."""
 
 
 class Writer(NamedTuple):
-    """One profiler: an expression that its files hold near their beginning, what reads them, and under which convention
-    they are usually read. A cut says which processes it is of.
-    """
+    """Describes one profiler whose JSON traces can be read."""
 
-    marks: re.Pattern[bytes]
-    read: Callable[[Path, Mapping[int, int]], Trace]
-    usual: Usual
+    marks: re.Pattern[bytes]  # what its files hold near their beginning
+    read: Callable[[Path, Mapping[int, int]], Trace]  # the numbers are those of a cut's processes, by machine
+    usual: Usual  # under which its traces are read where nothing else is stated
 
 
 _CATEGORIES = (
@@ -45,7 +43,7 @@ _CATEGORIES = (
 
 
 _CUT = re.compile(rb'"' + CUT_MEMBER.encode() + rb'"\s*:\s*')
-"""The member of the root that holds the mark of a cut stands before its events."""
+"""Matches the member of the root that holds the mark of a cut; it stands before the events."""
 JAX_METADATA = "highres-ticks"
 
 WRITERS: Mapping[str, Writer] = {
@@ -66,7 +64,7 @@ WRITERS: Mapping[str, Writer] = {
 
 
 def writer_of(path: Path) -> Writer | None:
-    """The profiler that wrote a file, None for JSON of another kind. Raises TraceError where it cannot be read."""
+    """Return the profiler that wrote a file, None for other JSON. Raises TraceError where it cannot be read."""
     start = head(path, LOOKED_AT)
     if b"\0" in start[:4] and start.strip(b"\0")[:2] in _WIDE:
         raise TraceError(f"{path}: is text in UTF-16 or UTF-32: write it as UTF-8, as profilers do")
@@ -80,7 +78,7 @@ def writer_of(path: Path) -> Writer | None:
 
 
 def is_trace(path: Path) -> bool:
-    """Whether a profiler wrote the file; one that cannot be read may be one, and fails where it is opened."""
+    """Whether a profiler wrote the file. A file that cannot be read may be a trace, and fails where it is opened."""
     try:
         return writer_of(path) is not None
     except TraceError:
@@ -88,19 +86,19 @@ def is_trace(path: Path) -> bool:
 
 
 def mark_of_json(path: Path) -> Mark | None:
-    """The mark of a cut, None for a trace that is none. Raises TraceError."""
-    if (found := _CUT.search(head(path, LOOKED_AT))) is None:
+    """Read the mark of a cut; None for a trace that is no cut. Raises TraceError."""
+    if (match := _CUT.search(head(path, LOOKED_AT))) is None:
         return None
     text = b"".join(blocks(path, BLOCK)).decode("utf-8", "replace")  # the mark itself is ASCII, as all before it is
-    return read_mark(path, text[found.end() :])
+    return read_mark(path, text[match.end() :])
 
 
 def open_json(path: Path) -> Trace:
-    """The trace in a JSON file, plain or gzip. Raises TraceError for a file that is none."""
+    """Open the trace in a JSON file, plain or gzip. Raises TraceError for a file that is none."""
     writer = writer_of(path)
     if writer is None:
-        why = "is JSON, but no trace of torch.profiler or JAX: it has none of their marks"
-        raise TraceError(f"{path}: {why_not_read([path]) or why}")
+        problem = "is JSON, but no trace of torch.profiler or JAX: it has none of their marks"
+        raise TraceError(f"{path}: {why_not_read([path]) or problem}")
     if (mark := mark_of_json(path)) is None:
         return writer.read(path, {})
     numbers = {rank.process >> MACHINE_BITS: rank.pid for rank in mark.ranks}
@@ -108,6 +106,6 @@ def open_json(path: Path) -> Trace:
 
 
 def why_not_read(paths: Iterable[Path]) -> str | None:
-    """What the first JSON of another profiler is, and what to do; None where no file is that."""
-    each = (describe_json(head(path, LOOKED_AT), printable(path.name)) for path in paths)
-    return next(filter(None, each), None)
+    """Describe what the first JSON file of a profiler without support is, and what to do; None where no file is one."""
+    descriptions = (describe_json(head(path, LOOKED_AT), printable(path.name)) for path in paths)
+    return next(filter(None, descriptions), None)
