@@ -1,1 +1,1 @@
-"""What is drawn of a window, on a page or in Perfetto?"""
+"""What is drawn of a run's windows: pictures for the page, and traces for Perfetto?"""

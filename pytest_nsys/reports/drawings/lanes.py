@@ -1,7 +1,7 @@
-"""What stands on which lane of a drawing: windows, what is exposed, why no compute runs, streams, copies, threads?
+"""Which lanes does a drawing of a rank have: windows, exposed parts, times without compute, streams, copies, threads?
 
-Spans of one lane never cross: they follow each other, or, of CPU ranges, nest. What crosses goes to a second lane of
-the same name.
+Slices of one lane never cross: they follow each other, or, of CPU ranges, nest. A slice that would cross another goes
+to a second lane of the same name.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ KERNEL, CALL, RANGE = "kernel", "cuda_runtime", "user_annotation"
 WINDOW, EXPOSED, GAP, TRANSFER = "window", "exposed", "gap", "transfer"
 GRAPH_NODE = "graph node id"
 LAUNCH = "launch"
-"""Name of a launch whose call the trace does not name."""
+"""The name of a launch whose call the trace does not name."""
 COLLECTIVE = {
     "name": "Collective name",
     "group": "Process Group Name",
@@ -34,29 +34,28 @@ COLLECTIVE = {
     "out_elements": "Out msg nelems",
     "dtype": "dtype",
 }
-"""What torch.profiler calls the fields of a Collective; it has no word for what tells two groups of a name apart."""
+"""The names that torch.profiler gives the fields of a Collective; it has none for what tells groups of one name apart.
+"""
 
 Json = Any
 
 
 class LaunchedKernels(NamedTuple):
-    """Some of the ``kernels``, by their ``positions``, and what launched each of all."""
+    """Describes some kernels of a table, with the launch calls of all of its kernels."""
 
     kernels: Kernels
     calls: LaunchCalls
-    positions: Sequence[int]
+    positions: Sequence[int]  # of the selected kernels in the table
 
 
 @dataclass(frozen=True)
 class RankDrawing:
-    """The windows of one rank with what is drawn around them, in ``span_ns``. ``others`` are all kernels of that time,
-    ``transfers`` its copies and memsets.
-    """
+    """Holds the windows of one rank with all that is drawn around them."""
 
     rank: Rank
     windows: Sequence[RankWindow]
-    others: LaunchedKernels
-    transfers: LaunchedKernels
+    others: LaunchedKernels  # all kernels of the time that is drawn
+    transfers: LaunchedKernels  # its copies and memsets
     ranges: Sequence[Range]
     calls: Sequence[Api]
     memory: Series | None
@@ -65,49 +64,53 @@ class RankDrawing:
 
 
 class Slice(NamedTuple):
-    """One event with a duration. Where an arrow to a kernel starts, ``is_launch``."""
+    """Describes one event with a duration."""
 
     start_ns: int
     end_ns: int
     category: str
     name: str
     args: Mapping[str, Json]
-    is_launch: bool = False
+    is_launch: bool = False  # whether an arrow to a kernel starts here
 
 
 @dataclass(frozen=True)
 class DrawnLane:
-    """Spans by start, the outer of two before the inner. ``thread`` is that of ranges, as the trace numbers it."""
+    """Holds the slices of one lane by start, an outer slice before the inner one."""
 
     name: str
     spans: Sequence[Slice]
-    thread: int | None = None
+    thread: int | None = None  # of ranges and calls, as the trace numbers it
 
 
 def without_crossings(spans: Iterable[Slice], *, nested: bool = False) -> list[list[Slice]]:
-    """The spans on as few lanes as it takes, first come first served, that none crosses another of its lane.
+    """Return the slices on as few lanes as it takes that none crosses another of its lane, first come first served.
 
-    ``nested``: one may lie inside another.
+    With ``may_nest`` a slice may lie inside another one.
     """
-    lanes: list[tuple[list[Slice], list[int]]] = []  # each with the ends that the next span may lie inside of
+    open_lanes: list[tuple[list[Slice], list[int]]] = []  # each with the ends that the next span may lie inside of
     for span in sorted(spans, key=lambda span: (span.start_ns, -span.end_ns)):
-        lane = next((lane for lane in lanes if _has_room(lane[1], span, nested)), None)
+        lane = next((lane for lane in open_lanes if _has_room(lane[1], span, nested)), None)
         if lane is None:
-            lanes.append(lane := ([], []))
+            open_lanes.append(lane := ([], []))
         lane[0].append(span)
         lane[1].append(span.end_ns)
-    return [lane for lane, _ in lanes]
+    return [lane for lane, _ in open_lanes]
 
 
 def _has_room(ends: list[int], span: Slice, nested: bool) -> bool:
+    """Whether a slice fits behind, or with ``may_nest`` inside, the slices of a lane that end at these times.
+
+    Drops the times that have passed when the slice starts.
+    """
     while ends and ends[-1] <= span.start_ns:
         ends.pop()
     return not ends or (nested and span.end_ns <= ends[-1])
 
 
 def lanes_of(one: RankDrawing) -> Iterator[DrawnLane]:
-    """The lanes of a rank, from what a person looks for first to the threads of the CPU."""
-    shown: list[tuple[str, int | None, Iterable[Slice], bool]] = [
+    """Yield the lanes of a rank, from what a person looks for first to the threads of the CPU."""
+    named_slices: list[tuple[str, int | None, Iterable[Slice], bool]] = [
         ("window", None, _windows(one), True),
         ("exposed communication", None, _exposed(one), False),
         ("without compute", None, _gaps(one), False),
@@ -116,78 +119,90 @@ def lanes_of(one: RankDrawing) -> Iterator[DrawnLane]:
         *((f"CUDA API, thread {thread}", thread, spans, True) for thread, spans in _calls(one)),
         *((f"thread {thread}", thread, spans, True) for thread, spans in _threads(one)),
     ]
-    for name, thread, spans, nested in shown:
-        for lane in without_crossings(spans, nested=nested):
+    for name, thread, spans, may_nest in named_slices:
+        for lane in without_crossings(spans, nested=may_nest):
             yield DrawnLane(name, lane, thread)
 
 
 def _windows(one: RankDrawing) -> Iterator[Slice]:
-    """Each window, and what of the GPU's time was measured where that is another span."""
-    for w in one.windows:
-        own = w.window
-        facts = {"index": own.index, "count": own.count, "measured": str(w.spec), "kernels": len(w)}
-        yield _within(one.span_ns, (own.start_ns, own.end_ns), WINDOW, own.name, facts)
-        if w.spec.by_launch:
-            yield _within(one.span_ns, (w.start_ns, w.end_ns), WINDOW, "measured on the GPU", {})
+    """Yield each window, and what was measured on the GPU where that is another span."""
+    for rank_window in one.windows:
+        window = rank_window.window
+        facts = {
+            "index": window.index,
+            "count": window.count,
+            "measured": str(rank_window.spec),
+            "kernels": len(rank_window),
+        }
+        yield _within(one.span_ns, (window.start_ns, window.end_ns), WINDOW, window.name, facts)
+        if rank_window.spec.by_launch:
+            yield _within(one.span_ns, (rank_window.start_ns, rank_window.end_ns), WINDOW, "measured on the GPU", {})
 
 
 def _within(shown: Interval, span: Interval, category: str, name: str, args: Mapping[str, Json]) -> Slice:
-    """A span cut at the edges of what is shown."""
+    """Return a slice that is cut at the edges of what is shown."""
     start = max(span[0], shown[0])
     return Slice(start, max(start, min(span[1], shown[1])), category, name, args)
 
 
 def _exposed(one: RankDrawing) -> Iterator[Slice]:
-    """The parts of each communication kernel during which no compute ran: their lengths sum to ``exposed_ns``."""
-    for w in one.windows:
-        kernels = w.kernels
-        for i, gap in exposed_parts(w):
-            stage = w.context(i)[0]
-            said = "exposed" if stage == NO_STAGE else f"exposed {stage}"
+    """Yield the parts of each communication kernel during which no compute ran; their lengths sum to ``exposed_ns``."""
+    for window in one.windows:
+        kernels = window.kernels
+        for i, interval in exposed_parts(window):
+            stage = window.context(i)[0]
+            label = "exposed" if stage == NO_STAGE else f"exposed {stage}"
             stream = kernels.streams[kernels.stream[i]].number
-            args = {"stage": stage, "kernel": _name(kernels, i), "stream": stream, "exposed_ns": gap[1] - gap[0]}
-            yield Slice(*gap, EXPOSED, said, args)
+            args = {
+                "stage": stage,
+                "kernel": _name(kernels, i),
+                "stream": stream,
+                "exposed_ns": interval[1] - interval[0],
+            }
+            yield Slice(*interval, EXPOSED, label, args)
 
 
 def _gaps(one: RankDrawing) -> Iterator[Slice]:
-    """The parts of each time without compute, as the budget has them; nothing of a window without a budget."""
-    for w in one.windows:
+    """Yield the parts of each time without compute, as the budget has them; none of a window without a budget."""
+    for window in one.windows:
         with contextlib.suppress(NoRows):
-            for start, end, part, waiting, by in budget_of(w).each():
+            for start, end, part, waiting, producer in budget_of(window).each():
                 name, stage = (waiting.name, waiting.stage) if waiting is not None else (None, NO_STAGE)
                 args = {"waiting": name, "stage": stage}
-                args |= {} if by is None else {"producer": by.name, "producer_stage": by.stage}
+                args |= {} if producer is None else {"producer": producer.name, "producer_stage": producer.stage}
                 yield Slice(start, end, GAP, part, args)
 
 
 def _streams(one: RankDrawing) -> Iterator[tuple[str, list[Slice]]]:
-    """The kernels of each stream, compute first; a kernel of two windows is shown once."""
-    uses = {use.stream: use for w in reversed(one.windows) for use in w.streams}
-    found: dict[Stream, list[Slice]] = {stream: [] for stream in uses}
-    for some, position, facts, collective in _kernels_once(one, uses):
-        stream = some.kernels.streams[some.kernels.stream[position]]
-        found.setdefault(stream, []).append(_kernel(some, position, collective, facts))
-    for name, use in in_order(uses.values()):
+    """Yield the kernels of each stream with its name, compute first; a kernel of two windows is shown once."""
+    use_by_stream = {use.stream: use for window in reversed(one.windows) for use in window.streams}
+    slices_by_stream: dict[Stream, list[Slice]] = {stream: [] for stream in use_by_stream}
+    for selection, position, facts, collective in _kernels_once(one, use_by_stream):
+        stream = selection.kernels.streams[selection.kernels.stream[position]]
+        slices_by_stream.setdefault(stream, []).append(_kernel(selection, position, collective, facts))
+    for name, use in in_order(use_by_stream.values()):
         kind = COMPUTE if use.purpose == COMPUTE else f"communication, {use.purpose}"
-        yield f"{name}, {kind}", _by_time(found.pop(use.stream))
-    for stream, spans in sorted(found.items()):
+        yield f"{name}, {kind}", _by_time(slices_by_stream.pop(use.stream))
+    for stream, spans in sorted(slices_by_stream.items()):
         yield f"stream {stream.number}, not measured", _by_time(spans)
 
 
 def _kernels_once(
     one: RankDrawing, uses: Mapping[Stream, StreamUse]
 ) -> Iterator[tuple[LaunchedKernels, int, Mapping[str, Json], Collective | None]]:
-    """The kernels of all windows, each by its place among some, with what they are in them; then all others."""
-    shown: set[object] = set()
-    for w in one.windows:
-        some, collectives = _launched(w), w.track.collectives or {}
-        for i, position in enumerate(w.positions):
-            if (key := _identity(some.kernels, position)) not in shown:
-                facts = {"stage": w.context(i)[0], "purpose": uses[key[-1]].purpose}
-                yield some, position, facts, collectives.get(position)
-                shown.add(key)
+    """Yield each kernel of all windows once, then all other kernels: its table, its position, its facts, its
+    collective.
+    """
+    listed_keys: set[object] = set()
+    for window in one.windows:
+        selection, collectives = _launched(window), window.track.collectives or {}
+        for i, position in enumerate(window.positions):
+            if (key := _identity(selection.kernels, position)) not in listed_keys:
+                facts = {"stage": window.context(i)[0], "purpose": uses[key[-1]].purpose}
+                yield selection, position, facts, collectives.get(position)
+                listed_keys.add(key)
     for position in one.others.positions:
-        if _identity(one.others.kernels, position) not in shown:
+        if _identity(one.others.kernels, position) not in listed_keys:
             yield one.others, position, {"measured": False}, None
 
 
@@ -196,36 +211,36 @@ def _launched(w: RankWindow) -> LaunchedKernels:
 
 
 def _identity(kernels: Kernels, i: int) -> tuple[int, int, int, Stream]:
-    """By what a kernel is the same one, whichever window it was read for."""
+    """Return what two reads of the same kernel have in common, whichever window it was read for."""
     return kernels.start_ns[i], kernels.end_ns[i], kernels.correlation[i], kernels.streams[kernels.stream[i]]
 
 
 def _by_time(spans: Iterable[Slice]) -> list[Slice]:
-    """In order of start; what starts together stays as it is."""
+    """Return the slices in order of start; what starts together stays in its order."""
     return sorted(spans, key=lambda span: span.start_ns)
 
 
 def _kernel(some: LaunchedKernels, i: int, collective: Collective | None, facts: Mapping[str, Json]) -> Slice:
-    """A kernel in its whole length, also where the window cuts it."""
+    """Return the slice of a kernel in its whole length, also where the window cuts it."""
     kernels = some.kernels
-    name, full = _name(kernels, i), kernels.names.get(kernels.full_name[i], "")
+    name, full_name = _name(kernels, i), kernels.names.get(kernels.full_name[i], "")
     args: dict[str, Json] = {**facts}
-    args |= {"demangled": full} if full != name else {}
+    args |= {"demangled": full_name} if full_name != name else {}
     args |= _place(some, i)
     args |= {GRAPH_NODE: 1} if kernels.graph_node[i] else {}
     if collective is not None:
-        said = collective._asdict()
-        args |= {written: said[field] for field, written in COLLECTIVE.items() if said[field] is not None}
+        fields = collective._asdict()
+        args |= {arg_name: fields[field] for field, arg_name in COLLECTIVE.items() if fields[field] is not None}
     return Slice(kernels.start_ns[i], kernels.end_ns[i], KERNEL, name, args)
 
 
 def _place(some: LaunchedKernels, i: int) -> dict[str, Json]:
-    """Where something ran, and what is known of the call that launched it."""
-    place, correlation = some.kernels.streams[some.kernels.stream[i]], some.kernels.correlation[i]
-    start = some.calls.start_ns[i]
-    args: dict[str, Json] = {"device": place.device, "context": place.context, "stream": place.number}
+    """Return the arguments that say where something ran, and when the call that launched it began."""
+    stream, correlation = some.kernels.streams[some.kernels.stream[i]], some.kernels.correlation[i]
+    launch_ns = some.calls.start_ns[i]
+    args: dict[str, Json] = {"device": stream.device, "context": stream.context, "stream": stream.number}
     args |= {"correlation": correlation} if correlation != NO_LAUNCH else {}
-    return args | ({"launch_ns": start} if start != NO_LAUNCH else {})
+    return args | ({"launch_ns": launch_ns} if launch_ns != NO_LAUNCH else {})
 
 
 def _name(kernels: Kernels, i: int) -> str:
@@ -233,34 +248,43 @@ def _name(kernels: Kernels, i: int) -> str:
 
 
 def _calls(one: RankDrawing) -> Iterator[tuple[int, list[Slice]]]:
-    """The calls of each thread, and the launches of kernels whose call the trace does not name."""
+    """Yield the API calls of each thread, and the launches of kernels whose call the trace does not name."""
     launches: dict[int, tuple[int, int]] = {}
     for _, calls, positions in (*map(_launched, one.windows), one.others):
         launches |= {calls.start_ns[i]: (calls.end_ns[i], calls.thread[i]) for i in positions}
     launches.pop(NO_LAUNCH, None)
-    found: dict[int, list[Slice]] = {}
-    # Of several calls at one moment the one that is called a launch is it.
+    slices_by_thread: dict[int, list[Slice]] = {}
+    # Of several calls at one moment the one that is called a launch is it ("Launch" and "launch", hence "aunch").
     for call in sorted(one.calls, key=lambda call: (call.start_ns, "aunch" not in call.name, call.name)):
         is_launch = launches.pop(call.start_ns, None) is not None
-        found.setdefault(call.thread, []).append(Slice(call.start_ns, call.end_ns, CALL, call.name, {}, is_launch))
+        slices_by_thread.setdefault(call.thread, []).append(
+            Slice(call.start_ns, call.end_ns, CALL, call.name, {}, is_launch)
+        )
     for start, (end, thread) in sorted(launches.items()):
-        found.setdefault(thread, []).append(Slice(start, end, LAUNCH, LAUNCH, {}, is_launch=True))
-    yield from sorted(found.items())
+        slices_by_thread.setdefault(thread, []).append(Slice(start, end, LAUNCH, LAUNCH, {}, is_launch=True))
+    yield from sorted(slices_by_thread.items())
 
 
 def _transfers(one: RankDrawing) -> Iterator[Slice]:
-    """The copies and memsets that ran in the windows, in their whole length; between GPUs by the name of their kind."""
-    some, between = one.transfers, one.windows[0].track.copies_between_gpus
-    called = {_identity(between, i): _name(between, i) for i in range(len(between))}
-    work = some.kernels
-    for i in some.positions:
-        name = called.get(_identity(work, i), _name(work, i))
-        yield Slice(work.start_ns[i], work.end_ns[i], TRANSFER, name, _place(some, i))
+    """Yield the copies and memsets that ran in the windows, in their whole length; a copy between GPUs has its kind's
+    name.
+    """
+    selection, copies_between_gpus = one.transfers, one.windows[0].track.copies_between_gpus
+    name_by_copy = {
+        _identity(copies_between_gpus, i): _name(copies_between_gpus, i) for i in range(len(copies_between_gpus))
+    }
+    transfers = selection.kernels
+    for i in selection.positions:
+        name = name_by_copy.get(_identity(transfers, i), _name(transfers, i))
+        yield Slice(transfers.start_ns[i], transfers.end_ns[i], TRANSFER, name, _place(selection, i))
 
 
 def _threads(one: RankDrawing) -> Iterator[tuple[int, list[Slice]]]:
-    """The ranges of each thread. Of two with the same times, as shown, the longer one comes first."""
-    found: dict[int, list[Slice]] = {}
-    for r in sorted(one.ranges, key=lambda r: (r.start_ns, -r.end_ns, r.name)):
-        found.setdefault(r.thread, []).append(_within(one.span_ns, (r.start_ns, r.end_ns), RANGE, r.name, {}))
-    yield from sorted(found.items())
+    """Yield the ranges of each CPU thread."""
+    slices_by_thread: dict[int, list[Slice]] = {}
+    # Ranges that have the same times once they are clipped nest as they do in the trace: the longer one comes first.
+    for cpu_range in sorted(one.ranges, key=lambda cpu_range: (cpu_range.start_ns, -cpu_range.end_ns, cpu_range.name)):
+        slices_by_thread.setdefault(cpu_range.thread, []).append(
+            _within(one.span_ns, (cpu_range.start_ns, cpu_range.end_ns), RANGE, cpu_range.name, {})
+        )
+    yield from sorted(slices_by_thread.items())

@@ -1,1 +1,1 @@
-"""The page: one HTML file with its pictures."""
+"""How does the page read: one HTML file with its pictures?"""

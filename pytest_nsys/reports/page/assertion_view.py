@@ -29,14 +29,17 @@ from pytest_nsys.reports.words.explanation import came_or_went, row_table, rows_
 def assertion_view(
     record: Record, pictures: Pictures | None, views: Mapping[str, Drawn], told: set[str]
 ) -> dict[str, Any]:
-    """One assertion. ``windows`` are (id, title) of its timelines on the page; ``causes`` say of a row how much it
-    changed and why: (row, change, parts). Those that are ``told`` above are left out; it gets these.
+    """Return what the template draws of one assertion.
+
+    ``windows`` are (id, title) of its timelines on the page; ``causes`` say of a row how much it changed and why, as
+    (row, change, parts). Causes in ``told_causes`` stand further up and are left out; those of this assertion are added
+    to it.
     """
     verdict = record.verdict
     spread = pictures.spread if pictures is not None else None
-    keys = [one.key for one in pictures.windows] if pictures is not None else []
-    causes = {str(row): row for row in verdict.causes if str(row) not in told}
-    told.update(causes)
+    keys = [picture.key for picture in pictures.windows] if pictures is not None else []
+    untold_causes = {str(row): row for row in verdict.causes if str(row) not in told}
+    told.update(untold_causes)
     return {
         "record": record,
         "others": 0,
@@ -45,7 +48,11 @@ def assertion_view(
         "figures": [*_figures(record)],
         "next": record.next_steps,
         "rows": _rows(verdict),
-        "causes": [why for each in [*causes.values()][:MOST_EXPLAINED] if (why := cause_table(each))[2].rows],
+        "causes": [
+            cause_table_view
+            for explained in [*untold_causes.values()][:MOST_EXPLAINED]
+            if (cause_table_view := cause_table(explained))[2].rows
+        ],
         "differences": table_of(
             "What differs", ("circumstance", "now", "baseline"), verdict.differences, longest=WHOLE_TEXT
         ),
@@ -59,33 +66,34 @@ MOST_CAME_OR_WENT = 2
 
 
 def _figures(record: Record) -> Iterator[str]:
-    """What stands beside the name: the worst row's value, its limit, what is left to it, and where the row is; of rows
-    that one side alone has what came or went.
+    """Yield what stands beside the name: the worst row's value, its limit, what is left to it, and where the row is.
+
+    Of rows that one side alone has it yields what came or went.
     """
     verdict, worst = record.verdict, record.worst
-    bad = rows_to_show(verdict) if record.is_open else []
-    if bad and came_or_went(bad[0], verdict):
-        yield from filter(None, (came_or_went(row, verdict) for row in bad[:MOST_CAME_OR_WENT]))
+    notable_rows = rows_to_show(verdict) if record.is_open else []
+    if notable_rows and came_or_went(notable_rows[0], verdict):
+        yield from filter(None, (came_or_went(row, verdict) for row in notable_rows[:MOST_CAME_OR_WENT]))
     elif worst["value"]:
-        row, limit = worst["row"], record.bound
+        place, limit = worst["row"], record.bound
         yield worst["value"]
         yield from [f"limit {limit}"] if limit else []
         yield from [margin_told(worst["margin"], verdict)] if worst["margin"] else []
         yield from [f"ceiling {worst['ceiling']}"] if worst["ceiling"] else []
-        yield row.removeprefix("(").removesuffix(")") if row.startswith("(") else row
+        yield place.removeprefix("(").removesuffix(")") if place.startswith("(") else place
     if record.outcome is Outcome.IMPROVED:
-        found = (change for row in verdict.causes for change in row.roots)
-        gone = next((one.root.name for one in found if one.root.kind is ChangeKind.GONE), "")
-        yield f"because {gone} is gone" if gone else ""
+        root_changes = (change for row in verdict.causes for change in row.roots)
+        gone_name = next((change.root.name for change in root_changes if change.root.kind is ChangeKind.GONE), "")
+        yield f"because {gone_name} is gone" if gone_name else ""
 
 
 def margin_told(margin: str, verdict: Verdict) -> str:
-    """``headroom 1.2 ms``, ``over by 1.2 ms``."""
+    """Return a margin in words: ``headroom 1.2 ms``, ``over by 1.2 ms``."""
     row = verdict.nearest
-    beyond = margin.removeprefix(MINUS)
-    if beyond == margin or row is None or row.value is None or row.limit is None:
+    amount = margin.removeprefix(MINUS)
+    if amount == margin or row is None or row.value is None or row.limit is None:
         return f"headroom {margin}"
-    return f"{'over' if row.value > row.limit else 'short'} by {beyond}"
+    return f"{'over' if row.value > row.limit else 'short'} by {amount}"
 
 
 def notes_of(record: Record) -> list[str]:
@@ -95,30 +103,33 @@ def notes_of(record: Record) -> list[str]:
 
 def doubts_in(records: Iterable[Record]) -> list[str]:
     """Return what makes the traces of assertions doubtful, each once."""
-    return [note.text for note in merged(n for record in records for n in record.verdict.notes) if note.warning]
+    return [note.text for note in merged(note for record in records for note in record.verdict.notes) if note.warning]
 
 
 WIDTH, MIDDLE = 140, 70
-"""Of a bar's picture in pixels: its length, and where the limit is."""
+"""The length of a margin's bar in pixels, and where the limit is in it."""
 
 MOST_EXPLAINED = 8
-"""Rows of one assertion: those of other ranks read alike."""
+"""So many rows of one assertion are explained: those of other ranks read alike."""
 
 MOST_ROWS = 500
-"""Of one assertion; the JSON report has all of them."""
+"""So many rows of one assertion are shown; the JSON report has all of them."""
 
 
 def _rows(verdict: Verdict) -> dict[str, Any]:
-    """The rows of one assertion, worst first: those to look at, and those that hold. ``more`` says what is left out."""
+    """Return the rows of one assertion, worst first: those to look at, those that hold, and how many are left out."""
     rows = verdict.rows
     table = row_table(verdict, rows, MOST_ROWS, margins=True)
     margins = [Fraction(row.margin) for row in rows if row.margin is not None]
-    scales = max((-m for m in margins if m < 0), default=None), max((m for m in margins if m > 0), default=None)
+    side_scales = (
+        max((-margin for margin in margins if margin < 0), default=None),
+        max((margin for margin in margins if margin > 0), default=None),
+    )
     lines = [
         {
             "word": "waived" if row.waived else "near" if row.early_warning else str(row.outcome),
             "cells": cells,
-            "bar": _bar(row, scales),
+            "bar": _bar(row, side_scales),
         }
         for row, cells in zip(rows, table.rows, strict=False)
     ]
@@ -131,7 +142,10 @@ def _rows(verdict: Verdict) -> dict[str, Any]:
 
 
 def _bar(row: JudgedRow, scales: tuple[Fraction | None, Fraction | None]) -> dict[str, Any] | None:
-    """A bar from ``left`` of so much ``width``, None of a row without a limit; the kinds differ in shape too."""
+    """Return where the bar of a row's margin begins, how wide it is, and its kind; None of a row without a limit.
+
+    The kinds differ in shape, not in colour alone.
+    """
     margin = row.margin
     if margin is None:
         return None
@@ -142,48 +156,55 @@ def _bar(row: JudgedRow, scales: tuple[Fraction | None, Fraction | None]) -> dic
 
 
 EDGE = Fraction(4, 100)
-"""Of the width, left free at either side."""
+"""The share of the width that is left free at either side."""
 
 ROWS = 4
-"""Dots stand in so many rows, by turn, so that equal ones are all seen."""
+"""Dots stand in so many rows by turn, so that equal ones are all seen."""
 
 
 def _spread(spread: Spread, unit: str) -> dict[str, Any]:
-    """The distribution of an assertion's worst row: the dots, the box of the middle half, and the limit where it is
-    among the values; or ``why`` there are none. ``unit`` is that of its values.
+    """Return the distribution of the worst row over the steady windows, or why there is none; ``unit`` is that of its
+    values.
+
+    It has the dots, the box of the middle half, and the limit where that is among the values.
     """
     values, limit = spread.values, spread.limit
     if not values:
         return {"row": spread.row, "why": spread.why or "no steady window has this row"}
-    own = sorted(value for _, value in values)
-    shown = [*own, *([limit] if limit is not None and _is_near(limit, own[0], own[-1]) else [])]
-    low, high = Fraction(min(shown)), Fraction(max(shown))
+    sorted_values = sorted(value for _, value in values)
+    drawn_values = [
+        *sorted_values,
+        *([limit] if limit is not None and _is_near(limit, sorted_values[0], sorted_values[-1]) else []),
+    ]
+    low, high = Fraction(min(drawn_values)), Fraction(max(drawn_values))
 
-    def x(value: Fraction | int) -> Fraction:
+    def locate(value: Fraction | int) -> Fraction:
         return EDGE + (1 - 2 * EDGE) * (Fraction(value) - low) / (high - low) if high > low else Fraction(1, 2)
 
-    first, third = percentile(own, 25), percentile(own, 75)
-    words = [format_value(value, unit) for value in (own[0], median(own), own[-1])]
+    first, third = percentile(sorted_values, 25), percentile(sorted_values, 75)
+    value_texts = [format_value(value, unit) for value in (sorted_values[0], median(sorted_values), sorted_values[-1])]
     dots = [
-        (percent(x(v)), n % ROWS, f"window {i + 1}: {format_value(v, unit)}", i == spread.median)
-        for n, (i, v) in enumerate(values)
+        (percent(locate(value)), n % ROWS, f"window {i + 1}: {format_value(value, unit)}", i == spread.median)
+        for n, (i, value) in enumerate(values)
     ]
-    said = f"{len(own)} steady windows of {spread.row}: from {words[0]} to {words[2]}, median {words[1]}"
-    marked = next((format_value(v, unit) for i, v in values if i == spread.median), "")
-    said += f"; the median-indexed window has {marked}" if marked else ""
+    description = f"{len(sorted_values)} steady windows of {spread.row}: from {value_texts[0]} to {value_texts[2]}"
+    description += f", median {value_texts[1]}"
+    median_text = next((format_value(value, unit) for i, value in values if i == spread.median), "")
+    description += f"; the median-indexed window has {median_text}" if median_text else ""
     return {
         "row": spread.row,
         "dots": dots,
-        "box": (percent(x(first)), percent(x(third) - x(first))),
-        "middle": percent(x(median(own))),
-        "limit": percent(x(limit)) if limit in shown and limit is not None else "",
+        "box": (percent(locate(first)), percent(locate(third) - locate(first))),
+        "middle": percent(locate(median(sorted_values))),
+        "limit": percent(locate(limit)) if limit in drawn_values and limit is not None else "",
         "ends": (format_value(low, unit), format_value(high, unit)),
-        "said": said,
+        "said": description,
         "why": "",
     }
 
 
 def _is_near(limit: Fraction | int, low: Fraction | int, high: Fraction | int) -> bool:
-    """Whether the dots are still told apart beside it."""
+    """Whether the dots can still be told apart beside the limit."""
+    # Three times the spread still leaves the dots a quarter of the picture; of equal values a twentieth is the spread.
     room = 3 * max(high - low, abs(Fraction(high)) / 20)
     return low - room <= limit <= high + room

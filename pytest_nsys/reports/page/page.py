@@ -30,7 +30,8 @@ CHARACTER_PX = 7
 """About so wide is a character of a label; a little wider than it is."""
 
 WIDTHS = (290, 450, 600, 800, 1100)
-"""Of a picture in pixels: for each the style has a class of labels that narrower ones go without."""
+"""Widths of a picture in pixels for which the style has a class of labels: narrower pictures go without these labels.
+"""
 
 NARROWEST = f"over{WIDTHS[0]}"
 
@@ -38,7 +39,7 @@ TEMPLATES = Path(__file__).with_name("templates")
 
 
 def render(name: str, *, interactive: bool, **values: Any) -> str:
-    """The page of a template. ``interactive``: it has timelines, and gets the script that zooms them."""
+    """Return the page of a template. An ``interactive`` page has timelines, and gets the script that zooms them."""
     from markupsafe import Markup
 
     script = _text("timeline.js") if interactive else ""
@@ -50,7 +51,7 @@ def render(name: str, *, interactive: bool, **values: Any) -> str:
 
 @cache
 def template(name: str) -> Template:
-    """A template, compiled once in a process."""
+    """Return a template, which is compiled once in a process."""
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
     from markupsafe import Markup
 
@@ -69,44 +70,48 @@ def template(name: str) -> Template:
 
 
 def _word_of_command(word: str) -> Markup:
-    """A word of a command: a line breaks before an option, and in none."""
+    """Return a word of a command, in which no line breaks, while one may break before an option."""
     from markupsafe import Markup, escape
 
     return Markup("<span>{}</span>").format(word) if word.startswith("-") else escape(word)
 
 
 def embedded(value: Any) -> str:
-    """JSON for a ``<script>``: nothing in it ends the element, whatever names it holds."""
+    """Return JSON for a ``<script>``: nothing in it ends the element, whatever names it holds."""
     text = without_halves(json.dumps(value, separators=(",", ":")))
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 
 
 LONG = 24
-"""Of so many characters on a word may break."""
+"""A word of more characters may break."""
 
 
 def broken(text: str) -> list[str]:
-    """The text where a line may break in it besides at blanks: in long names, behind what is no letter or digit, else
-    before a capital letter, and anywhere in what has neither.
+    """Return the text in pieces between which a line may break, besides at blanks.
+
+    It breaks in long words: behind what is no letter or digit, else before a capital letter, and anywhere in what has
+    neither.
     """
     parts = [""]
     for word in re.findall(r"\S+|\s+", text):
         pieces = re.findall(r"[^\W_]+[\W_]*|[\W_]+", word) if len(word) > LONG else [word]
         finer = (re.findall(r"[A-Z]*[^A-Z]+|[A-Z]+", piece) if len(piece) > LONG else [piece] for piece in pieces)
-        first, *rest = [piece[at : at + LONG] for piece in chain(*finer) for at in range(0, len(piece), LONG)]
-        parts[-1] += first
-        parts += rest
+        first_piece, *other_pieces = [
+            piece[start : start + LONG] for piece in chain(*finer) for start in range(0, len(piece), LONG)
+        ]
+        parts[-1] += first_piece
+        parts += other_pieces
     return parts
 
 
 NO_BREAK = "\u00a0"
-"""Between what no line parts."""
+"""The blank at which no line breaks."""
 
 _PARTED = re.compile(rf"(?<=\d) (?=(?:{'|'.join((*NANOSECONDS, *BYTES, 'pp'))})\b|→)|(?<=→) (?=\d)")
 
 
 def unparted(text: str) -> str:
-    """The text in which no line parts a number from its unit, or from the number that it became."""
+    """Return the text in which no line parts a number from its unit, or from the number that it became."""
     return _PARTED.sub(NO_BREAK, text)
 
 
@@ -115,19 +120,21 @@ def _text(name: str) -> str:
 
 
 def _policy(script: str) -> str:
-    """What the browser may do: nothing over the network, and no script but this one."""
-    own = f"; script-src 'sha256-{b64encode(sha256(script.encode()).digest()).decode()}'" if script else ""
-    return f"default-src 'none'; style-src 'unsafe-inline'{own}; base-uri 'none'; form-action 'none'"
+    """Return what the browser may do: nothing over the network, and no script but this one."""
+    script_source = f"; script-src 'sha256-{b64encode(sha256(script.encode()).digest()).decode()}'" if script else ""
+    return f"default-src 'none'; style-src 'unsafe-inline'{script_source}; base-uri 'none'; form-action 'none'"
 
 
 def label_of(text: str, share: Fraction) -> tuple[str, str] | None:
-    """A label of what takes such a share of a picture's width, with its class: pictures in which it would reach beyond
-    go without it. None where every picture does. The script, which knows the width, writes its own.
+    """Return a label and the class of pictures that have it, for what takes a share of a picture's width.
+
+    Narrower pictures, in which it would reach beyond, go without it; None where every picture does. The script, which
+    knows the width, writes its own labels.
     """
-    needs = Fraction(CHARACTER_PX * (len(text) + 1))
-    return next(((text, f"over{width}") for width in WIDTHS if share * width >= needs), None)
+    needed_px = Fraction(CHARACTER_PX * (len(text) + 1))
+    return next(((text, f"over{width}") for width in WIDTHS if share * width >= needed_px), None)
 
 
 def percent(share: Fraction) -> str:
-    """``12.5%``."""
+    """Return a share as CSS has it: ``12.5%``."""
     return f"{float(100 * share):.3f}".rstrip("0").rstrip(".") + "%"

@@ -1,4 +1,4 @@
-"""How does a value move over time, drawn: a sparkline for a terminal, an SVG for a page.
+"""How is a value drawn over time: as a sparkline for a terminal, as an SVG for a page?
 
 The SVG has no script and no font, fetches nothing, and has the same bytes for the same values; the page has its style.
 Text in it is somebody else's and is escaped.
@@ -20,70 +20,84 @@ from pytest_nsys.reports.words.trend import Moment, Trend, shift_words
 TICKS = "▁▂▃▄▅▆▇█"
 ASCII_TICKS = "_.:-=+*#"
 SPARK_WIDTH = 24
-"""The newest values that a sparkline shows."""
+"""So many values a sparkline shows, the newest ones."""
 
 WIDTH, HEIGHT = 460, 200
 _LEFT, _RIGHT, _TOP, _BOTTOM = 72, 16, 26, 24
 _LONGEST_TITLE = 62
 _MARGIN = Fraction(6, 100)
-"""Of the plot's height, above and below the axis: no dot is cut."""
+"""The share of the plot's height that is free above and below the axis: no dot is cut."""
 
 
 def sparkline(values: Sequence[Value], encoding: str = "utf-8", ends: tuple[Value, Value] | None = None) -> str:
-    """The newest values as a line of ticks between ``ends``, by default their minimum and maximum; ASCII where the
-    encoding lacks the ticks.
+    """Return the newest values as a line of ticks between ``ends``, by default their minimum and maximum.
+
+    The ticks are ASCII where the encoding lacks the others; without values the line is empty.
     """
-    shown = list(values[-SPARK_WIDTH:])
-    if not shown:
+    newest_values = list(values[-SPARK_WIDTH:])
+    if not newest_values:
         return ""
     ticks = TICKS if exists_in(TICKS, encoding) else ASCII_TICKS
-    low, high = (Fraction(end) for end in ends or (min(shown), max(shown)))
+    low, high = (Fraction(end) for end in ends or (min(newest_values), max(newest_values)))
     if low == high:
-        return ticks[len(ticks) // 2 - 1] * len(shown)
+        return ticks[len(ticks) // 2 - 1] * len(newest_values)
     top = len(ticks) - 1
-    return "".join(ticks[int((Fraction(v) - low) * top / (high - low) + Fraction(1, 2))] for v in shown)
+    return "".join(ticks[int((Fraction(value) - low) * top / (high - low) + Fraction(1, 2))] for value in newest_values)
 
 
 def trend_svg(trend: Trend, ident: str) -> str:
-    """One plot; ``ident`` tells it from others of the page."""
+    """Return one plot as SVG; ``ident`` tells it from others of the page."""
     box = {"left": _LEFT, "right": WIDTH - _RIGHT, "top": _TOP, "bottom": HEIGHT - _BOTTOM, "width": WIDTH}
-    said = printable(_in_words(trend), 4000)
-    drawn = _drawn(trend)
-    return template("plots.svg.j2").render(said=said, p=drawn, box={**box, "height": HEIGHT}, ident=ident).rstrip()
+    description = printable(_in_words(trend), 4000)
+    plot_data = _drawn(trend)
+    return (
+        template("plots.svg.j2")
+        .render(said=description, p=plot_data, box={**box, "height": HEIGHT}, ident=ident)
+        .rstrip()
+    )
 
 
 def _in_words(trend: Trend) -> str:
     first, last = (format_value(moment.value, trend.unit) for moment in (trend.moments[0], trend.moments[-1]))
-    moved = "".join(f"; {shift_words(trend, shift)}" for shift in trend.shifts)
-    return f"{trend.title}, {len(trend.moments)} values from {first} to {last}{moved}"
+    shift_text = "".join(f"; {shift_words(trend, shift)}" for shift in trend.shifts)
+    return f"{trend.title}, {len(trend.moments)} values from {first} to {last}{shift_text}"
 
 
 def _drawn(trend: Trend) -> dict[str, Any]:
-    """What the template draws of a trend: texts, and coordinates as it writes them."""
+    """Return what the template draws of a trend: texts, and coordinates as it writes them."""
     low, high = Fraction(trend.low), Fraction(trend.high)
-    inner, tall, moments = WIDTH - _LEFT - _RIGHT, HEIGHT - _TOP - _BOTTOM, trend.moments
+    plot_width, plot_height, points = WIDTH - _LEFT - _RIGHT, HEIGHT - _TOP - _BOTTOM, trend.moments
 
-    def y(value: Value) -> Fraction:
-        off = (high - Fraction(value)) / (high - low)
-        return _TOP + tall * (_MARGIN + (1 - 2 * _MARGIN) * off)
+    def locate_y(value: Value) -> Fraction:
+        offset = (high - Fraction(value)) / (high - low)
+        return _TOP + plot_height * (_MARGIN + (1 - 2 * _MARGIN) * offset)
 
-    def x(n: int) -> Fraction:
-        return _LEFT + (Fraction(inner * n, len(moments) - 1) if len(moments) > 1 else Fraction(inner, 2))
+    def locate_x(n: int) -> Fraction:
+        return _LEFT + (Fraction(plot_width * n, len(points) - 1) if len(points) > 1 else Fraction(plot_width, 2))
 
-    word, scale = _axis([low, high, *trend.values], trend.unit)
+    unit_text, scale = _axis([low, high, *trend.values], trend.unit)
     ticks = _ticks(low / scale, high / scale, whole=trend.unit == COUNT)
-    limits = [(n, y(one.limit)) for n, one in enumerate(moments) if one.limit is not None]
-    inside = [(n, height) for n, height in limits if _TOP <= height <= HEIGHT - _BOTTOM]
+    limits = [(n, locate_y(point.limit)) for n, point in enumerate(points) if point.limit is not None]
+    visible_limits = [(n, height) for n, height in limits if _TOP <= height <= HEIGHT - _BOTTOM]
     return {
         "title": printable(trend.title),
         "short": printable(trend.title, _LONGEST_TITLE),
-        "ticks": [(_number(y(tick * scale)), _short(tick) + word) for tick in ticks],
-        "limit": _level([(x(n), height) for n, height in inside], Fraction(inner, 2 * max(len(moments) - 1, 1))),
-        "shifts": [(_number(x(s.at)), printable(shift_words(trend, s))) for s in trend.shifts],
-        "accepted": [(_number(x(n)), _accepted_words(m)) for n, m in enumerate(moments) if m.accepted is not None],
-        "dots": [(_number(x(n)), _number(y(one.value)), _moment_words(one, trend)) for n, one in enumerate(moments)],
-        "first": printable(moments[0].time) if len(moments) > 1 else "",
-        "last": printable(moments[-1].time),
+        "ticks": [(_number(locate_y(tick * scale)), _short(tick) + unit_text) for tick in ticks],
+        "limit": _level(
+            [(locate_x(n), height) for n, height in visible_limits], Fraction(plot_width, 2 * max(len(points) - 1, 1))
+        ),
+        "shifts": [(_number(locate_x(shift.at)), printable(shift_words(trend, shift))) for shift in trend.shifts],
+        "accepted": [
+            (_number(locate_x(n)), _accepted_words(point))
+            for n, point in enumerate(points)
+            if point.accepted is not None
+        ],
+        "dots": [
+            (_number(locate_x(n)), _number(locate_y(point.value)), _moment_words(point, trend))
+            for n, point in enumerate(points)
+        ],
+        "first": printable(points[0].time) if len(points) > 1 else "",
+        "last": printable(points[-1].time),
     }
 
 
@@ -100,12 +114,12 @@ MOST_TOLD = 3
 
 
 def told_below(trend: Trend) -> list[str]:
-    """The newest shifts and acceptances in words, and the limit of now: what a finger cannot point at."""
-    moved = [f"moved {shift_words(trend, shift)}" for shift in trend.shifts[-MOST_TOLD:]]
-    accepted = [_accepted_words(one) for one in trend.moments if one.accepted is not None][-MOST_TOLD:]
+    """Return the newest shifts and acceptances in words, and the limit of now: what a finger cannot point at."""
+    shift_lines = [f"moved {shift_words(trend, shift)}" for shift in trend.shifts[-MOST_TOLD:]]
+    acceptance_lines = [_accepted_words(point) for point in trend.moments if point.accepted is not None][-MOST_TOLD:]
     limit = trend.moments[-1].limit
-    held = [] if limit is None else [f"limit {format_value(limit, trend.unit)}{_beyond(trend, limit)}"]
-    return [printable(line, 400) for line in (*reversed(moved), *reversed(accepted), *held)]
+    limit_lines = [] if limit is None else [f"limit {format_value(limit, trend.unit)}{_beyond(trend, limit)}"]
+    return [printable(line, 400) for line in (*reversed(shift_lines), *reversed(acceptance_lines), *limit_lines)]
 
 
 def _beyond(trend: Trend, limit: Value) -> str:
@@ -116,24 +130,27 @@ def _beyond(trend: Trend, limit: Value) -> str:
 
 
 def _level(points: Iterable[tuple[Fraction, Fraction]], half: Fraction) -> str:
-    """A level line around each point, of so much on either side, within the plot."""
+    """Return the path of a level line around each point, ``half_width`` to either side, within the plot."""
     ends = ((max(x - half, Fraction(_LEFT)), min(x + half, Fraction(WIDTH - _RIGHT)), y) for x, y in points)
     return "".join(f"M{_number(start)} {_number(y)}H{_number(end)}" for start, end, y in ends)
 
 
 def _axis(values: Sequence[Value], unit: str) -> tuple[str, Fraction]:
-    """The unit that the axis counts in, as it stands behind a number, and how much of the metric's own unit it is."""
+    """Return the unit that the axis counts in, as it stands behind a number, and how much of the metric's own unit it
+    is.
+    """
     if unit == TIME:
         largest = max(abs(Fraction(value)) for value in values)
-        word = next((word for word, scale in NANOSECONDS.items() if largest < 10_000 * scale), "s")
-        return f" {word}", Fraction(NANOSECONDS[word])
+        # The smallest unit in which the axis has at most four digits before the point.
+        unit_name = next((unit_name for unit_name, scale in NANOSECONDS.items() if largest < 10_000 * scale), "s")
+        return f" {unit_name}", Fraction(NANOSECONDS[unit_name])
     if unit in SHARES:
         return RATIO, Fraction(1, 100)
     return ("" if unit in (BARE, COUNT) else f" {unit}"), Fraction(1)
 
 
 def _ticks(low: Fraction, high: Fraction, *, whole: bool = False) -> list[Fraction]:
-    """A few round numbers between two; ``whole`` numbers where things are counted."""
+    """Return a few round numbers between two; ``whole_numbers`` where things are counted."""
     step = Fraction(1)
     while step > (high - low) / 4 and not whole:
         step /= 10
@@ -144,13 +161,13 @@ def _ticks(low: Fraction, high: Fraction, *, whole: bool = False) -> list[Fracti
 
 
 def _short(value: Fraction) -> str:
-    """A tick in as many decimals as it takes."""
+    """Return a tick in as many decimals as it takes."""
     decimals = next((n for n in range(19) if (value * 10**n).denominator == 1), 18)
     digits = str(abs(round(value * 10**decimals))).rjust(decimals + 1, "0")
-    whole, rest = digits[: len(digits) - decimals], digits[len(digits) - decimals :]
-    return ("-" if value < 0 else "") + whole + (f".{rest}" if rest else "")
+    integer_digits, decimal_digits = digits[: len(digits) - decimals], digits[len(digits) - decimals :]
+    return ("-" if value < 0 else "") + integer_digits + (f".{decimal_digits}" if decimal_digits else "")
 
 
 def _number(value: Fraction) -> str:
-    """A coordinate in tenths of a pixel."""
+    """Return a coordinate in tenths of a pixel."""
     return _short(Fraction(round(value * 10), 10))

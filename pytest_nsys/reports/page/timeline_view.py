@@ -34,16 +34,17 @@ if TYPE_CHECKING:
 HEIGHT = 20
 WHOLE = (0, HEIGHT)
 BODY = (4, 12)
-"""Top and height of a kernel; exposed parts and barriers are as high as the lane, to be told without colour."""
+"""Top and height of a kernel; exposed parts and barriers are as high as the lane, so that they differ without colour.
+"""
 
 UNDERLINE = (17, 3)
 """Top and height of what marks the kernels of a cause."""
 
 MOST_LANES = 4
-"""Of one side on a phone, so that its first screen has both; the others are folded."""
+"""So many lanes of one side a phone shows, so that its first screen has both sides; the others are folded."""
 
 COLOURS = 6
-"""Of the stages, used in turn."""
+"""So many colours of stages there are, used in turn."""
 
 HUES: Mapping[str, str] = {
     **dict.fromkeys(("gemm", "convolution"), "gemm"),
@@ -59,23 +60,25 @@ NAMELESS = "other"
 MOST_MARKED = 4
 
 LEAST_NAMED = Fraction(7, 100)
-"""Of a picture's width that a bar takes into which its name is written, cut where it ends; the script knows better."""
+"""A bar of this share of a picture's width has its name in it, cut where it ends; the script knows better."""
 
 LEAST_LATE = Fraction(1, 100)
-"""Of a window: one that begins by less later than another begins with it."""
+"""A window that begins by less than this share of it later than another begins with that."""
 
 MOST_TIMES = 2
-"""The longest window fits so often into what is drawn: of windows further apart one would see a line each."""
+"""Ranks are drawn beside each other in at most so many times the longest window: further apart one would see a line
+each.
+"""
 
 MOST_TICKS = 6
 LEAST_PATTERN = Fraction(6, 360)
-"""Of a picture's width: what is narrower has no pattern, of which a phone would show a line."""
+"""What is narrower than this share of a picture has no pattern, of which a phone would show a line."""
 
 PIXEL = Fraction(1, 400)
-"""Of a picture on a phone: what the host launched late by less is not marked."""
+"""A pixel as a share of a picture on a phone: what the host launched late by less is not marked."""
 
 USUAL_WIDTH = 900
-"""Of a picture in pixels, for which its patterns are drawn; the script knows better."""
+"""The width of a picture in pixels for which its patterns are drawn; the script knows better."""
 
 PARTS = [*BudgetPart]
 NOBODY = -1
@@ -83,13 +86,11 @@ COLUMNS = (*texts("lane", "purpose"), *numbers("kernels", "busy", "exposed"))
 
 
 class Mark(NamedTuple):
-    """Kernels that caused what is bad; ``stage`` None: those of all stages. ``of_host``: a call, or the kernel that the
-    host launched late.
-    """
+    """Describes the kernels that caused what is bad."""
 
     name: str
-    stage: str | None
-    of_host: bool = False
+    stage: str | None  # None: those of all stages
+    of_host: bool = False  # whether it is a call, or the kernel that the host launched late
 
 
 Marks = Mapping[str, Collection[Mark]]
@@ -99,40 +100,39 @@ NO_MARKS: Marks = MappingProxyType({})
 
 
 class PlacedWindow(NamedTuple):
-    """One window of a picture, of base or head; without a name where it is the only one. It is drawn ``lead_ns`` later
-    than the first of its side.
-    """
+    """Describes where one window of a picture is drawn, of base or head."""
 
-    name: str
+    name: str  # "base" or "head"; empty where it is the only window
     window: Timeline
-    lead_ns: int = 0
+    lead_ns: int = 0  # so much later than the first window of its side it is drawn
 
     def x(self, time_ns: int) -> int:
-        """Where a time is drawn."""
+        """Return where a time is drawn."""
         return time_ns - self.window.start_ns + self.lead_ns
 
 
 class Frame(NamedTuple):
-    """What some ranks are drawn in: ``first_ns`` is when the first window of each side began, ``error_ns`` by how much
-    what is between two of them may be wrong. Empty where they are not drawn beside each other, since they would take
-    ``apart_ns``.
-    """
+    """Describes what the windows of several ranks are drawn in beside each other; empty where they are not."""
 
     length_ns: int = 0
-    first_ns: Mapping[str, int] = MappingProxyType({})
-    error_ns: int = 0
-    apart_ns: int = 0
+    first_ns: Mapping[str, int] = MappingProxyType({})  # when the first window of each side began
+    error_ns: int = 0  # by so much the time between two windows may be wrong
+    apart_ns: int = 0  # what they would take, where that is too long to draw them beside each other
 
     def placed(self, side: PlacedWindow) -> PlacedWindow:
-        """The window where it is drawn; with the first of its side where it is unknown when it began."""
-        began = side.window.began_ns
-        return side._replace(lead_ns=began - self.first_ns[side.name]) if began is not None and self.first_ns else side
+        """Return the window where it is drawn; with the first of its side where nobody knows when it began."""
+        start_ns = side.window.began_ns
+        return (
+            side._replace(lead_ns=start_ns - self.first_ns[side.name])
+            if start_ns is not None and self.first_ns
+            else side
+        )
 
     def told(self, head: PlacedWindow) -> Iterator[str]:
-        """What a person should know of where the window is drawn."""
+        """Yield what a person should know of where a window is drawn."""
         if self.apart_ns:
-            apart = format_value(self.apart_ns)
-            yield f"not drawn beside the other ranks: that would span {apart}"
+            span_text = format_value(self.apart_ns)
+            yield f"not drawn beside the other ranks: that would span {span_text}"
         elif self.length_ns:
             if head.lead_ns > self.error_ns and head.lead_ns >= LEAST_LATE * head.window.length_ns:
                 yield f"its window begins {format_value(head.lead_ns)} after the first one here"
@@ -141,38 +141,50 @@ class Frame(NamedTuple):
 
 
 def sides_of(picture: Picture) -> list[PlacedWindow]:
-    """The windows of a picture, base before head."""
+    """Return the windows of a picture, base before head."""
     return [
-        PlacedWindow(name, one) for name, one in (("base", picture.base), ("head", picture.head)) if one is not None
+        PlacedWindow(name, timeline)
+        for name, timeline in (("base", picture.base), ("head", picture.head))
+        if timeline is not None
     ]
 
 
 def frame_of(pictures: Sequence[Picture]) -> Frame:
-    """What the windows of one run are drawn in: as they were beside each other, where that can still be seen."""
-    shown = [(name, one) for picture in pictures for name, one, _ in sides_of(picture)]
-    known = [(name, one.began_ns, one.length_ns) for name, one in shown if one.began_ns is not None]
-    if len({picture.key for picture in pictures if sides_of(picture)}) < 2 or not known:
+    """Return what the windows of one run are drawn in: as they were beside each other, where that can still be seen."""
+    shown_windows = [(name, timeline) for picture in pictures for name, timeline, _ in sides_of(picture)]
+    placeable_windows = [
+        (name, timeline.began_ns, timeline.length_ns)
+        for name, timeline in shown_windows
+        if timeline.began_ns is not None
+    ]
+    if len({picture.key for picture in pictures if sides_of(picture)}) < 2 or not placeable_windows:
         return Frame()
-    first = {side: min(began for name, began, _ in known if name == side) for side, _, _ in known}
-    length = max(began - first[side] + own for side, began, own in known)
-    if length > MOST_TIMES * max(one.length_ns for _, one in shown):
-        return Frame(apart_ns=length)
-    errors = sorted(one.clock_error_ns or 0 for _, one in shown)
-    return Frame(max(length, *(one.length_ns for _, one in shown)), first, sum(errors[-2:]))
+    first_ns = {
+        side: min(start_ns for name, start_ns, _ in placeable_windows if name == side)
+        for side, _, _ in placeable_windows
+    }
+    frame_ns = max(start_ns - first_ns[side] + length_ns for side, start_ns, length_ns in placeable_windows)
+    if frame_ns > MOST_TIMES * max(timeline.length_ns for _, timeline in shown_windows):
+        return Frame(apart_ns=frame_ns)
+    errors = sorted(timeline.clock_error_ns or 0 for _, timeline in shown_windows)
+    # Each clock's error is against the first one's: two windows may be apart by the sum of the two largest errors.
+    return Frame(max(frame_ns, *(timeline.length_ns for _, timeline in shown_windows)), first_ns, sum(errors[-2:]))
 
 
 def timeline_views(
     pictures: Sequence[Picture], marks: Marks = NO_MARKS, places: Mapping[str, str] = MappingProxyType({})
 ) -> list[Drawn]:
-    """The pictures of some ranks; those of one run on one scale, each where it was beside the others. ``places`` say by
-    key which run it is of, where there are several.
+    """Return what the template draws of some ranks; those of one run are on one scale, each where it was beside the
+    others.
+
+    ``run_names`` say by key which run a picture is of, where there are several.
     """
     frames: dict[str, Frame] = {}
-    for beside, own in grouped((picture.beside, picture) for picture in pictures).items():
-        frames[beside] = frame_of(own)
+    for run_key, run_pictures in grouped((picture.beside, picture) for picture in pictures).items():
+        frames[run_key] = frame_of(run_pictures)
     return [
-        _timeline_view(each, number, frames[each.beside], marks.get(each.key, ()), places.get(each.key, ""))
-        for number, each in enumerate(pictures, 1)
+        _timeline_view(picture, number, frames[picture.beside], marks.get(picture.key, ()), places.get(picture.key, ""))
+        for number, picture in enumerate(pictures, 1)
     ]
 
 
@@ -180,22 +192,27 @@ _DRAWN = (What.KERNEL, What.COLLECTIVE, What.COPY, What.MEMSET)
 
 
 def marks_of(rows: Iterable[Explained], rank: int) -> list[Mark]:
-    """The kernels, copies and calls of a rank at the root of why rows are worse; of one without a root what leads."""
-    found: dict[Mark, None] = {}
+    """Return the kernels, copies and calls of a rank that are at the root of worse rows; without a root what leads."""
+    found_marks: dict[Mark, None] = {}
     rows = list(rows)
-    known = any(row.roots for row in rows)
+    has_roots = any(row.roots for row in rows)
     for row in rows:
         for root in (change.root for change in row.roots if change.rank == rank):
             if root.of in _DRAWN:
-                found[_mark(root.name, root.stage)] = None
+                found_marks[_mark(root.name, root.stage)] = None
             if root.of in _DRAWN and root.instead_of:
-                found[_mark(root.instead_of, root.stage)] = None
+                found_marks[_mark(root.instead_of, root.stage)] = None
             if root.of in (What.CALL, What.HOST) and root.name:
-                found[Mark(root.name, None, of_host=True)] = None
-        leading = row.explanation.leading
-        if not known and leading is not None and leading.root.name and row.labels.get("rank", rank) == rank:
-            found[_mark(leading.root.name, str(row.labels.get("stage", "")))] = None
-    return [*found]
+                found_marks[Mark(root.name, None, of_host=True)] = None
+        leading_cause = row.explanation.leading
+        if (
+            not has_roots
+            and leading_cause is not None
+            and leading_cause.root.name
+            and row.labels.get("rank", rank) == rank
+        ):
+            found_marks[_mark(leading_cause.root.name, str(row.labels.get("stage", "")))] = None
+    return [*found_marks]
 
 
 def _mark(name: str, stage: str) -> Mark:
@@ -203,47 +220,53 @@ def _mark(name: str, stage: str) -> Mark:
 
 
 def _named(causes: Sequence[str]) -> str:
-    """The first few by names for people."""
+    """Return the display names of the first few causes."""
     return ", ".join(readable_names(causes[:MOST_MARKED]).values()) + (" …" if len(causes) > MOST_MARKED else "")
 
 
 def _known_by(bar: Bar) -> str:
-    """By what a cause names it; transfers have but a name."""
+    """Return the name by which a cause knows what a bar draws; transfers have but one name."""
     return bar.telling or bar.name
 
 
 def _timeline_view(picture: Picture, number: int, frame: Frame, marked: Collection[Mark], of: str) -> Drawn:
-    """The picture of one rank ``of`` a run, base above head, or ``why`` there is none."""
+    """Return what the template draws of one rank, base above head, or ``why`` there is nothing."""
     head = picture.head
-    found = [frame.placed(side) for side in sides_of(picture)]
-    named = found if len(found) > 1 else [side._replace(name="") for side in found]
+    placed_windows = [frame.placed(side) for side in sides_of(picture)]
+    named_windows = placed_windows if len(placed_windows) > 1 else [side._replace(name="") for side in placed_windows]
     title = f"rank {picture.rank}" + (f" of {of}" if of else "")
     title += f" ({head.place})" if head is not None and head.place else ""
     ident = f"window-{number}"
-    length = max((frame.length_ns, *(lead + one.length_ns for _, one, lead in named)), default=1)
-    stages = list(dict.fromkeys(stage for side in named for _, _, stage in side.window.bands))
-    lanes = [lane for side in named for lane in side.window.lanes]
-    shown = large_parts([(name, one.budget) for name, one, _ in named if one.budget is not None])
-    telling, gaps = _telling(lanes, marked, length), frozenset(shown - {BudgetPart.COMPUTE})
-    scene = _Scene(ident, length, stages, marked, telling, gaps)
-    sides = [_side(side, scene) for side in named]
+    length_ns = max(
+        (frame.length_ns, *(lead_ns + timeline.length_ns for _, timeline, lead_ns in named_windows)), default=1
+    )
+    stages = list(dict.fromkeys(stage for side in named_windows for _, _, stage in side.window.bands))
+    lanes = [lane for side in named_windows for lane in side.window.lanes]
+    shown_parts = large_parts(
+        [(name, timeline.budget) for name, timeline, _ in named_windows if timeline.budget is not None]
+    )
+    main_lanes, named_parts = _telling(lanes, marked, length_ns), frozenset(shown_parts - {BudgetPart.COMPUTE})
+    scene = _Scene(ident, length_ns, stages, marked, main_lanes, named_parts)
+    side_views = [_side(side, scene) for side in named_windows]
     bars = [bar for lane in lanes for bar in lane.bars]
-    drawn = {_known_by(bar) for bar in bars}
-    causes = [*dict.fromkeys(mark.name for mark in marked if mark.name in drawn or mark.of_host)]
-    together = sum(bar.kernels for bar in bars if bar.kernels > 1)
-    notes = [f"{together} short kernels are drawn together with their neighbours"] if together else []
-    quiet = len({lane.name for lane in lanes} - telling) + any(s["gaps"] and s["gaps"]["is_quiet"] for s in sides)
+    drawn_names = {_known_by(bar) for bar in bars}
+    causes = [*dict.fromkeys(mark.name for mark in marked if mark.name in drawn_names or mark.of_host)]
+    joined_kernels = sum(bar.kernels for bar in bars if bar.kernels > 1)
+    notes = [f"{joined_kernels} short kernels are drawn together with their neighbours"] if joined_kernels else []
+    quiet_lanes = len({lane.name for lane in lanes} - main_lanes) + any(
+        side_view["gaps"] and side_view["gaps"]["is_quiet"] for side_view in side_views
+    )
     return {
         "id": ident,
         "rank": picture.rank,
         "title": title,
-        "about": "; ".join(dict.fromkeys(side.window.window for side in named)),
-        "said": f"Timeline of {title}: " + "; ".join(f"{side['name']} {side['about']}".strip() for side in sides),
-        "length_ns": length,
-        "patterns": _patterns(named, scene),
-        "sides": sides,
-        "quiet": f"{counted(quiet, 'more lane')}" if quiet else "",
-        "ticks": [*_ticks(length)],
+        "about": "; ".join(dict.fromkeys(side.window.window for side in named_windows)),
+        "said": f"Timeline of {title}: " + "; ".join(f"{side['name']} {side['about']}".strip() for side in side_views),
+        "length_ns": length_ns,
+        "patterns": _patterns(named_windows, scene),
+        "sides": side_views,
+        "quiet": f"{counted(quiet_lanes, 'more lane')}" if quiet_lanes else "",
+        "ticks": [*_ticks(length_ns)],
         "hues": _hues(lanes),
         "causes": ", ".join(readable_names(causes[:MOST_MARKED]).values())
         + (" …" if len(causes) > MOST_MARKED else ""),
@@ -251,54 +274,66 @@ def _timeline_view(picture: Picture, number: int, frame: Frame, marked: Collecti
         "has_communication": any(lane.kind == "communication" for lane in lanes),
         "has_copies": any(lane.kind == "copies" for lane in lanes),
         "has_exposed": any(lane.exposed for lane in lanes),
-        "data": {"length": length, "sides": [_data(side) for side in named]},
-        "budget": budget_view([(name, one.budget) for name, one, _ in named if one.budget is not None], title, length),
+        "data": {"length": length_ns, "sides": [_data(side) for side in named_windows]},
+        "budget": budget_view(
+            [(name, timeline.budget) for name, timeline, _ in named_windows if timeline.budget is not None],
+            title,
+            length_ns,
+        ),
         "budget_why": [
-            f" of {name}: {why}" if name else f": {why}" for name, one, _ in named if (why := one.budget_why)
+            f" of {name}: {reason}" if name else f": {reason}"
+            for name, timeline, _ in named_windows
+            if (reason := timeline.budget_why)
         ],
-        "why": picture.why or ("" if named else "its window was not kept"),
-        "note": "; ".join([*notes, *(frame.told(found[-1]) if head is not None else ())]),
+        "why": picture.why or ("" if named_windows else "its window was not kept"),
+        "note": "; ".join([*notes, *(frame.told(placed_windows[-1]) if head is not None else ())]),
     }
 
 
 class _Scene(NamedTuple):
-    """What the sides of a picture share: ``stages`` are those of both in the order of their colours, ``telling`` the
-    lanes that are never folded, ``named`` the parts of gaps that the legend has by name.
-    """
+    """Holds what the sides of a picture share."""
 
     ident: str
     length_ns: int
-    stages: Sequence[str]
+    stages: Sequence[str]  # of both sides, in the order of their colours
     marked: Collection[Mark]
-    telling: frozenset[str]
-    named: frozenset[Shown]
+    telling: frozenset[str]  # lanes that are never folded
+    named: frozenset[Shown]  # parts of gaps that the legend has by name
 
 
 def _telling(lanes: Iterable[TimelineLane], marked: Collection[Mark], length_ns: int) -> frozenset[str]:
-    """The lanes to see first: those of a cause, those that compute, then by how long they were exposed, and busy. Not
-    those that are as good as empty.
+    """Return the lanes to see first: those of a cause, those that compute, then by how long they were exposed, and
+    busy.
+
+    Lanes that are as good as empty are not among them.
     """
     causes = {mark.name for mark in marked}
 
-    def weight(own: Sequence[TimelineLane]) -> tuple[bool, bool, int, int]:
-        told = any(_known_by(bar) in causes for lane in own for bar in lane.bars)
-        busiest, most = max(lane.busy_ns for lane in own), max(lane.exposed_ns for lane in own)
-        return told, own[0].kind == "compute", most, busiest
+    def rate_lane(same_lanes: Sequence[TimelineLane]) -> tuple[bool, bool, int, int]:
+        has_cause = any(_known_by(bar) in causes for lane in same_lanes for bar in lane.bars)
+        busiest, most_exposed = max(lane.busy_ns for lane in same_lanes), max(lane.exposed_ns for lane in same_lanes)
+        return has_cause, same_lanes[0].kind == "compute", most_exposed, busiest
 
-    named = grouped((lane.name, lane) for lane in lanes)
-    seen = [n for n, own in named.items() if weight(own)[0] or max(one.busy_ns for one in own) * 100 >= length_ns]
-    return frozenset(sorted(seen, key=lambda name: weight(named[name]), reverse=True)[:MOST_LANES])
+    lanes_by_name = grouped((lane.name, lane) for lane in lanes)
+    busy_names = [
+        name
+        for name, same_lanes in lanes_by_name.items()
+        if rate_lane(same_lanes)[0] or max(lane.busy_ns for lane in same_lanes) * 100 >= length_ns
+    ]
+    return frozenset(sorted(busy_names, key=lambda name: rate_lane(lanes_by_name[name]), reverse=True)[:MOST_LANES])
 
 
 def _patterns(sides: Iterable[PlacedWindow], scene: _Scene) -> list[tuple[str, str, str]]:
-    """Each pattern of what is drawn of gaps: its name here, what it is, and its scale, as it is not stretched."""
-    drawn = {gap.part.part for side in sides for gap in side.window.gaps} & scene.named
-    return _pattern_scales(scene.ident, drawn, scene.length_ns)
+    """Return each pattern of the drawn gaps: its id in this picture, what it is, and the scale that keeps it
+    unstretched.
+    """
+    drawn_parts = {gap.part.part for side in sides for gap in side.window.gaps} & scene.named
+    return _pattern_scales(scene.ident, drawn_parts, scene.length_ns)
 
 
-def _pattern_scales(ident: str, drawn: Collection[Shown], length_ns: int) -> list[tuple[str, str, str]]:
+def _pattern_scales(ident: str, drawn_parts: Collection[Shown], length_ns: int) -> list[tuple[str, str, str]]:
     scale = f"scale({max(length_ns // USUAL_WIDTH, 1)} 1)"
-    return [(f"{ident}-{css(part)}", css(part), scale) for part in BudgetPart if part in drawn]
+    return [(f"{ident}-{css(part)}", css(part), scale) for part in BudgetPart if part in drawn_parts]
 
 
 def _hue(family: str) -> str:
@@ -306,15 +341,18 @@ def _hue(family: str) -> str:
 
 
 def _hues(lanes: Iterable[TimelineLane]) -> list[tuple[str, str]]:
-    """Each colour of compute that is drawn, and the families that have it."""
+    """Return each colour of compute that is drawn, with the families that have it."""
     compute = (bar for lane in lanes if lane.kind == "compute" for bar in lane.bars)
-    drawn = sorted({bar.family for bar in compute if not bar.is_barrier})
-    hues = grouped((_hue(family), family) for family in drawn)
-    return [(hue, ", ".join(f for f in own if f in HUES) or NAMELESS) for hue, own in sorted(hues.items())]
+    drawn_families = sorted({bar.family for bar in compute if not bar.is_barrier})
+    hues = grouped((_hue(family), family) for family in drawn_families)
+    return [
+        (hue, ", ".join(family for family in families if family in HUES) or NAMELESS)
+        for hue, families in sorted(hues.items())
+    ]
 
 
 class _Path(NamedTuple):
-    """Bars of one class as stretches of a line of so much ``width``; ``pattern`` is what it is painted with."""
+    """Describes bars of one class as stretches of a line of a ``width``; ``pattern`` is what they are painted with."""
 
     css: str
     width: int
@@ -323,76 +361,81 @@ class _Path(NamedTuple):
 
 
 def _path(css: str, spans: Iterable[tuple[int, int]], shape: tuple[int, int] = WHOLE, ident: str = "") -> _Path:
-    """Absolute starts, for floats add up. ``ident`` is that of a picture with patterns."""
+    """Return the bars of one class as a path; ``ident`` is that of a picture with patterns."""
     top, height = shape
     middle = f"{top + height / 2:g}"
+    # Starts are absolute: the browser would add up the errors of relative ones, which are floats.
     d = "".join(f"M{start} {middle}h{end - start}" for start, end in spans)
     return _Path(css, height, d, f"url(#{ident}-{css})" if ident else "")
 
 
 def _side(side: PlacedWindow, scene: _Scene) -> Drawn:
-    """One window."""
-    one, after, length = side.window, side.lead_ns + side.window.length_ns, scene.length_ns
-    beyond = _path("outside", [span for span in ((0, side.lead_ns), (after, length)) if span[0] < span[1]])
-    outside = [beyond] if beyond.d else []
-    bands = [(side.x(start), side.x(end), stage) for start, end, stage in one.bands]
+    """Return what the template draws of one window."""
+    timeline, end_ns, length_ns = side.window, side.lead_ns + side.window.length_ns, scene.length_ns
+    outside_path = _path("outside", [span for span in ((0, side.lead_ns), (end_ns, length_ns)) if span[0] < span[1]])
+    outside_paths = [outside_path] if outside_path.d else []
+    bands = [(side.x(start), side.x(end), stage) for start, end, stage in timeline.bands]
     by_colour = grouped((scene.stages.index(stage) % COLOURS, (start, end)) for start, end, stage in bands)
-    about = f"{one.window}, {format_value(one.length_ns, 'ns')}, {counted(one.kernels, 'kernel')}"
-    labelled = ((start, end, label_of(stage, Fraction(end - start, length))) for start, end, stage in bands)
+    facts_text = f"{timeline.window}, {format_value(timeline.length_ns, 'ns')}, {counted(timeline.kernels, 'kernel')}"
+    stage_labels = ((start, end, label_of(stage, Fraction(end - start, length_ns))) for start, end, stage in bands)
     return {
         "name": side.name,
-        "about": f"{about} ({one.measured})",
-        "gaps": _gaps(side, outside, scene) if one.budget is not None else None,
-        "lanes": [_lane(lane, side, outside, scene) for lane in one.lanes],
+        "about": f"{facts_text} ({timeline.measured})",
+        "gaps": _gaps(side, outside_paths, scene) if timeline.budget is not None else None,
+        "lanes": [_lane(lane, side, outside_paths, scene) for lane in timeline.lanes],
         "bands": [
-            *(outside if by_colour else ()),
+            *(outside_paths if by_colour else ()),
             *(_path(f"band{colour}", spans) for colour, spans in sorted(by_colour.items())),
         ],
         "labels": [
-            (percent(Fraction(start + end, 2 * length)), *label) for start, end, label in labelled if label is not None
+            (percent(Fraction(start + end, 2 * length_ns)), *label)
+            for start, end, label in stage_labels
+            if label is not None
         ],
     }
 
 
 def _lane(lane: TimelineLane, side: PlacedWindow, outside: Sequence[_Path], scene: _Scene) -> Drawn:
-    """One lane: the paths by class, and what it amounts to in words and in numbers.
+    """Return what the template draws of one lane: the paths by class, and what it amounts to in words and in numbers.
 
     ``labels`` are where a bar is that has room for a name, how wide, and the name.
     """
-    length, marked = scene.length_ns, {*scene.marked}
+    length_ns, marks = scene.length_ns, {*scene.marked}
     bars = [((side.x(bar.start_ns), side.x(bar.end_ns)), bar) for bar in lane.bars]
-    plain = grouped(
+    spans_by_class = grouped(
         (_hue(bar.family) if lane.kind == "compute" else lane.kind, span) for span, bar in bars if not bar.is_barrier
     )
-    underlined = (span for span, bar in bars if {Mark(_known_by(bar), bar.stage), Mark(_known_by(bar), None)} & marked)
-    drawn = (
-        *(_path(css, spans, BODY) for css, spans in sorted(plain.items())),
+    marked_spans = (span for span, bar in bars if {Mark(_known_by(bar), bar.stage), Mark(_known_by(bar), None)} & marks)
+    lane_paths = (
+        *(_path(css, spans, BODY) for css, spans in sorted(spans_by_class.items())),
         _path("barrier", (span for span, bar in bars if bar.is_barrier)),
         _path("exposed", ((side.x(start), side.x(end)) for start, end in lane.exposed)),
-        _path("marked", underlined, UNDERLINE),
+        _path("marked", marked_spans, UNDERLINE),
     )
-    name, purpose, busy = lane.name, lane.purpose, format_value(lane.busy_ns, "ns")
-    exposed = format_value(lane.exposed_ns, "ns") if lane.kind == "communication" else ""
+    name, purpose, busy_text = lane.name, lane.purpose, format_value(lane.busy_ns, "ns")
+    exposed_text = format_value(lane.exposed_ns, "ns") if lane.kind == "communication" else ""
     noun = "transfer" if lane.kind == "copies" else "kernel"
-    said = f"{name}, {purpose}: {counted(lane.kernels, noun)}, busy {busy}"
+    description = f"{name}, {purpose}: {counted(lane.kernels, noun)}, busy {busy_text}"
     return {
         "name": name,
         "kind": purpose,
         "is_quiet": name not in scene.telling,
-        "paths": [*outside, *(each for each in drawn if each.d)],
+        "paths": [*outside, *(path for path in lane_paths if path.d)],
         "labels": [
-            (percent(Fraction(start, length)), percent(Fraction(end - start, length)), bar.name)
+            (percent(Fraction(start, length_ns)), percent(Fraction(end - start, length_ns)), bar.name)
             for (start, end), bar in bars
-            if end - start >= LEAST_NAMED * length
+            if end - start >= LEAST_NAMED * length_ns
         ],
-        "said": said + (f", exposed {exposed}" if exposed else ""),
-        "numbers": (name, purpose, str(lane.kernels), busy, exposed or "–"),
+        "said": description + (f", exposed {exposed_text}" if exposed_text else ""),
+        "numbers": (name, purpose, str(lane.kernels), busy_text, exposed_text or "–"),
     }
 
 
 def _gaps(side: PlacedWindow, outside: Sequence[_Path], scene: _Scene) -> Drawn:
-    """The times without compute: a path for each class that the legend names, and one of the rest. Where the host is a
-    cause, what it launched late is marked.
+    """Return what the template draws of the times without compute: a path for each class in the legend, and one of the
+    rest.
+
+    Where the host is a cause, what it launched late is marked.
     """
     gaps = side.window.gaps
     spans = grouped(
@@ -400,13 +443,15 @@ def _gaps(side: PlacedWindow, outside: Sequence[_Path], scene: _Scene) -> Drawn:
         for gap in gaps
     )
     paths = []
-    for part, own in sorted(spans.items(), key=lambda each: str(each[0])):
-        paths += _part_paths(part, own, scene.ident, scene.length_ns)
-    late = spans.get(BudgetPart.STARVED, ()) if any(mark.of_host for mark in scene.marked) else ()
-    paths.append(_path("marked", [span for span in late if span[1] - span[0] >= PIXEL * scene.length_ns], UNDERLINE))
+    for part, part_spans in sorted(spans.items(), key=lambda item: str(item[0])):
+        paths += _part_paths(part, part_spans, scene.ident, scene.length_ns)
+    late_spans = spans.get(BudgetPart.STARVED, ()) if any(mark.of_host for mark in scene.marked) else ()
+    paths.append(
+        _path("marked", [span for span in late_spans if span[1] - span[0] >= PIXEL * scene.length_ns], UNDERLINE)
+    )
     parts = counted(sum(gap.number for gap in gaps), "part")
-    said = f"no compute: {parts} of gaps"
-    return {"paths": [*outside, *(each for each in paths if each.d)], "said": said, "is_quiet": not scene.named}
+    description = f"no compute: {parts} of gaps"
+    return {"paths": [*outside, *(path for path in paths if path.d)], "said": description, "is_quiet": not scene.named}
 
 
 def _part_paths(part: Shown, spans: Sequence[tuple[int, int]], ident: str, length_ns: int) -> list[_Path]:
@@ -417,44 +462,45 @@ def _part_paths(part: Shown, spans: Sequence[tuple[int, int]], ident: str, lengt
 
 
 def _ticks(length: int) -> Iterator[tuple[str, str, str]]:
-    """Round times in one unit: where, which end of the text stands there, the text."""
+    """Yield round times in one unit: where each is, which end of its text stands there, and the text."""
     step = 1
     while length > MOST_TICKS * step:
         step *= 10
     step = next((step // part for part in (5, 2) if step % part == 0 and length <= MOST_TICKS * (step // part)), step)
-    word = next(word for word, scale in reversed([*NANOSECONDS.items()]) if step >= scale)
-    for at in range(0, length + 1, step):
-        share = Fraction(at, length)
+    unit = next(unit for unit, scale in reversed([*NANOSECONDS.items()]) if step >= scale)
+    for time_ns in range(0, length + 1, step):
+        share = Fraction(time_ns, length)
         anchor = "start" if share < Fraction(4, 100) else "end" if share > Fraction(94, 100) else "middle"
-        number = Fraction(at, NANOSECONDS[word])
-        yield percent(share), anchor, f"{number if number.denominator == 1 else float(number)} {word}"
+        number = Fraction(time_ns, NANOSECONDS[unit])
+        yield percent(share), anchor, f"{number if number.denominator == 1 else float(number)} {unit}"
 
 
 def _data(side: PlacedWindow) -> Drawn:
-    """What hovering shows."""
+    """Return what hovering shows of one window."""
     names, stages = _Numbers(), _Numbers()
-    one = side.window
-    bands = [[side.x(start), end - start, stages[stage]] for start, end, stage in one.bands]
-    lanes = [_lane_data(lane, side, names, stages) for lane in one.lanes]
-    idle = _gap_data(side, names, stages) if one.budget is not None else None
+    timeline = side.window
+    bands = [[side.x(start), end - start, stages[stage]] for start, end, stage in timeline.bands]
+    lanes = [_lane_data(lane, side, names, stages) for lane in timeline.lanes]
+    gap_data = _gap_data(side, names, stages) if timeline.budget is not None else None
     return {
         "name": side.name,
         "names": [*names],
         "stages": [*stages],
         "bands": bands,
         "lanes": lanes,
-        "gaps": idle,
+        "gaps": gap_data,
     }
 
 
 class _Numbers(dict[str, int]):
-    """The number of each text, in the order of their first use."""
+    """Numbers texts in the order of their first use."""
 
     def __missing__(self, text: str) -> int:
         return self.setdefault(text, len(self))
 
 
 def _lane_data(lane: TimelineLane, side: PlacedWindow, names: _Numbers, stages: _Numbers) -> Drawn:
+    """Return what hovering shows of one lane; the script has the meaning of the short keys."""
     return {
         "name": f"{lane.name}, {lane.purpose}",
         "c": int(lane.kind != "communication"),
@@ -468,32 +514,38 @@ def _lane_data(lane: TimelineLane, side: PlacedWindow, names: _Numbers, stages: 
 
 
 def _gap_data(side: PlacedWindow, names: _Numbers, stages: _Numbers) -> Drawn:
-    """``w``: who waited and for what, by name and stage; ``a``: an arrow, by lane and time."""
+    """Return what hovering shows of the gaps: in ``w`` who waited for what, in ``a`` an arrow by lane and time."""
     parts = [gap.part for gap in side.window.gaps]
-    numbered = [*enumerate(side.window.gaps)]
-    alone = [(i, (part.waiting, part.producer), arrow) for i, (part, number, arrow) in numbered if number == 1]
+    numbered_gaps = [*enumerate(side.window.gaps)]
+    single_gaps = [
+        (i, (part.waiting, part.producer), arrow) for i, (part, number, arrow) in numbered_gaps if number == 1
+    ]
     return {
         "name": "without compute",
         "kinds": PARTS,
         "s": differences([side.x(part.start_ns) for part in parts]),
         "d": [part.end_ns - part.start_ns for part in parts],
         "k": [PARTS.index(part.part) for part in parts],
-        "m": {i: number for i, (_, number, _) in numbered if number > 1},
+        "m": {i: number for i, (_, number, _) in numbered_gaps if number > 1},
         "w": {
-            i: [n for each in who for n in ((names[each.name], stages[each.stage]) if each else (NOBODY, NOBODY))]
-            for i, who, _ in alone
+            i: [
+                n
+                for operation in waiting_and_producer
+                for n in ((names[operation.name], stages[operation.stage]) if operation else (NOBODY, NOBODY))
+            ]
+            for i, waiting_and_producer, _ in single_gaps
         },
         "a": {
-            i: [arrow[0], side.x(by.end_ns), arrow[1], side.x(waiting.start_ns)]
-            for i, (waiting, by), arrow in alone
-            if arrow is not None and waiting is not None and by is not None
+            i: [arrow[0], side.x(producer.end_ns), arrow[1], side.x(waiting.start_ns)]
+            for i, (waiting, producer), arrow in single_gaps
+            if arrow is not None and waiting is not None and producer is not None
         },
     }
 
 
 def differences(starts: Sequence[int]) -> list[int]:
-    """Each start minus the one before: they are short."""
-    return [start - before for before, start in zip([0, *starts], starts, strict=False)]
+    """Return each start minus the one before, which takes fewer characters."""
+    return [start - previous for previous, start in zip([0, *starts], starts, strict=False)]
 
 
 STRIPS = "strips"

@@ -25,19 +25,19 @@ THIS_RUN = "this run"
 
 
 class Past(NamedTuple):
-    """The rows over time; ``why`` there are none, empty where nobody asked for any."""
+    """Holds the worst rows over time, or why there are none."""
 
     trends: Sequence[Trend] = ()
-    why: str = ""
+    why: str = ""  # empty also where nobody asked for trends
 
     @property
     def in_short(self) -> list[str]:
-        """A line of the first one."""
-        lines = ((sparkline(one.values, ends=(one.low, one.high)), one) for one in self.trends[:1])
-        return [f"trend {line} {one.title}, last {counted(len(one.values), 'run')}" for line, one in lines]
+        """The first trend as one line of text."""
+        lines = ((sparkline(trend.values, ends=(trend.low, trend.high)), trend) for trend in self.trends[:1])
+        return [f"trend {line} {trend.title}, last {counted(len(trend.values), 'run')}" for line, trend in lines]
 
     def drawn(self) -> list[Drawn]:
-        """A plot of each, and what is said below it."""
+        """Return the plot of each trend, and what is said below it."""
         from markupsafe import Markup
 
         return [
@@ -47,30 +47,32 @@ class Past(NamedTuple):
 
 
 def past_of(session: Session) -> Past:
-    """The past of each worst row that the history knows."""
+    """Return the past of each worst row that the history knows."""
     path = session.history
     if path is None:
         return Past()
-    asked = [
-        (record, drawn.worst)
+    wanted_rows = [
+        (record, pictures.worst)
         for record in led_by(session.records)
-        if (drawn := session.pictures.get(record.known_by)) is not None and drawn.worst is not None
+        if (pictures := session.pictures.get(record.known_by)) is not None and pictures.worst is not None
     ]
-    if not asked:
+    if not wanted_rows:
         return Past(why="A history keeps no row of this session.")
     try:
-        gates = {worst.gate for _, worst in asked}
-        past = load(path, gates, last=PAST_RUNS) if path.exists() else History((), (), {})
+        gates = {worst.gate for _, worst in wanted_rows}
+        history = load(path, gates, last=PAST_RUNS) if path.exists() else History((), (), {})
     except HistoryError as error:
         return Past(why=f"The history cannot be read: {error}")
-    first = {worst: record for record, worst in reversed(asked)}  # several may judge one row
-    found = [_trend(record, worst, past) for record, worst in asked if first[worst] is record]
-    trends = on_one_scale([trend for trend in found if trend is not None][:MOST_PLOTS])
+    first_record = {
+        worst: record for record, worst in reversed(wanted_rows)
+    }  # several assertions may judge one row: it is drawn once
+    trends_or_none = [_trend(record, worst, history) for record, worst in wanted_rows if first_record[worst] is record]
+    trends = on_one_scale([trend for trend in trends_or_none if trend is not None][:MOST_PLOTS])
     return Past(trends, "" if trends else "The history has no earlier run of these rows.")
 
 
 def _trend(record: Record, now: Measured, past: History) -> Trend | None:
-    """The values of the past and of now; None where there is no past."""
+    """Return the values of a row in the past and now; None where the history has no past of it."""
     track = track_of(past, now.gate, now.digest, now.series, now.labels)
     if track is None:
         return None

@@ -1,1 +1,1 @@
-"""The reports of a pytest session."""
+"""How does a whole session of assertions read in each output?"""

@@ -1,8 +1,7 @@
 """How does a session leave as JSON? Every assertion and every row of it, as ``report.schema.json`` describes them.
 
 A value appears twice: ``exact`` in the base of the metric's unit (whole nanoseconds, plain ratios, counts), a whole
-number or ``"a/b"``; and ``text``, as people read it. There are no times in it: the same traces give the same
-bytes.
+number or ``"a/b"``; and ``text``, as people read it. The file has no date in it: the same traces give the same bytes.
 """
 
 from __future__ import annotations
@@ -35,13 +34,13 @@ FORMAT = 1
 
 
 def report_text(session: Session) -> str:
-    """The file's text; ASCII alone, so that no name reaches a terminal as more than itself."""
+    """Return the text of the JSON report, in ASCII, so that no name reaches a terminal as more than itself."""
     return without_halves(json.dumps(report(session), indent=1)) + "\n"
 
 
 def report(session: Session) -> Json:
-    """The session as ``report.schema.json`` describes it."""
-    counts, base, comparison = session.counts, session.merge_base, session.comparison
+    """Return the session as ``report.schema.json`` describes it."""
+    counts, merge_base, comparison = session.counts, session.merge_base, session.comparison
     return {
         "format": FORMAT,
         "pytest_nsys": VERSION,
@@ -50,20 +49,20 @@ def report(session: Session) -> Json:
         "headline": of_session(session),
         "story": story_json(session.story),
         "exit_status": session.exit_status,
-        "counts": {word: counts[word] for word in STATES},
+        "counts": {state: counts[state] for state in STATES},
         "mistakes": [
-            {"file": each.file, "line": each.line, "column": each.column, "text": each.text}
-            for each in session.mistakes
+            {"file": mistake.file, "line": mistake.line, "column": mistake.column, "text": mistake.text}
+            for mistake in session.mistakes
         ],
-        "merge_base": base.as_json() if base is not None else None,
+        "merge_base": merge_base.as_json() if merge_base is not None else None,
         "not_run": [
             {
-                "file": each.file,
-                "configuration": each.configuration,
-                "assertions": [*each.assertions],
-                "why": each.why,
+                "file": file.file,
+                "configuration": file.configuration,
+                "assertions": [*file.assertions],
+                "why": file.why,
             }
-            for each in session.not_run
+            for file in session.not_run
         ],
         "refreshed": [*session.refreshed],
         "comparison": _comparison(comparison) if comparison is not None else None,
@@ -72,7 +71,11 @@ def report(session: Session) -> Json:
 
 
 def plain_labels(labels: Mapping[str, Label]) -> dict[str, Label]:
-    return {d: label if isinstance(label, int) else printable(label, LONGEST_NAME) for d, label in labels.items()}
+    """Return labels whose texts are cut and show no control characters."""
+    return {
+        dimension: label if isinstance(label, int) else printable(label, LONGEST_NAME)
+        for dimension, label in labels.items()
+    }
 
 
 def _comparison(comparison: Comparison) -> Json:
@@ -82,20 +85,21 @@ def _comparison(comparison: Comparison) -> Json:
         "base": _side("base", comparison.base, comparison),
         "head": _side("head", comparison.head, comparison),
         "circumstances": [
-            {**_difference(each), "must_agree": must_agree} for each, must_agree in comparison.circumstances.items()
+            {**_difference(difference), "must_agree": must_agree}
+            for difference, must_agree in comparison.circumstances.items()
         ],
         "windows": _windows(comparison.windows),
         "not_held": [*comparison.not_held],
         "looked_at": comparison.looked_at,
-        "appeared": [_one_sided(each) for each in comparison.appeared],
-        "vanished": [_one_sided(each) for each in comparison.vanished],
+        "appeared": [_one_sided(one_sided) for one_sided in comparison.appeared],
+        "vanished": [_one_sided(one_sided) for one_sided in comparison.vanished],
         "kernels": [
             {
-                "name": printable(each.name, LONGEST_NAME),
-                "base_ns": as_exact(each.base_ns),
-                "head_ns": as_exact(each.head_ns),
+                "name": printable(kernel.name, LONGEST_NAME),
+                "base_ns": as_exact(kernel.base_ns),
+                "head_ns": as_exact(kernel.head_ns),
             }
-            for each in comparison.kernels.kernels
+            for kernel in comparison.kernels.kernels
         ],
         "kernels_per": comparison.kernels.per,
     }
@@ -118,12 +122,12 @@ def _side(name: str, side: Side, comparison: Comparison) -> Json:
         "ranks": [*side.ranks],
         "profilers": [*side.profilers],
         "key": side.key.as_json(),
-        "notes": [str(note) for of, note in comparison.notes if of == name],
+        "notes": [str(note) for side_name, note in comparison.notes if side_name == name],
     }
 
 
 def _gate_file(records: Sequence[Record]) -> Json:
-    """One file; what its assertions share stands here once."""
+    """Return one gate file as JSON; what its assertions share stands there once."""
     first, windows = find_run(records), dict[str, Sequence[UsedWindow]]()
     for verdict in (record.verdict for record in records if record.verdict.measured_as):
         windows.setdefault(verdict.measured_as, verdict.windows)
@@ -141,21 +145,21 @@ def _gate_file(records: Sequence[Record]) -> Json:
 def _windows(windows: Mapping[str, Sequence[UsedWindow]]) -> list[Json]:
     return [
         {
-            "measured_as": how,
+            "measured_as": measured_as,
             "windows": [
                 {
-                    "capture": each.capture + 1,
-                    "rank": each.rank,
-                    "name": printable(each.window.name, 400),
-                    "index": each.window.index,
-                    "count": each.window.count,
-                    "start_ns": each.window.start_ns,
-                    "end_ns": each.window.end_ns,
+                    "capture": used.capture + 1,
+                    "rank": used.rank,
+                    "name": printable(used.window.name, 400),
+                    "index": used.window.index,
+                    "count": used.window.count,
+                    "start_ns": used.window.start_ns,
+                    "end_ns": used.window.end_ns,
                 }
-                for each in used
+                for used in used_windows
             ],
         }
-        for how, used in windows.items()
+        for measured_as, used_windows in windows.items()
     ]
 
 
@@ -183,7 +187,7 @@ def _assertion(record: Record) -> Json:
         "on_base": verdict.on_base,
         "measured_as": verdict.measured_as,
         "worst": record.worst,
-        "differences": [_difference(each) for each in verdict.differences],
+        "differences": [_difference(difference) for difference in verdict.differences],
         "details": [*verdict.details],
         "causes": [_cause(row) for row in verdict.causes],
         "doubts": [note.text for note in verdict.notes if note.warning],
@@ -220,7 +224,10 @@ def _row(row: JudgedRow, verdict: Verdict) -> Json:
 
 
 def amount(value: Value | None, unit: str, *, distance: bool = False) -> Json | None:
-    """A value, exact and as people read it; a ``distance`` between ratios is in percentage points."""
+    """Return a value as JSON, exact and as people read it; None where there is none.
+
+    With ``is_distance`` the value is between two others: of ratios it reads in percentage points.
+    """
     if value is None:
         return None
     return {"exact": as_exact(value), "text": (distance_words if distance else format_value)(value, unit)}
@@ -229,17 +236,17 @@ def amount(value: Value | None, unit: str, *, distance: bool = False) -> Json | 
 def _change(row: JudgedRow, unit: str) -> Json | None:
     if row.value is None or row.baseline is None:
         return None
-    moved = exact(Fraction(row.value) - row.baseline)
-    return {"exact": as_exact(moved), "text": change_words(row.value, row.baseline, unit)}
+    change = exact(Fraction(row.value) - row.baseline)
+    return {"exact": as_exact(change), "text": change_words(row.value, row.baseline, unit)}
 
 
 def _cause(row: Explained) -> Json:
-    told, budget = row.explanation, row.explanation.budget
+    explanation, budget = row.explanation, row.explanation.budget
     return {
         "labels": plain_labels(row.labels),
         "roots": [change_json(change) for change in row.roots],
-        "change_ns": told.change_ns,
-        "unexplained_ns": told.unexplained_ns,
+        "change_ns": explanation.change_ns,
+        "unexplained_ns": explanation.unexplained_ns,
         "budget": None
         if budget is None
         else {
@@ -257,6 +264,6 @@ def _cause(row: Explained) -> Json:
                 "exposes": printable(cause.exposes, LONGEST_NAME),
                 "text": cause_words(cause),
             }
-            for cause in told.causes
+            for cause in explanation.causes
         ],
     }

@@ -29,39 +29,39 @@ LOOKED_AT = (Outcome.FAILED, Outcome.ACCEPTED, Outcome.INCONCLUSIVE, Outcome.IMP
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """One assertion of a session.
+    """Holds the result of one assertion of a session.
 
     It crosses from an xdist worker as it is.
     """
 
     verdict: Verdict
-    """Of its rows those that hold are let go at the end of a session that writes no report."""
+    """Its rows that hold are dropped at the end of a session that writes no report."""
     rows: int = 0
-    """How many were judged."""
+    """How many rows were judged, also of those that were dropped."""
     run: str = ""
     """What was judged, in words; empty where nothing could be."""
     found: str = ""
-    """The convention that ``auto`` found."""
+    """The convention that ``auto`` detected."""
     traces: tuple[str, ...] = ()
     """The captures, as a person would type them."""
     key: RunKey | None = None
     """What makes runs comparable; None where no trace could be read."""
     began: str = ""
-    """When the first of the captures did, in UTC."""
+    """When the first of the captures started, in UTC."""
     next_steps: tuple[Step, ...] = ()
     """Commands to type next."""
     explanation: tuple[str, ...] = ()
     """The lines below the sentence; empty where the assertion passed."""
     artifact: str = ""
-    """The file that has the window."""
+    """The file with the window for Perfetto."""
     artifact_lost: str = ""
-    """Why there is none."""
+    """Why there is no such file."""
     good: bool = True
-    """Whether pytest takes it as passed."""
+    """Whether pytest takes the assertion as passed."""
     xfailed: bool = False
-    """Whether it was expected to fail."""
+    """Whether it was expected to fail, and did."""
     forced: str = ""
-    """Marks of others that decide."""
+    """Marks of pytest or of other plugins that decide how the assertion ends."""
 
     @property
     def assertion(self) -> Assertion:
@@ -102,7 +102,7 @@ class Record:
 
     @property
     def known_by(self) -> tuple[str, int, str]:
-        """File with its configuration, line, name."""
+        """What no other assertion of a session shares: file with its configuration, line, name."""
         return self.address, self.line, self.name
 
     @property
@@ -155,14 +155,14 @@ class Record:
         row, assertion = self.verdict.nearest, self.assertion
         if row is None or not self.worst["limit"]:
             return ""
-        two_sided = assertion.require.comparator is None
-        return limit_words(assertion, limit_of(row, self.verdict.unit, two_sided=two_sided))
+        is_two_sided = assertion.require.comparator is None
+        return limit_words(assertion, limit_of(row, self.verdict.unit, two_sided=is_two_sided))
 
     @property
     def smallest_change(self) -> str:
         """The smallest change that the gate can see, as people read it: ``≥ 50 us (noise not measured)``."""
-        seen = self.worst["sees"]
-        return f"≥ {seen}" if seen and seen != ANY_CHANGE else seen
+        change_text = self.worst["sees"]
+        return f"≥ {change_text}" if change_text and change_text != ANY_CHANGE else change_text
 
     @property
     def headroom(self) -> str:
@@ -177,13 +177,13 @@ class Record:
         """
         if not self.explanation:
             return ""
-        at = f"{self.assertion.location.at_line}: {self.assertion.sentence}"
-        return "\n".join([reason_words(self.verdict), at, *self.explanation])
+        sentence_line = f"{self.assertion.location.at_line}: {self.assertion.sentence}"
+        return "\n".join([reason_words(self.verdict), sentence_line, *self.explanation])
 
     def properties(self) -> list[tuple[str, object]]:
-        """What JUnit shows of it; what is empty is left out."""
+        """Return the properties that JUnit shows of it, without empty ones."""
         verdict, worst = self.verdict, self.worst
-        shown: dict[str, object] = {
+        values: dict[str, object] = {
             "outcome": str(self.outcome),
             "message": self.message,
             "value": worst["value"],
@@ -200,51 +200,58 @@ class Record:
             "measured_as": verdict.measured_as,
             "line": self.line,
         }
-        return [(f"nsys_{name}", value) for name, value in shown.items() if value not in ("", 0)]
+        return [(f"nsys_{name}", value) for name, value in values.items() if value not in ("", 0)]
 
     def saying(self, message: str) -> Record:
-        """The same with another message."""
+        """Return the record with another message."""
         return replace(self, verdict=replace(self.verdict, message=message))
 
     def without_rows(self) -> Record:
-        """For the end of the session, which tells of those that do not hold, of waived ones, and of the nearest; where
-        it tells how many kernels there are, of one of each.
+        """Return the record without the rows that the end of the session does not tell of.
+
+        It tells of rows that do not hold, of waived ones, and of the nearest; of an assertion that expects no row it
+        counts kernels, of which one row each is kept.
         """
-        rows, near = self.verdict.rows, self.verdict.nearest
-        first = {row.labels.get("kernel"): id(row) for row in rows} if is_of_none(self.assertion) else {}
-        told = {id(near), *first.values()}
-        kept = tuple(row for row in rows if row.waived or row.outcome is not Outcome.PASSED or id(row) in told)
-        return replace(self, verdict=replace(self.verdict, rows=kept))
+        rows, nearest = self.verdict.rows, self.verdict.nearest
+        first_by_kernel = {row.labels.get("kernel"): id(row) for row in rows} if is_of_none(self.assertion) else {}
+        notable_ids = {id(nearest), *first_by_kernel.values()}
+        notable_rows = tuple(
+            row for row in rows if row.waived or row.outcome is not Outcome.PASSED or id(row) in notable_ids
+        )
+        return replace(self, verdict=replace(self.verdict, rows=notable_rows))
 
 
 def error_record(assertion: Assertion, message: str, outcome: Outcome = Outcome.ERROR, *, configuration: str) -> Record:
-    said = "; ".join(line.strip() for line in message.splitlines())
-    return Record(Verdict(assertion, outcome, printable(said, 2000), "", configuration=configuration), good=False)
+    """Return the record of an assertion that could not be judged."""
+    text = "; ".join(line.strip() for line in message.splitlines())
+    return Record(Verdict(assertion, outcome, printable(text, 2000), "", configuration=configuration), good=False)
 
 
 def record_of(verdict: Verdict, run: str = "") -> Record:
-    """The record of a verdict, whose lines are cut to what a report shows."""
-    told = replace(
+    """Return the record of a verdict, whose lines are cut to what a report shows."""
+    shortened = replace(
         verdict,
         message=printable(verdict.message, 2000),
         notes=tuple(note.printable(400) for note in verdict.notes),
         details=tuple(printable(line, 2000) for line in verdict.details),
     )
-    return Record(told, len(verdict.rows), printable(run, 1000), good=verdict.good)
+    return Record(shortened, len(verdict.rows), printable(run, 1000), good=verdict.good)
 
 
 NO_ROW = dict.fromkeys(("row", "value", "limit", "margin", "ceiling", "sees"), "")
 
 
 def describe_worst(verdict: Verdict) -> dict[str, str]:
-    """Say in words which row is nearest to failing, or fails worst: where it is, its value, all that it is held to, how
-    far it may still move, how far a waiver lets it go in place of that, and the smallest change that the gate sees.
+    """Return the texts of the row that is nearest to failing, or fails worst; all empty where rows are not compared.
+
+    They are where it is, its value, all that it is held to, how far it may still change, how far a waiver lets it go
+    instead, and the smallest change that the gate sees.
     """
     row, unit = verdict.nearest, verdict.unit
-    if row is None or verdict.outcome is Outcome.INCOMPARABLE:  # whose rows stand side by side in a comparison
+    if row is None or verdict.outcome is Outcome.INCOMPARABLE:  # its rows stand side by side in a comparison
         return NO_ROW
     if is_of_none(verdict.assertion) and row.outcome is Outcome.PASSED:
-        kernels = {each.labels["kernel"] for each in verdict.rows}
+        kernels = {judged_row.labels["kernel"] for judged_row in verdict.rows}
         return NO_ROW | {"value": f"none of {counted(len(kernels), 'kernel')}"}
     return {
         "row": place(row, verdict),
@@ -257,6 +264,6 @@ def describe_worst(verdict: Verdict) -> dict[str, str]:
 
 
 def is_of_none(assertion: Assertion) -> bool:
-    """Whether it asks that there is no such row."""
+    """Whether an assertion requires that there is no such row."""
     limit = assertion.require.limit
     return isinstance(limit, FromBaseline) and limit.no is not None

@@ -1,6 +1,6 @@
 """What came of a whole session: how many assertions ended how, and in which one word?
 
-The records of its assertions, and what kept a gate file from being judged.
+It holds the records of its assertions, and what kept a gate file from being judged.
 """
 
 from __future__ import annotations
@@ -34,20 +34,18 @@ EXIT_WORDS = {1: "something failed", 2: "interrupted", 3: "internal error", 4: "
 """What pytest's exit statuses mean."""
 
 BROKEN_OFF = (2, 3, 4)
-"""Exit statuses of a session that did not get to the end."""
+"""Exit statuses of a session that did not get to its end."""
 
 NEVER_GOOD = frozenset(map(str, (Outcome.ERROR, Outcome.INCOMPARABLE, Outcome.NO_DATA, Outcome.FAILED)))
 """States that no plugin can make good: what a person allows to fail has a state of its own."""
 
 
 class NotRunFile(NamedTuple):
-    """A gate file, or a configuration of it, for which nobody gave a trace, the names of its assertions, and what is
-    said of it.
-    """
+    """Describes a gate file, or a configuration of it, that was not judged because nobody gave a trace."""
 
     file: str
-    assertions: tuple[str, ...]
-    why: str
+    assertions: tuple[str, ...]  # their names
+    why: str  # the sentence that reports have of it
     configuration: str = ""
 
     @property
@@ -72,9 +70,9 @@ class Session:
     not_run: tuple[NotRunFile, ...] = ()
     """What had no trace."""
     pictures: AssertionPictures = field(default_factory=dict)
-    """What the page draws of an assertion, by what it is ``known_by``."""
+    """What the page draws of each assertion, by the record's ``identity``."""
     history: Path | None = None
-    """The database of the past; None without one."""
+    """The database of the history; None without one."""
     checkout: Path | None = None
     """A folder of what was judged, of which git knows the commit."""
     comparison: Comparison | None = None
@@ -106,16 +104,19 @@ class Session:
             return str(Outcome.ERROR)
         if not self.records and not self.is_red_at_base:
             return NOTHING_JUDGED
-        bad = {record.state for record in self.bad} | ({str(Outcome.FAILED)} if self.is_red_at_base else set())
-        if bad:
-            return str(next((o for o in WORST_FIRST if o in bad), Outcome.FAILED))
+        bad_states = {record.state for record in self.bad} | ({str(Outcome.FAILED)} if self.is_red_at_base else set())
+        if bad_states:
+            return str(next((outcome for outcome in WORST_FIRST if outcome in bad_states), Outcome.FAILED))
         if self.exit_status and self.comparison is not None:
             return NOTHING_JUDGED
         if self.exit_status:  # another test, a worker that crashed, a report that could not be written
             return str(Outcome.ERROR)
-        seen = self.counts
+        counts = self.counts
         return str(
-            next((o for o in (Outcome.ACCEPTED, Outcome.INCONCLUSIVE, Outcome.IMPROVED) if seen[o]), Outcome.PASSED)
+            next(
+                (outcome for outcome in (Outcome.ACCEPTED, Outcome.INCONCLUSIVE, Outcome.IMPROVED) if counts[outcome]),
+                Outcome.PASSED,
+            )
         )
 
     @property
@@ -126,8 +127,8 @@ class Session:
     @property
     def good(self) -> bool:
         """Whether assertions were judged and none, nor anything else of the session, was bad."""
-        well = not self.mistakes and not self.bad and not self.is_red_at_base
-        return bool(self.records) and well and self.exit_status == 0
+        is_clean = not self.mistakes and not self.bad and not self.is_red_at_base
+        return bool(self.records) and is_clean and self.exit_status == 0
 
     @property
     def plainly_good(self) -> bool:
@@ -141,27 +142,27 @@ class Session:
             from pytest_nsys.reports.session.two_sides import result_words
 
             return result_words(self.comparison)
-        said = []
+        sentences = []
         if self.merge_base is not None and self.merge_base.red:
-            said.append(f"gate of the merge base: {self.merge_base.headline}")
+            sentences.append(f"gate of the merge base: {self.merge_base.headline}")
         if self.mistakes:
-            said.append(f"{counted(len(self.mistakes), 'mistake')} kept files from being judged")
+            sentences.append(f"{counted(len(self.mistakes), 'mistake')} kept files from being judged")
         if self.records:
-            said.append(counts_words(self.records))
+            sentences.append(counts_words(self.records))
         elif not self.refreshed and not self.mistakes and not self.not_run:
-            said.append("no assertion of a gate file was judged")
+            sentences.append("no assertion of a gate file was judged")
         if self.not_run:
-            said.append(not_run_words(self.not_run))
-        said += [self.ending] if self.ending else []
-        return "; ".join(said) or "baselines were refreshed, and nothing was judged"
+            sentences.append(not_run_words(self.not_run))
+        sentences += [self.ending] if self.ending else []
+        return "; ".join(sentences) or "baselines were refreshed, and nothing was judged"
 
     @property
     def in_short(self) -> str:
         """The word for the whole, and the line: *failed* where anything did, also beside what could not be judged."""
         if self.comparison is not None:
             return f"pytest-nsys compare: {self.headline}"
-        failed = self.verdict in (Outcome.NO_DATA, Outcome.INCOMPARABLE) and Outcome.FAILED in self.counts
-        return f"Performance gate: {Outcome.FAILED if failed else self.verdict}. {self.headline}."
+        has_failed = self.verdict in (Outcome.NO_DATA, Outcome.INCOMPARABLE) and Outcome.FAILED in self.counts
+        return f"Performance gate: {Outcome.FAILED if has_failed else self.verdict}. {self.headline}."
 
     @property
     def ending(self) -> str:
@@ -183,42 +184,42 @@ def by_address(records: Iterable[Record]) -> dict[str, list[Record]]:
 
 
 def find_run(records: Sequence[Record]) -> Record:
-    """Return of the records of one gate file one that knows its run: the first that was judged, else the first."""
+    """Return the record of one gate file that knows its run: the first that was judged, else the first."""
     return next((record for record in records if record.run), records[0])
 
 
 def list_baselines(records: Iterable[Record]) -> list[str]:
-    """Return what these were compared with, each once."""
+    """Return the baselines that these records were compared with, each once."""
     return list(dict.fromkeys(filter(None, (record.verdict.compared_with for record in records))))
 
 
 def list_windows(records: Iterable[Record]) -> list[tuple[str, tuple[str, ...]]]:
     """Return each set of windows once, with how it was measured."""
-    measured = (record.verdict for record in records if record.verdict.measured_as)
-    return list(dict.fromkeys((verdict.measured_as, window_lines(verdict.windows)) for verdict in measured))
+    verdicts = (record.verdict for record in records if record.verdict.measured_as)
+    return list(dict.fromkeys((verdict.measured_as, window_lines(verdict.windows)) for verdict in verdicts))
 
 
 def not_run_words(files: Sequence[NotRunFile], tests: int = 0) -> str:
-    """``not run: 1 gate file, no trace given``, with other tests that asked for a trace."""
+    """Return what had no trace: ``not run: 1 gate file, no trace given``, with tests that asked for a trace."""
     configurations = sum(bool(file.configuration) for file in files)
-    numbers = {"gate file": len(files) - configurations, "configuration": configurations, "test": tests}
-    return f"not run: {' and '.join(counted(n, noun) for noun, n in numbers.items() if n)}, no trace given"
+    count_by_noun = {"gate file": len(files) - configurations, "configuration": configurations, "test": tests}
+    return f"not run: {' and '.join(counted(n, noun) for noun, n in count_by_noun.items() if n)}, no trace given"
 
 
 def in_order(records: Iterable[Record]) -> list[tuple[str, int]]:
-    """The states that occur, the worst first, and how many assertions ended in each."""
+    """Return the states that occur, the worst first, and how many assertions ended in each."""
     counts = Counter(record.state for record in records)
-    *bad, improved, passed = map(str, WORST_FIRST)
-    worst = (*bad, "warned", "waived", "xfailed", improved, passed)
-    return [(word, counts[word]) for word in worst if counts[word]]
+    *bad_states, improved_state, passed_state = map(str, WORST_FIRST)
+    ordered_states = (*bad_states, "warned", "waived", "xfailed", improved_state, passed_state)
+    return [(state, counts[state]) for state in ordered_states if counts[state]]
 
 
 def counts_words(records: Sequence[Record]) -> str:
-    """``7 assertions: 1 failed, 6 passed``."""
-    words = ", ".join(f"{count} {word}" for word, count in in_order(records))
-    return f"{counted(len(records), 'assertion')}: {words}"
+    """Return how many assertions ended how: ``7 assertions: 1 failed, 6 passed``."""
+    count_text = ", ".join(f"{count} {state}" for state, count in in_order(records))
+    return f"{counted(len(records), 'assertion')}: {count_text}"
 
 
 def ordered(records: Iterable[Record]) -> tuple[Record, ...]:
-    """By file, line and name, whichever process judged first."""
+    """Return the records by file, line and name, whichever process judged first."""
     return tuple(sorted(records, key=lambda record: record.known_by))

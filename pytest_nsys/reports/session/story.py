@@ -22,7 +22,7 @@ from pytest_nsys.gates.model import JudgedRow, Outcome
 from pytest_nsys.reports.session.record import Record
 
 FOLDED_SHARE = Fraction(5, 100)
-"""A root that leads in no row, and is less than this of the largest one, is not told."""
+"""A root that explains no red, and is less than this share of the largest root, is not told."""
 
 WINDOW = "window_ns"
 STEP_TIMES = frozenset({WINDOW, PERIOD, STEP_TIME})
@@ -32,13 +32,13 @@ USUAL = "p50"
 """The quantile of periods that is the length of a step."""
 
 ONE_OF_MANY = frozenset({"max", "median", "mean", "min"})
-"""Aggregates of lengths of a step that are the length of one."""
+"""Aggregates of step lengths that are the length of a single step."""
 
 NEARLY_UNCHANGED = Fraction(1, 100)
-"""A step that moved by less is unchanged where the median of all is."""
+"""A step that changed by less than this share is unchanged where the median of all steps is."""
 
 OF_KERNELS = f"kernels {KernelsMode.LAUNCHED}"
-"""How windows are measured that reach from their first kernel to the last: then the length of one is no step's."""
+"""How the measurement of windows ends that reach from their first kernel to the last: their length is not a step's."""
 
 MOVED = (Outcome.FAILED, Outcome.ACCEPTED, Outcome.IMPROVED)
 """Outcomes of an assertion whose rows are not what they were, or not within their limit."""
@@ -56,15 +56,15 @@ class StepTold(NamedTuple):
     address: str
     """The gate file, with its configuration."""
     before_ns: int
-    """Its length before."""
+    """The step's length before."""
     now_ns: int
-    """Its length now."""
+    """The step's length now."""
     noun: str = "step"
     """*window* where the windows are no steps, *p90 step* of a quantile, *decode step* of a kind."""
 
     @property
     def share(self) -> Fraction:
-        """By how much of its length it is longer."""
+        """The share of its length before by which it is longer, negative where it is shorter."""
         return Fraction(self.now_ns, self.before_ns) - 1
 
     @property
@@ -73,27 +73,27 @@ class StepTold(NamedTuple):
 
 
 class Red(NamedTuple):
-    """A failed assertion, and its failed rows below one root, the worst first."""
+    """Holds a failed assertion, and its failed rows below one root, the worst first."""
 
     record: Record
     rows: tuple[JudgedRow, ...]
 
 
 class StoryRoot(NamedTuple):
-    """Holds a root, and every red that it explains."""
+    """Holds a root cause, and every red that it explains."""
 
     root: Root
     """What changed, of all stages."""
     stages: tuple[str, ...]
-    """Those in which it did."""
+    """The stages in which it changed."""
     changes: Mapping[tuple[str, int], Change]
-    """How much it changed, by address and rank."""
+    """How much it changed, by gate file or configuration, and rank."""
     reds: tuple[Red, ...] = ()
-    """Empty where all that it explains stands below a larger root."""
+    """What it explains; empty where all of that stands below a larger root."""
     waiting: tuple[int, ...] = ()
-    """Ranks of rows that wait for those ranks."""
+    """Ranks that wait for the ranks on which it changed."""
     waits_in: str = ""
-    """The kernel in which they do."""
+    """The kernel in which they wait."""
 
     @property
     def ranks(self) -> list[int]:
@@ -116,7 +116,7 @@ class StoryRoot(NamedTuple):
 
 
 class NotJudged(NamedTuple):
-    """One thing that kept assertions of one gate file from being judged, and how many."""
+    """Holds one thing that kept assertions of one gate file from being judged, and those assertions."""
 
     outcome: Outcome
     message: str
@@ -127,7 +127,7 @@ class Story(NamedTuple):
     """Holds what happened in a session, as facts."""
 
     steps: Mapping[str, StepTold]
-    """By address, where a length before is known."""
+    """What happened to the step of each gate file or configuration, where a length before is known."""
     roots: tuple[StoryRoot, ...]
     """The largest first, those that explain the length of a step before all others, those without a red at last."""
     unexplained: tuple[Red, ...]
@@ -156,8 +156,8 @@ class Story(NamedTuple):
     @property
     def rootless(self) -> list[Record]:
         """What failed and stands below no root with any of its rows."""
-        rooted = {red.record.known_by for root in self.roots for red in root.reds}
-        return [red.record for red in self.unexplained if red.record.known_by not in rooted]
+        rooted_identities = {red.record.known_by for root in self.roots for red in root.reds}
+        return [red.record for red in self.unexplained if red.record.known_by not in rooted_identities]
 
     @property
     def failed(self) -> list[str]:
@@ -166,45 +166,52 @@ class Story(NamedTuple):
 
 
 def story_of(records: Iterable[Record], told: Sequence[Record] = ()) -> Story:
-    """Tell what happened in a session of these ``records``; of one in which nothing failed, what its warnings tell.
-    With ``told``: what these of them tell.
+    """Return what happened in a session of these ``records``; of one in which nothing failed, what its warnings tell.
+
+    With ``told_records``, return what these of the records tell.
     """
     records = sorted(records, key=lambda record: record.known_by)
-    failed = [record for record in records if record.state == Outcome.FAILED]
-    warned = [r for r in records if r.outcome is Outcome.FAILED and r.good and not r.xfailed]
-    warning = not told and not failed and bool(warned)
-    told = led_by(sorted(told, key=lambda record: record.known_by) or failed or warned)
-    places = _Places(told)
-    rootless = (Red(record, places.without_root(record)) for record in told)
-    periods = {step.address: step for record in records if (step := _period_of(record)) is not None}
-    steps = grouped((step.address, _steady(step, periods)) for each in told if (step := step_of(each)) is not None)
+    failed_records = [record for record in records if record.state == Outcome.FAILED]
+    warned_records = [
+        record for record in records if record.outcome is Outcome.FAILED and record.good and not record.xfailed
+    ]
+    is_warning = not told and not failed_records and bool(warned_records)
+    told = led_by(sorted(told, key=lambda record: record.known_by) or failed_records or warned_records)
+    root_index = _Places(told)
+    rootless_reds = (Red(record, root_index.without_root(record)) for record in told)
+    median_step_by_address = {step.address: step for record in records if (step := _period_of(record)) is not None}
+    steps = grouped(
+        (step.address, _steady(step, median_step_by_address))
+        for told_record in told
+        if (step := step_of(told_record)) is not None
+    )
     return Story(
-        {address: step for address, own in steps.items() if (step := most_moved(own)) is not None},
-        tuple(_worth_telling(_roots(told, places))),
-        tuple(red for red in rootless if red.rows or not failed_rows(red.record)),
+        {address: step for address, address_steps in steps.items() if (step := most_moved(address_steps)) is not None},
+        tuple(_worth_telling(_roots(told, root_index))),
+        tuple(red for red in rootless_reds if red.rows or not failed_rows(red.record)),
         tuple(_not_judged(records)),
         {record.address: _world(record) for record in records},
-        warning=warning,
+        warning=is_warning,
     )
 
 
 def _world(record: Record) -> int | None:
-    """How many ranks its run has; where it does not say so, how many were judged, None of none."""
+    """Return how many ranks a record's run has; where it does not say so, how many were judged, None of none."""
     return record.key.world if record.key is not None else len({used.rank for used in record.verdict.windows}) or None
 
 
 def worst_first(records: Iterable[Record]) -> list[Record]:
-    """What failed, then what deserves a look, then the rest, by how near it is to failing."""
+    """Return the records that failed, then those that deserve a look, then the rest, each by its least headroom."""
 
-    def key(record: Record) -> tuple[int, Fraction]:
-        left = [row.headroom for row in record.verdict.rows if row.headroom is not None]
-        return 2 if not record.is_open else int(record.good), min(left, default=Fraction(1 << 62))
+    def rate_record(record: Record) -> tuple[int, Fraction]:
+        headrooms = [row.headroom for row in record.verdict.rows if row.headroom is not None]
+        return 2 if not record.is_open else int(record.good), min(headrooms, default=Fraction(1 << 62))
 
-    return sorted(records, key=key)
+    return sorted(records, key=rate_record)
 
 
 def led_by(records: Iterable[Record]) -> list[Record]:
-    """The worst first, but the length of a step above all else."""
+    """Return the records worst first, but those of the length of a step before all others."""
     return sorted(worst_first(records), key=lambda record: not (record.is_open and is_step_time(record)))
 
 
@@ -215,7 +222,9 @@ def is_step_time(record: Record) -> bool:
 
 
 def is_of_kernels(record: Record) -> bool:
-    """Whether a record is of how long the kernels of a step take, from the first to the last, and not of the step."""
+    """Whether a record is of how long the kernels of a step take, from the first to the last, and not of the step
+    itself.
+    """
     return record.subject.split()[-1] == WINDOW and record.verdict.measured_as.endswith(OF_KERNELS)
 
 
@@ -223,37 +232,49 @@ def is_of_kernels(record: Record) -> bool:
 
 
 def most_moved(steps: Iterable[StepTold]) -> StepTold | None:
-    """Of several windows the step, of several steps that whose length moved most; None of none."""
-    usual = re.compile(r"(?!p\d).*step").fullmatch
-    return min(steps, key=lambda t: (not usual(t.noun), -abs(t.share), t.address, -t.before_ns), default=None)
+    """Return the step whose length changed most, before windows and quantiles; None of none."""
+    is_whole_step = re.compile(r"(?!p\d).*step").fullmatch
+    return min(
+        steps,
+        key=lambda step: (not is_whole_step(step.noun), -abs(step.share), step.address, -step.before_ns),
+        default=None,
+    )
 
 
 def step_of(record: Record) -> StepTold | None:
-    """What happened to the step in the windows of an assertion; None where no length before is known."""
+    """Return what happened to the step in the windows of an assertion; None where no length before is known."""
     rows = failed_rows(record)
     step = record.verdict.step or _lengths(rows if is_step_time(record) else ())
-    before, now = step.slowest
+    baseline_ns, current_ns = step.slowest
     quantile = rows[0].labels.get("quantile", USUAL) if rows and record.verdict.step is None else USUAL
     noun = _noun(record) if quantile == USUAL else f"{quantile} step"
     noun = f"{record.kind} {noun}" if record.kind and noun.endswith("step") else noun
-    return StepTold(record.address, before, now, noun) if before else None
+    return StepTold(record.address, baseline_ns, current_ns, noun) if baseline_ns else None
 
 
 def _period_of(record: Record) -> StepTold | None:
-    """The median step of all, whose length an assertion judges; None where it does not, or none before is known."""
+    """Return what happened to the median step, whose length an assertion judges; None where it does not, or none is
+    stored.
+    """
     rows = record.verdict.rows if record.subject.split()[-1] in (PERIOD, STEP_TIME) else ()
-    before, now = _lengths(row for row in rows if _labels(row).get("quantile", USUAL) == USUAL).slowest
-    return StepTold(record.address, before, now) if before else None
+    baseline_ns, current_ns = _lengths(row for row in rows if _labels(row).get("quantile", USUAL) == USUAL).slowest
+    return StepTold(record.address, baseline_ns, current_ns) if baseline_ns else None
 
 
 def _steady(step: StepTold, periods: Mapping[str, StepTold]) -> StepTold:
-    """The median step where that is unchanged, for one that is nearly: it need not be typical."""
-    usual = periods.get(step.address)
-    return usual if usual is not None and usual.unchanged and abs(step.share) < NEARLY_UNCHANGED else step
+    """Return the median step in place of one that is nearly unchanged, where the median is unchanged: one need not be
+    typical.
+    """
+    median_step = periods.get(step.address)
+    return (
+        median_step
+        if median_step is not None and median_step.unchanged and abs(step.share) < NEARLY_UNCHANGED
+        else step
+    )
 
 
 def _noun(record: Record) -> str:
-    """What the lengths are of that an assertion knows: of step times steps, whatever its window is."""
+    """Return what the lengths are of that an assertion knows: of step times steps, whatever its window is."""
     metric, windows = record.assertion.metric, record.verdict.windows
     if metric == PERIOD and any(used.window.name == RUN for used in windows):
         return "period"
@@ -261,13 +282,16 @@ def _noun(record: Record) -> str:
 
 
 def _lengths(rows: Iterable[JudgedRow]) -> StepChange:
-    """The lengths of steps as far as rows of them say."""
-    known = {_rank(row.labels): (round(row.baseline), round(row.value or 0)) for row in rows if row.baseline}
-    return StepChange({rank: both[0] for rank, both in known.items()}, {rank: both[1] for rank, both in known.items()})
+    """Return the lengths of steps before and now by rank, as far as these rows say."""
+    lengths_by_rank = {_rank(row.labels): (round(row.baseline), round(row.value or 0)) for row in rows if row.baseline}
+    return StepChange(
+        {rank: lengths_ns[0] for rank, lengths_ns in lengths_by_rank.items()},
+        {rank: lengths_ns[1] for rank, lengths_ns in lengths_by_rank.items()},
+    )
 
 
 def _rank(labels: Mapping[str, Label]) -> int:
-    """The rank of a row; of one that is of no one rank 0."""
+    """Return the rank of a row; 0 of a row of no single rank."""
     rank = labels.get("rank")
     return rank if isinstance(rank, int) else 0
 
@@ -276,8 +300,10 @@ def _rank(labels: Mapping[str, Label]) -> int:
 
 
 class _Places:
-    """Which root a failed row stands below: its own, or that of the same place and kind in another assertion; of a row
-    that waits for a rank what made that late.
+    """Finds which root a failed row stands below.
+
+    It is the row's own root, or that of the same place and kind in another assertion; of a row that waits for a rank it
+    is what made that rank late.
     """
 
     def __init__(self, reds: Sequence[Record]) -> None:
@@ -291,58 +317,68 @@ class _Places:
 
     @staticmethod
     def _of(record: Record, labels: Mapping[str, Label]) -> tuple[object, ...]:
-        """What a row is of, and how it is explained, whichever assertion judges it: overlap as exposed time is."""
+        """Return what a row is of and how it is explained, whichever assertion judges it: overlap is explained as
+        exposed time.
+        """
         metric = metric_called(record.assertion.metric)
-        by = metric.explained_by if metric is not None else ""
-        return record.address, EXPOSED if by in EXPLAINED_AS_EXPOSED else by, _place(labels)
+        explainer = metric.explained_by if metric is not None else ""
+        return record.address, EXPOSED if explainer in EXPLAINED_AS_EXPOSED else explainer, _place(labels)
 
     def of(self, record: Record, row: JudgedRow) -> Change | None:
-        """What is at the root of a failed row; None where nothing is known."""
+        """Return what is at the root of a failed row; None where nothing is known."""
         labels = _labels(row)
         if not labels:
-            return next((each.roots[0] for each in explained_rows(record) if each.roots), None)
+            return next((explained.roots[0] for explained in explained_rows(record) if explained.roots), None)
         return self._known.get(self._of(record, labels)) or self._late(record, labels)
 
     def _late(self, record: Record, labels: Mapping[str, Label]) -> Change | None:
-        """What made the rank late that a row waits for, in windows that show it: another may begin when that comes."""
-        same = (each for each in record.verdict.causes if _place(each.labels) == _place(labels))
-        leading = next((each.explanation.leading for each in same), None)
-        last = leading.straggler if leading is not None else None
+        """Return what made the rank late that a row waits for; None where no row shows it."""
+        # Only a change on the late rank in windows that show it: another window may begin just when that rank comes.
+        same_place = (candidate for candidate in record.verdict.causes if _place(candidate.labels) == _place(labels))
+        leading_cause = next((candidate.explanation.leading for candidate in same_place), None)
+        late_rank = leading_cause.straggler if leading_cause is not None else None
         changes = self._changes.get(record.address, {})
-        there = (each for each in changes if each.rank == last and each.change_ns > 0)
-        return max(there, key=lambda each: (each.change_ns, each), default=None)
+        late_changes = (candidate for candidate in changes if candidate.rank == late_rank and candidate.change_ns > 0)
+        return max(late_changes, key=lambda candidate: (candidate.change_ns, candidate), default=None)
 
     def rooted(self, record: Record) -> dict[Root, list[JudgedRow]]:
-        """The failed rows by root; below each at last those of other ranks that have none of their own."""
-        own, others = self._told(record)
-        found = grouped((_all_stages(change.root), row) for change, row in own)
-        first = {_but_rank(row): root for root, rows in reversed(found.items()) for row in rows}
-        for row in others:
-            if root := first.get(_but_rank(row)):
-                found[root].append(row)
-        return found
+        """Return the failed rows of a record by root; the last of each are rows of other ranks without a root of their
+        own.
+        """
+        rooted_rows, rootless_rows = self._told(record)
+        rows_by_root = grouped((_all_stages(change.root), row) for change, row in rooted_rows)
+        root_by_place = {_but_rank(row): root for root, rows in reversed(rows_by_root.items()) for row in rows}
+        for row in rootless_rows:
+            if root := root_by_place.get(_but_rank(row)):
+                rows_by_root[root].append(row)
+        return rows_by_root
 
     def without_root(self, record: Record) -> tuple[JudgedRow, ...]:
-        """The failed rows that stand below no root, nor do the same of another rank."""
-        own, others = self._told(record)
-        told = {_but_rank(row) for _, row in own}
-        return tuple(row for row in others if _but_rank(row) not in told)
+        """Return the failed rows that stand below no root, and whose place has none on any other rank either."""
+        rooted_rows, rootless_rows = self._told(record)
+        rooted_places = {_but_rank(row) for _, row in rooted_rows}
+        return tuple(row for row in rootless_rows if _but_rank(row) not in rooted_places)
 
     def _told(self, record: Record) -> tuple[list[tuple[Change, JudgedRow]], list[JudgedRow]]:
+        """Return the failed rows with a root, each with that, and those without one."""
         pairs = [(self.of(record, row), row) for row in failed_rows(record)]
         return [(change, row) for change, row in pairs if change], [row for change, row in pairs if not change]
 
 
 def failed_rows(record: Record) -> list[JudgedRow]:
-    """The rows for which an assertion is red, accepted or better, the worst first."""
-    own = record.verdict.rows if record.outcome in MOVED else ()
-    return [row for row in own if row.outcome is record.outcome and not row.waived]
+    """Return the rows for which an assertion is red, accepted or better, the worst first."""
+    rows = record.verdict.rows if record.outcome in MOVED else ()
+    return [row for row in rows if row.outcome is record.outcome and not row.waived]
 
 
 def explained_rows(record: Record) -> list[Explained]:
-    """Those of the failed rows that are explained, in their order."""
-    failed = {_place(_labels(row)) for row in failed_rows(record)}
-    return [each for each in record.verdict.causes if _place({}) in failed or _place(each.labels) in failed]
+    """Return the failed rows that are explained, in their order."""
+    failed_places = {_place(_labels(row)) for row in failed_rows(record)}
+    return [
+        explained
+        for explained in record.verdict.causes
+        if _place({}) in failed_places or _place(explained.labels) in failed_places
+    ]
 
 
 def _place(labels: Mapping[str, Label]) -> tuple[tuple[str, str], ...]:
@@ -354,25 +390,38 @@ def _but_rank(row: JudgedRow) -> tuple[tuple[str, str], ...]:
 
 
 def _labels(row: JudgedRow) -> dict[str, Label]:
-    """Those by which a failed row is explained; none of a step time, which is explained by one rank."""
+    """Return the labels by which a failed row is explained; none of a step time, which one rank explains."""
     return {**row.origin, **row.labels}
 
 
 def _roots(reds: Sequence[Record], places: _Places) -> Iterator[StoryRoot]:
-    below = grouped((root, Red(record, tuple(rows))) for record in reds for root, rows in places.rooted(record).items())
-    explained = grouped(
+    reds_by_root = grouped(
+        (root, Red(record, tuple(rows))) for record in reds for root, rows in places.rooted(record).items()
+    )
+    explained_by_root = grouped(
         (_all_stages(change.root), (record.address, row, change))
         for record in reds
         for row in explained_rows(record)
         for change in row.roots
     )
-    for root, told in explained.items():
-        alike = ((address, each) for address, row, _ in told for each in row.alike if _all_stages(each.root) == root)
-        changes = _changes(chain(((address, change) for address, _, change in told), alike))
-        waits = [row for address, row, change in told if (address, row.labels.get("rank", change.rank)) not in changes]
-        ranks = sorted({_rank(row.labels) for row in waits})
-        stages = sorted({change.root.stage for _, _, change in told} - {"", NO_STAGE})
-        yield StoryRoot(root, tuple(stages), changes, tuple(below.get(root, ())), tuple(ranks), _waits_in(waits))
+    for root, explained_changes in explained_by_root.items():
+        alike_changes = (
+            (address, alike_change)
+            for address, row, _ in explained_changes
+            for alike_change in row.alike
+            if _all_stages(alike_change.root) == root
+        )
+        changes = _changes(chain(((address, change) for address, _, change in explained_changes), alike_changes))
+        waiting_rows = [
+            row
+            for address, row, change in explained_changes
+            if (address, row.labels.get("rank", change.rank)) not in changes
+        ]
+        ranks = sorted({_rank(row.labels) for row in waiting_rows})
+        stages = sorted({change.root.stage for _, _, change in explained_changes} - {"", NO_STAGE})
+        yield StoryRoot(
+            root, tuple(stages), changes, tuple(reds_by_root.get(root, ())), tuple(ranks), _waits_in(waiting_rows)
+        )
 
 
 def _all_stages(root: Root) -> Root:
@@ -380,52 +429,65 @@ def _all_stages(root: Root) -> Root:
 
 
 def _changes(told: Iterable[tuple[str, Change]]) -> dict[tuple[str, int], Change]:
-    """By address and rank the sum over stages, of each the largest that any row tells."""
+    """Return the sum of the changes over stages, by address and rank."""
     largest: dict[tuple[str, int, str], Change] = {}
     for address, change in told:
-        at = address, change.rank, change.root.stage
-        largest[at] = max(largest.get(at, change), change, key=lambda each: (abs(each.change_ns), each))
-    found: dict[tuple[str, int], Change] = {}
+        key = address, change.rank, change.root.stage
+        # Several rows tell of one change, each as far as its own windows show it: the largest is all of it.
+        largest[key] = max(
+            largest.get(key, change), change, key=lambda candidate: (abs(candidate.change_ns), candidate)
+        )
+    total_by_rank: dict[tuple[str, int], Change] = {}
     for (address, rank, _), change in sorted(largest.items()):
-        other = found.get((address, rank))
-        found[address, rank] = change._replace(root=_all_stages(change.root)) if other is None else _sum(other, change)
-    return found
+        known_change = total_by_rank.get((address, rank))
+        total_by_rank[address, rank] = (
+            change._replace(root=_all_stages(change.root)) if known_change is None else _sum(known_change, change)
+        )
+    return total_by_rank
 
 
 def _sum(one: Change, other: Change) -> Change:
-    before, now = one.before_ns + other.before_ns, one.now_ns + other.now_ns
-    return one._replace(before_ns=before, now_ns=now, was=one.was + other.was, is_now=one.is_now + other.is_now)
+    baseline_ns, current_ns = one.before_ns + other.before_ns, one.now_ns + other.now_ns
+    return one._replace(
+        before_ns=baseline_ns, now_ns=current_ns, was=one.was + other.was, is_now=one.is_now + other.is_now
+    )
 
 
 def _waits_in(rows: Sequence[Explained]) -> str:
-    """The kernel in which most of these rows wait."""
+    """Return the kernel in which most of these rows wait; empty where none is known."""
     names = [cause.root.name for row in rows for cause in row.explanation.causes[:1] if cause.root.name]
     return max(sorted(set(names)), key=names.count, default="")
 
 
 def _worth_telling(roots: Iterable[StoryRoot]) -> Iterator[StoryRoot]:
-    """The largest first, what is behind a longer step before all others, and what leads in a row before what leads in
-    none; without small ones of these.
+    """Yield the roots to tell, the largest first; those of a step's length lead, and those without a red come last.
+
+    Small roots without a red are left out.
     """
-    found = sorted(roots, key=lambda root: (not root.of_step, not root.reds, -abs(root.largest.change_ns), root.root))
-    least = max((abs(root.largest.change_ns) for root in found), default=0) * FOLDED_SHARE
-    return (root for root in found if root.reds or abs(root.largest.change_ns) >= least)
+    sorted_roots = sorted(
+        roots, key=lambda root: (not root.of_step, not root.reds, -abs(root.largest.change_ns), root.root)
+    )
+    # A root with a red is told however small it is.
+    min_ns = max((abs(root.largest.change_ns) for root in sorted_roots), default=0) * FOLDED_SHARE
+    return (root for root in sorted_roots if root.reds or abs(root.largest.change_ns) >= min_ns)
 
 
 # What was not judged
 
 
 def _not_judged(records: Sequence[Record]) -> Iterator[NotJudged]:
-    """One mistake of a gate file once, however many assertions it keeps from being judged."""
+    """Yield each thing that kept assertions of a gate file from being judged, once, however many assertions it is."""
     for outcome in NOT_JUDGED:
-        own = grouped(((record.file, _mistake(record)), record) for record in records if record.state == outcome)
-        for same in own.values():
-            yield NotJudged(outcome, same[0].message, tuple(same))
+        records_by_reason = grouped(
+            ((record.file, _mistake(record)), record) for record in records if record.state == outcome
+        )
+        for records_alike in records_by_reason.values():
+            yield NotJudged(outcome, records_alike[0].message, tuple(records_alike))
 
 
 def _mistake(record: Record) -> str:
-    """What is wrong, in whichever trace and configuration."""
-    said = record.message
+    """Return what is wrong, without the names of trace and configuration."""
+    message = record.message
     for name in filter(None, (*record.traces, record.configuration)):
-        said = said.replace(name, "")
-    return said
+        message = message.replace(name, "")
+    return message

@@ -18,7 +18,8 @@ Json = dict[str, Any]
 
 
 def story_json(story: Story) -> Json:
-    called = called_in(story)
+    """Return the story of a session as ``report.schema.json`` describes it."""
+    display_names = called_in(story)
     return {
         "steps": [
             {
@@ -31,23 +32,23 @@ def story_json(story: Story) -> Json:
             }
             for _, step in sorted(story.steps.items())
         ],
-        "roots": [_root(root, root_sentence(root, story, called)) for root in story.roots],
+        "roots": [_root(root, root_sentence(root, story, display_names)) for root in story.roots],
         "unexplained": [_red(red) for red in story.unexplained],
         "not_judged": [
             {
-                "file": each.records[0].file,
-                "outcome": each.outcome,
-                "message": each.message,
-                "assertions": [record.title for record in each.records],
+                "file": unjudged.records[0].file,
+                "outcome": unjudged.outcome,
+                "message": unjudged.message,
+                "assertions": [record.title for record in unjudged.records],
             }
-            for each in story.not_judged
+            for unjudged in story.not_judged
         ],
         "warning": story.warning,
     }
 
 
 def change_json(change: Change) -> Json:
-    """A change; names are cut, and show no control characters."""
+    """Return a change as JSON; names are cut, and show no control characters."""
     root = change.root
     return {
         "kind": root.kind,
@@ -77,8 +78,8 @@ def _root(root: StoryRoot, text: str) -> Json:
 
 
 def _place(address: str) -> Json:
-    own = Address.of(address)
-    return {"file": printable(own.file, LONGEST_NAME), "configuration": own.configuration}
+    parsed = Address.of(address)
+    return {"file": printable(parsed.file, LONGEST_NAME), "configuration": parsed.configuration}
 
 
 def _red(red: Red) -> Json:

@@ -1,6 +1,6 @@
 """What was judged, and how much room is left? A few lines for each gate file, also when everything is green.
 
-The headroom is what tells a person when a green is about to turn.
+The headroom tells a person when a green assertion is about to turn red.
 """
 
 from __future__ import annotations
@@ -17,32 +17,32 @@ from pytest_nsys.reports.tables.formats import WHOLE_TEXT, aligned
 from pytest_nsys.reports.words.explanation import SHOWN_WINDOWS
 
 LOG_WIDTH = 100
-"""What a log shows without scrolling."""
+"""So many characters a log shows without scrolling."""
 
 SHOWN_NOTES = 6
 
 
 def count_line(records: Sequence[Record]) -> str:
-    """How many assertions ended how, in one line."""
-    found = Counter(record.state for record in records)
-    return ", ".join(f"{number} {outcome}" for outcome, number in sorted(found.items()))
+    """Return how many assertions ended how, in one line."""
+    count_by_state = Counter(record.state for record in records)
+    return ", ".join(f"{count} {state}" for state, count in sorted(count_by_state.items()))
 
 
 def summary_lines(records: Sequence[Record], *, verbose: bool = False, width: int | None = None) -> list[str]:
-    """The lines of the terminal's summary, gate files and assertions in order.
+    """Return the lines of the terminal's summary, gate files and assertions in order.
 
-    ``width`` is that of a terminal; a log is read without scrolling, and with ``verbose`` searched by line.
+    ``width`` is that of a terminal; without one a log is read without scrolling, and with ``verbose`` searched by line.
     """
     if width is None:
         width = WHOLE_TEXT if verbose else LOG_WIDTH
     lines: list[str] = []
-    for address, own in by_address(ordered(records)).items():
-        run = find_run(own).run
+    for address, address_records in by_address(ordered(records)).items():
+        run = find_run(address_records).run
         lines.append(f"{address}: {run}" if run else address)
-        lines += [f"  {line}" for line in _windows(own, verbose)]
-        lines += [f"  baseline {path}" for path in list_baselines(own)]
-        lines += [f"  {line}" for line in _table(own, width - 2, verbose=verbose)]
-        notes = merged(note for record in own for note in record.verdict.notes)
+        lines += [f"  {line}" for line in _windows(address_records, verbose)]
+        lines += [f"  baseline {path}" for path in list_baselines(address_records)]
+        lines += [f"  {line}" for line in _table(address_records, width - 2, verbose=verbose)]
+        notes = merged(note for record in address_records for note in record.verdict.notes)
         lines += [f"  {note.labelled}" for note in notes if note.warning]
         lines += first_of(
             [f"  {note.labelled}" for note in notes if not note.warning], SHOWN_NOTES, "  … {} more notes"
@@ -51,72 +51,80 @@ def summary_lines(records: Sequence[Record], *, verbose: bool = False, width: in
 
 
 COLUMNS = ("", "assertion", "value", "limit", "headroom", "smallest change", "where", "on base")
-LEAST_KEPT = 3
-LEAST_WIDTH = 40
+LEAST_KEPT = 3  # state, name and value stand in the first line, however narrow the terminal is
+LEAST_WIDTH = 40  # a reason that is wrapped to less would be a column of single words
 NAME = 1
 LEAST_NAME, LONGEST_NAME = 24, 48
 AS_ABOVE = "as above"
 FOLDED = ", "
-"""Between the cells of an assertion that a narrow terminal shows below its first line."""
+"""Stands between the cells of an assertion that a narrow terminal shows below its first line."""
 
 
 def _table(records: Sequence[Record], width: int, *, verbose: bool) -> Iterator[str]:
-    """A line for each assertion below that of the columns, without those in which none of them says anything.
+    """Yield the lines of each assertion below those of the heads; columns without any cell are left out.
 
-    Why an assertion was not judged stands behind its name, or where it is too long below it.
+    Why an assertion was not judged stands behind its name, or below it where it is too long.
     """
     rows = [_cells(record, verbose=verbose) for record in records]
-    said = [i for i in range(len(COLUMNS)) if i <= NAME or any(row[i] for row in rows)]
-    lines = _fitted([[row[i] for i in said] for row in (COLUMNS, *rows)], width)
-    head = next(lines)
-    yield from head if len(said) > NAME + 1 else ()
-    said_by: dict[str, str] = {}
-    for own, record in zip(lines, records, strict=True):
-        why = "" if record.worst["value"] else record.message
-        if why and said_by.setdefault(why, record.title) != record.title:
-            why = AS_ABOVE
-        if why and len(own[0]) + 2 + len(why) <= width:
-            own = [f"{own[0]}  {why}"]
-        elif why:
-            own = [*own, *wrap(why, max(width, LEAST_WIDTH), initial_indent="  ", subsequent_indent="  ")]
-        yield from own
+    filled_columns = [i for i in range(len(COLUMNS)) if i <= NAME or any(row[i] for row in rows)]
+    row_lines = _fitted([[row[i] for i in filled_columns] for row in (COLUMNS, *rows)], width)
+    head = next(row_lines)
+    yield from head if len(filled_columns) > NAME + 1 else ()
+    title_by_reason: dict[str, str] = {}
+    for record_lines, record in zip(row_lines, records, strict=True):
+        reason = "" if record.worst["value"] else record.message
+        if reason and title_by_reason.setdefault(reason, record.title) != record.title:
+            reason = AS_ABOVE
+        if reason and len(record_lines[0]) + 2 + len(reason) <= width:
+            record_lines = [f"{record_lines[0]}  {reason}"]
+        elif reason:
+            record_lines = [
+                *record_lines,
+                *wrap(reason, max(width, LEAST_WIDTH), initial_indent="  ", subsequent_indent="  "),
+            ]
+        yield from record_lines
 
 
 def _fitted(rows: Sequence[Sequence[str]], width: int) -> Iterator[list[str]]:
-    """The lines of each row, aligned. Where they are wider, names are cut; where that is not enough, the last cells
-    stand in a line below, as many as it takes.
+    """Yield the lines of each row, aligned.
+
+    Where they are wider than ``width``, names are cut; where that is not enough, as many of the last cells as it takes
+    stand in a line below.
     """
     lines = aligned(rows)
-    over, longest = max(map(len, lines)) - width, max(len(row[NAME]) for row in rows)
-    if over > 0 and longest - over >= LEAST_NAME:
-        lines = aligned([[*row[:NAME], printable(row[NAME], longest - over), *row[NAME + 1 :]] for row in rows])
-        over = 0
-    if over <= 0:
+    excess, longest_name = max(map(len, lines)) - width, max(len(row[NAME]) for row in rows)
+    if excess > 0 and longest_name - excess >= LEAST_NAME:
+        lines = aligned([[*row[:NAME], printable(row[NAME], longest_name - excess), *row[NAME + 1 :]] for row in rows])
+        excess = 0
+    if excess <= 0:
         yield from ([line] for line in lines)
         return
-    most = len(rows[0]) - 1
-    for kept in range(most, min(LEAST_KEPT, most) - 1, -1):
-        lines = aligned([row[:kept] for row in rows])
+    max_cells = len(rows[0]) - 1
+    for cell_count in range(max_cells, min(LEAST_KEPT, max_cells) - 1, -1):
+        lines = aligned([row[:cell_count] for row in rows])
         if max(map(len, lines)) <= width:
             break
     indent = " " * (max(len(row[0]) for row in rows) + 2)
     for line, row in zip(lines, rows, strict=True):
-        rest = indent + FOLDED.join(filter(None, row[kept:]))
+        rest = indent + FOLDED.join(filter(None, row[cell_count:]))
         yield [line, *wrap(rest, max(width, LEAST_WIDTH), subsequent_indent=indent)]
 
 
 def _cells(record: Record, *, verbose: bool) -> list[str]:
-    """How an assertion ended, its name, value, limit, headroom and place; all that is known of them if ``verbose``."""
+    """Return the cells of an assertion: state, name, value, limit, headroom and place; with ``verbose`` all that is
+    known.
+    """
     worst, name = record.worst, record.full_name if verbose else printable(record.full_name, LONGEST_NAME)
-    limit, sees = (worst["limit"], record.smallest_change) if verbose else (record.bound, "")
-    where = worst["row"] if worst["value"] else ""
-    if verbose and where and record.rows > 1:
-        where += f", worst of {record.rows}"
-    return [record.state, name, worst["value"], limit, record.headroom, sees, where, record.verdict.on_base]
+    limit, smallest_change = (worst["limit"], record.smallest_change) if verbose else (record.bound, "")
+    place = worst["row"] if worst["value"] else ""
+    if verbose and place and record.rows > 1:
+        place += f", worst of {record.rows}"
+    return [record.state, name, worst["value"], limit, record.headroom, smallest_change, place, record.verdict.on_base]
 
 
 def _windows(records: Sequence[Record], verbose: bool) -> Iterator[str]:
+    """Yield how windows were measured and then the windows, for each set of them."""
     for measured_as, windows in list_windows(records):
         yield measured_as
-        most = len(windows) if verbose else SHOWN_WINDOWS
-        yield from first_of([f"  {line}" for line in windows], most, "  … {} more (-v shows them)")
+        max_lines = len(windows) if verbose else SHOWN_WINDOWS
+        yield from first_of([f"  {line}" for line in windows], max_lines, "  … {} more (-v shows them)")

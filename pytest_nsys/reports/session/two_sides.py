@@ -1,4 +1,4 @@
-"""What does a session tell beside its verdicts where its baseline is another run? The two sides, what moved between
+"""What does a session tell beside its verdicts where its baseline is another run? The two sides, what changed between
 them, the worst row of all metrics first, and what only one of them has.
 
 ``pytest-nsys compare`` is such a session: every report of it has these tables above the verdicts.
@@ -45,50 +45,52 @@ UNDECIDED = {Outcome.NO_DATA: "no data", Outcome.INCONCLUSIVE: "inconclusive"}
 
 
 def result_words(comparison: Comparison) -> str:
-    """The result, and what it rests on."""
-    worse, crossed = len(comparison.worse), len(comparison.limits_crossed)
+    """Return the result of a comparison, and what it rests on."""
+    worse_count, crossed_count = len(comparison.worse), len(comparison.limits_crossed)
     match comparison.result:
         case Result.WORSE:
-            why = [f"{counted(worse, 'row')} of {len(comparison.rows)} outside the limit"] if worse else []
-            why += [f"{counted(crossed, 'constant limit')} broken by head"] if crossed else []
-            why += [_why_incomparable(comparison)] if comparison.incomparable else []
-            return f"worse: {'; '.join(why)}"
+            reasons = (
+                [f"{counted(worse_count, 'row')} of {len(comparison.rows)} outside the limit"] if worse_count else []
+            )
+            reasons += [f"{counted(crossed_count, 'constant limit')} broken by head"] if crossed_count else []
+            reasons += [_why_incomparable(comparison)] if comparison.incomparable else []
+            return f"worse: {'; '.join(reasons)}"
         case Result.INCOMPARABLE:
             return f"incomparable: {_why_incomparable(comparison)}"
         case Result.UNDECIDED:
             return f"undecided: {_why_undecided(comparison)}"
-    unclear = sum(row.outcome is Outcome.INCONCLUSIVE for _, row in comparison.rows)
-    noise = f", {unclear} beyond the tolerance but within the noise (inconclusive)" if unclear else ""
-    return f"nothing worse: {counted(len(comparison.rows) - unclear, 'row')} within the limits{noise}"
+    unclear_count = sum(row.outcome is Outcome.INCONCLUSIVE for _, row in comparison.rows)
+    noise = f", {unclear_count} beyond the tolerance but within the noise (inconclusive)" if unclear_count else ""
+    return f"nothing worse: {counted(len(comparison.rows) - unclear_count, 'row')} within the limits{noise}"
 
 
 def _why_incomparable(comparison: Comparison) -> str:
-    names = dict.fromkeys(difference.name for each in comparison.incomparable for difference in each.differences)
-    number = counted(len(comparison.incomparable), "assertion")
-    lost = "nothing was held" if comparison.side_by_side else f"{number} not held"
-    return f"the runs differ in {', '.join(names)}; {lost} against base"
+    names = dict.fromkeys(difference.name for verdict in comparison.incomparable for difference in verdict.differences)
+    assertion_count = counted(len(comparison.incomparable), "assertion")
+    consequence = "nothing was held" if comparison.side_by_side else f"{assertion_count} not held"
+    return f"the runs differ in {', '.join(names)}; {consequence} against base"
 
 
 def _why_undecided(comparison: Comparison) -> str:
     if not comparison.rows:
         return "nothing was compared: no assertion with a baseline has a row"
     outcomes = [verdict.outcome for verdict in comparison.verdicts]
-    counts = {words: outcomes.count(outcome) for outcome, words in UNDECIDED.items()}
-    return ", ".join(f"{counted(count, 'assertion')} {words}" for words, count in counts.items() if count)
+    counts = {description: outcomes.count(outcome) for outcome, description in UNDECIDED.items()}
+    return ", ".join(f"{counted(count, 'assertion')} {description}" for description, count in counts.items() if count)
 
 
 def beside(comparison: Comparison) -> Iterator[str]:
-    """What changed most where nothing is worse, what so many captures can tell, and how much did not move."""
+    """Yield what changed most where nothing is worse, what the captures can tell, and how many rows did not change."""
     yield from _largest(comparison)
-    changed = len(_within(comparison))
-    same = len(comparison.unmoved) - changed
+    changed_count = len(_within(comparison))
+    same_count = len(comparison.unmoved) - changed_count
     if comparison.side_by_side:
-        yield f"{counted(same, 'row')} the same on both sides"
+        yield f"{counted(same_count, 'row')} the same on both sides"
         if fields := agreeing_fields(comparison.circumstances):
             yield f"where this may differ on purpose, add {' '.join(f'--comparable-on={field}' for field in fields)}"
     else:
         yield significance(comparison)
-        yield f"{counted(changed, 'row')} changed within the limits, {same} not at all"
+        yield f"{counted(changed_count, 'row')} changed within the limits, {same_count} not at all"
 
 
 LARGEST = 3
@@ -97,20 +99,22 @@ LEAST_SHARE = Fraction(1, 100)
 
 
 def _largest(comparison: Comparison) -> Iterator[str]:
-    """What changed most where nothing is worse: rows within their limits, and kernels."""
+    """Yield what changed most where nothing is worse: rows within their limits, and kernels."""
     if comparison.result is not Result.NOT_WORSE:
         return
-    rows = [(v, row) for v, row in _within(comparison) if v.unit == TIME and row.baseline]
-    rows = [(v, row) for v, row in rows if _share(row.value, row.baseline) >= LEAST_SHARE]
-    rows.sort(key=lambda each: -_share(each[1].value, each[1].baseline))
+    rows = [(verdict, row) for verdict, row in _within(comparison) if verdict.unit == TIME and row.baseline]
+    rows = [(verdict, row) for verdict, row in rows if _share(row.value, row.baseline) >= LEAST_SHARE]
+    rows.sort(key=lambda verdict_row: -_share(verdict_row[1].value, verdict_row[1].baseline))
     if rows:
-        told = (f"{subject(v.assertion)} {place(row)} {change(row, v.unit)}" for v, row in rows[:LARGEST])
-        yield f"largest changes within the limits: {', '.join(told)}"
-    kernels = [each for each in comparison.kernels.kernels if _share(each.head_ns, each.base_ns) >= LEAST_SHARE]
+        change_texts = (
+            f"{subject(verdict.assertion)} {place(row)} {change(row, verdict.unit)}" for verdict, row in rows[:LARGEST]
+        )
+        yield f"largest changes within the limits: {', '.join(change_texts)}"
+    kernels = [kernel for kernel in comparison.kernels.kernels if _share(kernel.head_ns, kernel.base_ns) >= LEAST_SHARE]
     if kernels:
-        called = readable_names([each.name for each in comparison.kernels.kernels])
-        told = (_kernel_words(called[each.name], each) for each in kernels[:LARGEST])
-        yield f"kernels that changed most, {comparison.kernels.per}: {', '.join(told)}"
+        display_names = readable_names([kernel.name for kernel in comparison.kernels.kernels])
+        change_texts = (_kernel_words(display_names[kernel.name], kernel) for kernel in kernels[:LARGEST])
+        yield f"kernels that changed most, {comparison.kernels.per}: {', '.join(change_texts)}"
 
 
 def _share(value: Value | None, baseline: Value | None) -> Fraction:
@@ -118,13 +122,13 @@ def _share(value: Value | None, baseline: Value | None) -> Fraction:
 
 
 def _kernel_words(name: str, each: KernelChange) -> str:
-    """``flash_fwd_kernel +20% (7.52 → 9.02 ms)``."""
+    """Return how the time of a kernel changed: ``flash_fwd_kernel +20% (7.52 → 9.02 ms)``."""
     base, head = format_apart(each.base_ns, each.head_ns, TIME)
     return f"{name} {change_words(each.head_ns, each.base_ns, TIME)} ({base} → {head})"
 
 
 def significance(comparison: Comparison) -> str:
-    """What so many captures can tell."""
+    """Return what so many captures can tell of noise."""
     captures = f"{comparison.base.captures} + {comparison.head.captures} captures"
     if max(comparison.base.captures, comparison.head.captures) == 1:
         return f"{IMPOSSIBLE}: one trace a side is one sample"
@@ -137,21 +141,23 @@ def significance(comparison: Comparison) -> str:
 
 
 def tables(comparison: Comparison, *, verbose: bool) -> list[Table]:
-    """The tables in order; without ``verbose`` the first rows of each, and none that hold."""
+    """Return the tables of a comparison in order; without ``verbose`` the first rows of each, and none of rows that
+    hold.
+    """
     limit = None if verbose else SHOWN_ROWS
-    moved = "What moved, worst first"
+    caption = "What moved, worst first"
     if comparison.side_by_side:
-        moved = "Side by side, not judged: the runs are not comparable"
-    within = _within(comparison) if verbose else []
-    found = [
+        caption = "Side by side, not judged: the runs are not comparable"
+    changed_within = _within(comparison) if verbose else []
+    all_tables = [
         _circumstances_table(comparison),
-        _row_table(moved, comparison.moved, comparison, limit),
-        _row_table("What changed within its limit", within, comparison, folded=True),
+        _row_table(caption, comparison.moved, comparison, limit),
+        _row_table("What changed within its limit", changed_within, comparison, folded=True),
         _things_table(comparison, limit),
         _sides_table(comparison),
         _notes_table(comparison),
     ]
-    return [table for table in found if table.rows]
+    return [table for table in all_tables if table.rows]
 
 
 def _sides_table(comparison: Comparison) -> Table:
@@ -162,7 +168,9 @@ def _sides_table(comparison: Comparison) -> Table:
 
 
 def _side_cells(side: Side, traces: int) -> Iterator[tuple[str, str]]:
-    """Name and content of each line, with a line for each of ``traces``, of which a side may have fewer."""
+    """Yield the name and content of each line of a side, with a line for each of ``traces``, of which a side may have
+    fewer.
+    """
     key = side.key
     yield "captures", str(side.captures)
     for n in range(traces):
@@ -177,8 +185,13 @@ def _side_cells(side: Side, traces: int) -> Iterator[tuple[str, str]]:
 
 def _circumstances_table(comparison: Comparison) -> Table:
     rows = (
-        (d.name, d.baseline, d.now, "must agree" if must_agree else "not compared, on purpose")
-        for d, must_agree in comparison.circumstances.items()
+        (
+            difference.name,
+            difference.baseline,
+            difference.now,
+            "must agree" if must_agree else "not compared, on purpose",
+        )
+        for difference, must_agree in comparison.circumstances.items()
     )
     return table_of("Circumstances that differ", ("differs", "base", "head", "meaning"), rows)
 
@@ -187,37 +200,40 @@ def _circumstances_table(comparison: Comparison) -> Table:
 
 
 def _within(comparison: Comparison) -> list[VerdictRow]:
-    """The rows that changed by no more than they may."""
-    return [each for each in comparison.unmoved if has_changed(each[1])]
+    """Return the rows that changed by no more than they may."""
+    return [verdict_row for verdict_row in comparison.unmoved if has_changed(verdict_row[1])]
 
 
 def _row_table(
     caption: str, rows: Sequence[VerdictRow], comparison: Comparison, limit: int | None = None, *, folded: bool = False
 ) -> Table:
-    judged = not comparison.side_by_side
-    tested = judged and comparison.fewest_captures >= FEWEST_FOR_SEPARATION
+    is_judged = not comparison.side_by_side
+    is_tested = is_judged and comparison.fewest_captures >= FEWEST_FOR_SEPARATION
     limits: list[Told[VerdictRow]] = [
-        ("limit", lambda each: limit_cell(each[0].assertion, each[0].unit, each[1]) or "—"),
+        ("limit", lambda verdict_row: limit_cell(verdict_row[0].assertion, verdict_row[0].unit, verdict_row[1]) or "—"),
         (number("× tolerance"), _times_words),
     ]
-    test: Told[VerdictRow] = ("significance", lambda e: e[1].test or ("exact" if e[1].limit is not None else ""))
+    test: Told[VerdictRow] = (
+        "significance",
+        lambda verdict_row: verdict_row[1].test or ("exact" if verdict_row[1].limit is not None else ""),
+    )
     columns: list[Told[VerdictRow]] = [
         ("", word),
-        ("metric", lambda each: subject(each[0].assertion)),
-        ("row", lambda each: place(each[1])),
-        (number("base"), lambda each: _both(each)[0]),
-        (number("head"), lambda each: _both(each)[1]),
-        (number("change"), lambda each: change(each[1], each[0].unit)),
-        *(limits if judged else ()),
-        *((test,) if tested else ()),
+        ("metric", lambda verdict_row: subject(verdict_row[0].assertion)),
+        ("row", lambda verdict_row: place(verdict_row[1])),
+        (number("base"), lambda verdict_row: _both(verdict_row)[0]),
+        (number("head"), lambda verdict_row: _both(verdict_row)[1]),
+        (number("change"), lambda verdict_row: change(verdict_row[1], verdict_row[0].unit)),
+        *(limits if is_judged else ()),
+        *((test,) if is_tested else ()),
     ]
     if any(verdict.address != BUILT_IN_GATE for verdict, _ in rows):
-        columns.append(("asserted in", lambda each: each[0].assertion.location.at_line))
+        columns.append(("asserted in", lambda verdict_row: verdict_row[0].assertion.location.at_line))
     return table_by(caption, columns, rows, limit, folded=folded)
 
 
 def _both(each: VerdictRow) -> tuple[str, str]:
-    """Base and head with as many digits as tell them apart, head from its limit too."""
+    """Return base and head with as many digits as tell them apart, and head from its limit too."""
     row, unit = each[1], each[0].unit
     if row.baseline is None or row.value is None:
         base, head = ("—" if value is None else format_value(value, unit) for value in (row.baseline, row.value))
@@ -229,6 +245,7 @@ def _both(each: VerdictRow) -> tuple[str, str]:
 
 
 def word(each: VerdictRow) -> str:
+    """Return the state of a row in one word: *worse*, *better*, *within*, *gone*, *new*."""
     verdict, row = each
     if row.waived:
         return "waived"
@@ -249,7 +266,7 @@ def word(each: VerdictRow) -> str:
 
 
 def _times_words(each: VerdictRow) -> str:
-    """How much worse, in units of the tolerance; negative where better."""
+    """Return by how many tolerances a row is worse, negative where it is better; empty without a limit."""
     _, row = each
     times = row.times_tolerance
     if row.limit is None:
@@ -263,12 +280,12 @@ def _times_words(each: VerdictRow) -> str:
 
 
 def _things_table(comparison: Comparison, limit: int | None) -> Table:
-    """What only head has, then what only base has."""
-    found = [("appeared", thing, comparison.head) for thing in comparison.appeared]
-    found += [("vanished", thing, comparison.base) for thing in comparison.vanished]
-    captures = max(comparison.base.captures, comparison.head.captures) > 1
-    columns = ("", "what", "name", "ranks", number("launches"), *(("captures",) if captures else ()))
-    rows = ((which, *_thing_cells(thing, side)[: len(columns) - 1]) for which, thing, side in found)
+    """Return a table of what only head has, then of what only base has."""
+    labelled_things = [("appeared", thing, comparison.head) for thing in comparison.appeared]
+    labelled_things += [("vanished", thing, comparison.base) for thing in comparison.vanished]
+    has_several_captures = max(comparison.base.captures, comparison.head.captures) > 1
+    columns = ("", "what", "name", "ranks", number("launches"), *(("captures",) if has_several_captures else ()))
+    rows = ((label, *_thing_cells(thing, side)[: len(columns) - 1]) for label, thing, side in labelled_things)
     return table_of(f"Appeared and vanished ({comparison.looked_at})", columns, rows, limit, folded=True)
 
 
@@ -279,8 +296,12 @@ def _thing_cells(thing: OneSided, side: Side) -> tuple[str, ...]:
 
 
 def _notes_table(comparison: Comparison) -> Table:
-    """The windows of base, and what casts doubt on either side and stands below no verdict."""
-    rows = [("base", f"{how}: {line}") for how, used in comparison.windows.items() for line in window_lines(used)]
+    """Return a table of the windows of base, and of what casts doubt on either side and stands below no verdict."""
+    rows = [
+        ("base", f"{measured_as}: {line}")
+        for measured_as, windows in comparison.windows.items()
+        for line in window_lines(windows)
+    ]
     rows += [(side, str(note)) for side, note in comparison.notes]
     rows += [("", f"compared with the history, not judged here: {name}") for name in comparison.not_held]
     return table_of("Windows of base, and notes", ("side", "note"), rows, folded=True, longest=LONGEST_NOTE)

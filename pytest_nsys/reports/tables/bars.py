@@ -1,6 +1,6 @@
 """How is time drawn in characters: a bar whose pieces are the parts of a budget, in blocks, colours, or in ASCII?
 
-On a terminal a part has a colour too; without one the characters tell the parts apart.
+On a terminal a part has a colour too; without colours the characters tell the parts apart.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ GLYPHS: Mapping[BudgetPart, tuple[str, str]] = {
     BudgetPart.BESIDE: ("▒", "x"),
     BudgetPart.STALLED: ("░", "-"),
 }
-"""How a part is drawn in a terminal, and where its encoding has no blocks."""
+"""The character that draws a part: a block, and a letter where the encoding has no blocks."""
 
 LEGEND = (
     (BudgetPart.COMPUTE, "compute"),
@@ -43,14 +43,14 @@ _COLOURS: Mapping[BudgetPart, int] = {
     BudgetPart.BESIDE: 36,
     BudgetPart.STALLED: 34,
 }
-"""The number with which a terminal is told of each."""
+"""The ANSI code of each part's foreground colour."""
 
 Piece = tuple[BudgetPart | None, str]
-"""Text, and the part that it draws, None for what draws none."""
+"""A part of the budget and the text that draws it; None for text that draws no part."""
 
 
 class Pen(NamedTuple):
-    """What a stream can show, in how many columns."""
+    """Describes what a stream can show: which characters, whether colours, and how many columns."""
 
     ascii_only: bool = False
     coloured: bool = False
@@ -58,28 +58,29 @@ class Pen(NamedTuple):
 
     @classmethod
     def of(cls, stream: TextIO) -> Pen:
-        """Blocks where the stream's encoding has them, colours where a person looks who did not forbid them."""
-        coloured = on_terminal(stream) and not os.environ.get("NO_COLOR")
+        """Return the pen of a stream, with colours where a person looks at a terminal and ``NO_COLOR`` is not set."""
+        has_colours = on_terminal(stream) and not os.environ.get("NO_COLOR")
         pen = cls.of_encoding(stream.encoding or "ascii")
-        return pen._replace(coloured=coloured, columns=terminal_columns())
+        return pen._replace(coloured=has_colours, columns=terminal_columns())
 
     @classmethod
     def of_encoding(cls, encoding: str) -> Pen:
-        """Blocks where an encoding has them, and no colours."""
+        """Return a pen without colours, which draws blocks where the encoding has them."""
         return cls(not exists_in("".join(block for block, _ in GLYPHS.values()), encoding))
 
     def glyph(self, part: BudgetPart) -> str:
         return GLYPHS[part][self.ascii_only]
 
     def bar(self, parts: Mapping[BudgetPart, int], cells: int) -> list[Piece]:
-        """So many characters, shared among the parts by their lengths."""
+        """Return a bar of ``width`` characters, shared among the parts by their times."""
         return [(part, self.glyph(part) * count) for part, count in shared_out(parts, cells).items()]
 
     def legend(self) -> list[Piece]:
-        return [pair for part, what in LEGEND for pair in ((part, self.glyph(part)), (None, f" {what}  "))]
+        """Return the pieces of the legend: each part's character and its name."""
+        return [pair for part, label in LEGEND for pair in ((part, self.glyph(part)), (None, f" {label}  "))]
 
     def line(self, pieces: Iterable[Piece]) -> str:
-        """The pieces as one line of text."""
+        """Return the pieces as one line of text."""
         return "".join(self._coloured(part, text) for part, text in pieces).rstrip()
 
     def _coloured(self, part: BudgetPart | None, text: str) -> str:
@@ -87,10 +88,11 @@ class Pen(NamedTuple):
 
 
 def shared_out(parts: Mapping[BudgetPart, int], cells: int) -> dict[BudgetPart, int]:
-    """So many cells by the lengths of the parts, what is left over by largest remainder."""
-    whole = sum(parts.values()) or 1
-    found = {part: ns * cells // whole for part, ns in parts.items()}
-    most = sorted(parts, key=lambda part: parts[part] * cells % whole, reverse=True)
-    for part in most[: cells - sum(found.values())]:
-        found[part] += 1
-    return found
+    """Return how many cells each part gets by its time; cells left over by rounding go to the largest remainders."""
+    # An empty budget has no cells to give: 1 only keeps the division defined.
+    total_ns = sum(parts.values()) or 1
+    cells_by_part = {part: ns * cells // total_ns for part, ns in parts.items()}
+    by_remainder = sorted(parts, key=lambda part: parts[part] * cells % total_ns, reverse=True)
+    for part in by_remainder[: cells - sum(cells_by_part.values())]:
+        cells_by_part[part] += 1
+    return cells_by_part

@@ -42,26 +42,20 @@ class Format(enum.StrEnum):
 
 
 class CellKind(enum.StrEnum):
-    """What the cells of a column hold.
-
-    ``NUMBER`` is a count; ``TIME`` (in ns) and ``SIZE`` (in bytes) have one unit in a table. ``EXACT`` is for programs
-    alone, as a point in time is, and ``DETAIL`` is shown by JSON alone.
-    A ``KERNEL`` is its name, which people read as they call it. A ``LABEL`` is a coordinate of a row, and ``NAME``
-    any other text of somebody else's. ``UNIT`` is that of the measures beside it, for programs alone: of a ratio ``1``.
-    """
+    """Says what the cells of a column hold, by which each format writes them."""
 
     TEXT = "text"
-    KERNEL = "kernel"
-    LABEL = "label"
-    NAME = "name"
+    KERNEL = "kernel"  # a kernel's name, which people read in its short form
+    LABEL = "label"  # a coordinate of a row
+    NAME = "name"  # any other text that comes from a trace or a gate file
     LIST = "list"
-    NUMBER = "number"
+    NUMBER = "number"  # a count
     RATIO = "ratio"
-    EXACT = "exact"
-    TIME = "time"
-    SIZE = "size"
-    UNIT = "unit"
-    DETAIL = "detail"
+    EXACT = "exact"  # for programs alone, as a point in time is
+    TIME = "time"  # in ns; a table writes all times in one unit
+    SIZE = "size"  # in bytes; a table writes all sizes in one unit
+    UNIT = "unit"  # of the measures beside it, for programs alone: "1" of a ratio
+    DETAIL = "detail"  # in JSON alone
 
 
 _FOR_PROGRAMS = (CellKind.DETAIL, CellKind.EXACT, CellKind.UNIT)
@@ -70,8 +64,9 @@ _SCALED = {CellKind.TIME: TIME, CellKind.SIZE: SIZE}
 
 @dataclass(frozen=True, slots=True)
 class Measure:
-    """A cell that says itself what it holds, for a column whose rows are of several metrics. People read its unit
-    behind it: those of one unit in one scale.
+    """Holds a value with its unit, for a column whose rows are of several metrics.
+
+    People read the unit behind the value; the values of one unit in a column share a scale.
     """
 
     value: Value
@@ -79,7 +74,7 @@ class Measure:
 
     @property
     def kind(self) -> CellKind:
-        """What programs get."""
+        """The kind of the cell that programs get."""
         return CellKind.RATIO if self.unit in SHARES else CellKind.NUMBER
 
 
@@ -89,20 +84,20 @@ Row = Sequence[Cell]
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """``title`` is what people read above it where the name does not say it, as of a bandwidth its unit."""
+    """Describes a column: its name, what its cells hold, and its title where the name does not say enough to people."""
 
     name: str
     kind: CellKind = CellKind.TEXT
-    title: str = ""
+    title: str = ""  # what people read above the column, as the unit of a bandwidth; empty where that is its name
 
     @property
     def to_the_right(self) -> bool:
-        """Whether people read its cells from the right."""
+        """Whether its cells are aligned to the right, as figures are."""
         return self.kind in (CellKind.NUMBER, CellKind.RATIO, CellKind.EXACT, *_SCALED)
 
 
 def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
-    """A line for each row, in which no cell commands a terminal or a CI system."""
+    """Return a line for each row, with columns aligned; no cell can command a terminal or a CI system."""
     texts = [[printable(cell, WHOLE_TEXT) for cell in row] for row in rows]
     widths = [max(map(len, cells)) for cells in zip(*texts, strict=True)]
     return ["  ".join(map(str.ljust, row, widths)).rstrip() for row in texts]
@@ -119,13 +114,13 @@ _MARKUP = str.maketrans(
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """Rows of cells below a caption, in every format. ``more`` rows were left out. ``folded``: it may be folded up."""
+    """Holds rows of cells below a caption, and writes them in every format."""
 
     columns: Sequence[Column]
     rows: Sequence[Row]
     caption: str = ""
-    more: int = 0
-    folded: bool = False
+    more: int = 0  # so many rows were left out
+    folded: bool = False  # whether the table may be folded up, as in HTML's <details>
 
     def render(
         self,
@@ -134,7 +129,11 @@ class Table:
         json_rows: Sequence[Mapping[str, object]] | None = None,
         width: int = WHOLE_TEXT,
     ) -> str:
-        """The rows. JSON is one object: ``about``, then ``rows`` (``json_rows`` where they are not the columns)."""
+        """Return the table as text in one format.
+
+        JSON is one object: ``metadata``, then ``rows``, which are ``json_rows`` where programs get other rows than
+        people.
+        """
         match format:
             case Format.JSON:
                 return as_json({**(about or {}), "rows": self.records() if json_rows is None else json_rows})
@@ -148,32 +147,37 @@ class Table:
                 return "".join(f"{line}\n" for line in self._padded(width))
 
     def lines(self, more: str) -> list[str]:
-        """The rows aligned, as a log has them; ``more`` says with ``{}`` how many were left out."""
-        columns, words = self._for_people(WHOLE_TEXT)
-        left = [more.format(self.more)] if self.more else []
-        return aligned([[column.name for column in columns], *words]) + left
+        """Return the rows aligned, as a log has them; ``omitted_text`` says with ``{}`` how many rows were left out."""
+        columns, text_rows = self._for_people(WHOLE_TEXT)
+        omitted_lines = [more.format(self.more)] if self.more else []
+        return aligned([[column.name for column in columns], *text_rows]) + omitted_lines
 
     def markdown(self, spelled: Callable[[Column, str], str] | None = None) -> list[str]:
-        """A table of GitHub's Markdown, numbers to the right. ``spelled`` writes a cell, and a name that is a label."""
+        """Return the lines of a table in GitHub's Markdown, numbers to the right.
+
+        ``format_cell`` writes each cell, and the name of a column that is a label.
+        """
         spelled = spelled or (lambda _, text: escape_markdown(text))
-        columns, words = self._for_people(WHOLE_TEXT)
+        columns, text_rows = self._for_people(WHOLE_TEXT)
         head = [spelled(column, column.name) if column.kind is CellKind.LABEL else column.name for column in columns]
         lines = [head, ["---:" if column.to_the_right else "---" for column in columns]]
-        lines += [[spelled(*pair) for pair in zip(columns, row, strict=True)] for row in words]
+        lines += [[spelled(*pair) for pair in zip(columns, row, strict=True)] for row in text_rows]
         return [f"| {' | '.join(line)} |" for line in lines]
 
     def html(self) -> str:
-        """A table of HTML, numbers to the right, and below it how many rows were left out; no text is markup."""
-        columns, words = self._for_people(WHOLE_TEXT)
+        """Return the table as HTML, numbers to the right, and below it how many rows were left out; no text becomes
+        markup.
+        """
+        columns, text_rows = self._for_people(WHOLE_TEXT)
         sides = [' style="text-align:right"' if column.to_the_right else "" for column in columns]
-        lines = [("th", [column.name for column in columns]), *(("td", row) for row in words)]
-        cells = (
+        tagged_rows = [("th", [column.name for column in columns]), *(("td", row) for row in text_rows)]
+        row_html = (
             "".join(f"<{tag}{side}>{escape(text)}</{tag}>" for side, text in zip(sides, row, strict=True))
-            for tag, row in lines
+            for tag, row in tagged_rows
         )
         caption = f"<caption>{escape(self.caption)}</caption>" if self.caption else ""
-        more = f"<p>and {self.more} more</p>" if self.more else ""
-        return f"<table>{caption}{''.join(f'<tr>{row}</tr>' for row in cells)}</table>{more}"
+        omitted_html = f"<p>and {self.more} more</p>" if self.more else ""
+        return f"<table>{caption}{''.join(f'<tr>{row}</tr>' for row in row_html)}</table>{omitted_html}"
 
     def for_page(self) -> Table:
         """Return the table as people read it, every cell as text: what a template of the page draws."""
@@ -181,34 +185,35 @@ class Table:
         return Table(columns, words, self.caption, self.more)
 
     def _padded(self, width: int) -> list[str]:
-        """Columns under dashes in so many characters, what is a number to the right."""
-        _, raw = self._without(*_FOR_PROGRAMS)
-        columns, words = self._for_people()
-        fitting = []
+        """Return the lines of the table in at most ``width`` characters, with a rule below the heads."""
+        _, raw_rows = self._without(*_FOR_PROGRAMS)
+        columns, text_rows = self._for_people()
+        fitted_columns = []
         for i, column in enumerate(columns):
-            cells = [row[i] for row in words]
-            names = [str(row[i]) for row in raw] if column.kind is CellKind.KERNEL else cells
-            shorter = None if column.to_the_right else partial(_called, names, column.kind)
-            fitting.append(Fitting(column.name, cells, shorter, column.to_the_right))
-        return in_columns(fitting, width)
+            cells = [row[i] for row in text_rows]
+            names = [str(row[i]) for row in raw_rows] if column.kind is CellKind.KERNEL else cells
+            shorten = None if column.to_the_right else partial(_called, names, column.kind)
+            fitted_columns.append(Fitting(column.name, cells, shorten, column.to_the_right))
+        return in_columns(fitted_columns, width)
 
     def _csv(self) -> str:
-        """Comma-separated values with a header; raw numbers, an absent one empty."""
+        """Return comma-separated values with a header; numbers are exact, and an absent value is empty."""
         columns, rows = self._without(CellKind.DETAIL)
-        out = io.StringIO()
-        writer = csv.writer(out, lineterminator="\n")
+        buffer = io.StringIO()
+        writer = csv.writer(buffer, lineterminator="\n")
         writer.writerow([column.name for column in columns])
         writer.writerows([_raw(*pair) for pair in zip(columns, row, strict=True)] for row in rows)
-        return out.getvalue()
+        return buffer.getvalue()
 
     def records(self) -> list[dict[str, object]]:
-        """The rows as programs get them."""
+        """Return the rows as programs get them: a dict for each, by column name."""
         pairs = (zip(self.columns, row, strict=True) for row in self.rows)
         return [{column.name: json_value(cell, column.kind) for column, cell in row} for row in pairs]
 
     def _for_people(self, longest: int = 200) -> tuple[list[Column], list[list[str]]]:
-        """The columns that people see, and their cells in words of at most ``longest`` characters. Times and sizes are
-        in one unit, which a column's name does not repeat.
+        """Return the columns that people see, and their cells as texts of at most ``max_length`` characters.
+
+        Times and sizes of one table are in one unit, which the name of a column does not repeat.
         """
         columns, cells = self._without(*_FOR_PROGRAMS)
         cells_by_scale: dict[tuple[str, int | None], list[tuple[list[Cell], int, Value]]] = {}
@@ -220,8 +225,9 @@ class Table:
                 elif isinstance(measure := row[i], Measure):
                     cells_by_scale.setdefault((measure.unit, i), []).append((row, i, measure.value))
             if unit is not None:
-                name, taken = column.name.removesuffix("_ns"), {other.name for other in columns}
-                columns[i] = replace(column, name=str(column.kind) if name in taken else name)
+                name, taken_names = column.name.removesuffix("_ns"), {other_column.name for other_column in columns}
+                # "time_ns" reads "time", as its unit may be ms; beside a column "time" it is named by its kind.
+                columns[i] = replace(column, name=str(column.kind) if name in taken_names else name)
         for (unit, _), scaled_cells in cells_by_scale.items():
             scale = scale_of([value for _, _, value in scaled_cells], unit)
             for row, i, value in scaled_cells:
@@ -231,38 +237,43 @@ class Table:
                 for row, name in zip(cells, _called([str(row[i]) for row in cells], column.kind, WIDTH), strict=True):
                     row[i] = name
         columns = [replace(column, name=column.title or column.name) for column in columns]
-        words = [[printable(_shown(*pair), longest) for pair in zip(columns, row, strict=True)] for row in cells]
-        return columns, words
+        text_rows = [[printable(_shown(*pair), longest) for pair in zip(columns, row, strict=True)] for row in cells]
+        return columns, text_rows
 
     def _without(self, *kinds: CellKind) -> tuple[list[Column], list[list[Cell]]]:
-        """Without the columns of these kinds."""
-        shown = [i for i, column in enumerate(self.columns) if column.kind not in kinds]
-        return [self.columns[i] for i in shown], [[row[i] for i in shown] for row in self.rows]
+        """Return columns and rows without the columns of these kinds."""
+        kept_indices = [i for i, column in enumerate(self.columns) if column.kind not in kinds]
+        return [self.columns[i] for i in kept_indices], [[row[i] for i in kept_indices] for row in self.rows]
 
 
 def _called(names: Sequence[str], kind: CellKind, width: int) -> list[str]:
-    """Names in so many characters, of kernels told apart."""
-    read = readable_names(names, width) if kind is CellKind.KERNEL else {}
-    return [read.get(name) or in_the_middle(name, width) for name in names]
+    """Return names in at most ``width`` characters; kernels keep what tells them apart."""
+    kernel_names = readable_names(names, width) if kind is CellKind.KERNEL else {}
+    return [kernel_names.get(name) or in_the_middle(name, width) for name in names]
 
 
 def number(name: str) -> Column:
+    """Return a column of numbers."""
     return Column(name, CellKind.NUMBER)
 
 
 def numbers(*names: str) -> Iterator[Column]:
+    """Return columns of numbers."""
     return map(number, names)
 
 
 def times(*names: str) -> Iterator[Column]:
+    """Return columns of times in ns."""
     return (Column(name, CellKind.TIME) for name in names)
 
 
 def ratios(*names: str) -> Iterator[Column]:
+    """Return columns of ratios, from 0 to 1."""
     return (Column(name, CellKind.RATIO) for name in names)
 
 
 def texts(*names: str) -> Iterator[Column]:
+    """Return columns of text."""
     return map(Column, names)
 
 
@@ -275,40 +286,41 @@ def table_of(
     folded: bool = False,
     longest: int = 200,
 ) -> Table:
-    """The table of the first ``limit`` rows of words, every one cut at ``longest`` characters; a column that is a name
-    alone holds text.
+    """Return a table of the first ``limit`` rows of texts, each cut at ``max_length`` characters.
+
+    A column that is given as a name holds text.
     """
-    found = list(rows)
-    chosen = tuple(tuple(printable(cell, longest) for cell in row) for row in found[:limit])
-    typed = tuple(column if isinstance(column, Column) else Column(column) for column in columns)
-    return Table(typed, chosen, caption, len(found) - len(chosen), folded)
+    all_rows = list(rows)
+    shown_rows = tuple(tuple(printable(cell, longest) for cell in row) for row in all_rows[:limit])
+    typed_columns = tuple(column if isinstance(column, Column) else Column(column) for column in columns)
+    return Table(typed_columns, shown_rows, caption, len(all_rows) - len(shown_rows), folded)
 
 
 T = TypeVar("T")
 Told = tuple[str | Column, Callable[[T], str]]
-"""A column, and what its cell says of a row."""
+"""A column, and the function that formats its cell of a row."""
 
 
 def table_by(
     caption: str, told: Sequence[Told[T]], rows: Sequence[T], limit: int | None = None, *, folded: bool = False
 ) -> Table:
-    """The table of the first ``limit`` rows, column by column."""
-    cells = ([cell(row) for _, cell in told] for row in rows[:limit])
-    table = table_of(caption, [column for column, _ in told], cells, folded=folded)
-    return replace(table, more=len(rows) - len(table.rows))
+    """Return a table of the first ``limit`` rows, each cell formatted by the function of its column."""
+    cells = ([format_cell(row) for _, format_cell in told] for row in rows[:limit])
+    text_table = table_of(caption, [column for column, _ in told], cells, folded=folded)
+    return replace(text_table, more=len(rows) - len(text_table.rows))
 
 
 _STYLE = "body{font:14px sans-serif}pre{line-height:1.1}td,th{padding:2px 10px;text-align:left}caption{text-align:left}"
 
 
 def html_page(body: str, title: str = "pytest-nsys") -> str:
-    """A page that needs no other file, around what is HTML already."""
+    """Return an HTML page that needs no other file, around a body that is HTML already."""
     head = f'<meta charset="utf-8"><title>{escape(title)}</title><style>{_STYLE}</style>'
     return f'<!doctype html>\n<html lang="en"><head>{head}</head><body>\n{body}</body></html>\n'
 
 
 def as_json(answer: Mapping[str, object]) -> str:
-    """One object; every character outside ASCII is escaped, so that none of them reaches a terminal."""
+    """Return one JSON object as text in ASCII, so that no character of a name reaches a terminal."""
     return without_halves(json.dumps(answer, indent=2)) + "\n"
 
 
@@ -316,17 +328,17 @@ _ESCAPES = re.compile(r"\\u(d[89ab]..)\\ud[c-f]..|\\u(d[89a-f]..)|\\.")
 
 
 def without_halves(text: str) -> str:
-    """JSON in ASCII whose every escape is text: of a file name that is not UTF-8 Python keeps halves of pairs, at which
-    other readers of JSON stop. Nor does it hold ``##``, with which commands to a CI system begin.
-    """
+    """Return JSON in ASCII without lone surrogates, and without ``##``."""
+    # Commands to a CI system begin with "##".
     text = text.replace("##", r"#\u0023")
+    # Python keeps lone surrogates of a file name that is not UTF-8; other readers of JSON stop at them.
     if "\\ud" not in text:
         return text
     return _ESCAPES.sub(lambda match: "\\ufffd" if match[2] else match[0], text)
 
 
 def json_value(cell: Cell, kind: CellKind = CellKind.NUMBER) -> object:
-    """The cell as JSON has it: whole numbers whole, a ratio always a fraction, an absent cell null."""
+    """Return a cell as JSON has it: whole numbers whole, a ratio always a fraction, an absent cell null."""
     if isinstance(cell, Measure):
         return json_value(cell.value, cell.kind)
     if cell is None or isinstance(cell, str):
@@ -339,7 +351,7 @@ def json_value(cell: Cell, kind: CellKind = CellKind.NUMBER) -> object:
 
 
 def escape_markdown(text: str, longest: int = 200) -> str:
-    """``text`` as itself in Markdown, also in a cell of a table: no markup, and nobody is mentioned."""
+    """Return text that Markdown shows as it is, also in a cell of a table: no markup, and nobody is mentioned."""
     return printable(text, longest).translate(_MARKUP)
 
 

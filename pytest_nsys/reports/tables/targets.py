@@ -1,7 +1,7 @@
-"""May a report be written into this file? Not where that would replace what is read, or another report.
+"""May a report be written into this file? Not where that would replace a file that is read, or another report.
 
-Told by what the file is (also by another name or link), by what it holds, and by its name, so that a trace, a gate
-file, a baseline or a history outlives a slip in an option.
+This is judged by the file itself (also under another name or link), by its content, and by its name, so that a trace, a
+gate file, a baseline or a history outlives a slip in an option.
 """
 
 from __future__ import annotations
@@ -25,29 +25,32 @@ NAMES = {
     ".qdstrm": "a trace",
     ".db": "a database",
 }
-"""What is never a report, by how its name ends."""
+"""Endings of file names that no report has, with what such a file is."""
 
 EXPORTS = (".sqlite", ".sqlite3")
-"""What a cut may be called."""
+"""Endings that the file of a cut may have."""
 YAML = (".yaml", ".yml")
+# How the files begin that are never overwritten, whatever they are called.
 SQLITE, BASELINE = b"SQLite format 3\x00", b'{\n"format": '
 
 
 def check_target(shown: str, path: Path, others: Iterable[tuple[Path, str]], *, cut: bool = False) -> None:
-    """Raises UsageMistake where a report cannot or must not be written. ``shown`` is the option with its value.
+    """Check that a report can and may be written into a file. Raises UsageMistake where not.
 
-    ``others`` are the files that are read or written besides, each with what it is; ``cut``: the report is the cut of
-    a trace, and may replace an earlier one.
+    ``option_text`` is the option with its value. ``used_files`` are the files that are read or written besides, each
+    with what it is. Where the report ``is_cut``, the cut of a trace, it may replace an earlier cut.
     """
     if obstacle := _find_obstacle(path):
         raise UsageMistake(f"{printable(shown)}: {obstacle}")
-    why = next((what for other, what in others if same_file(path, other)), None) or _why_not(path, cut=cut)
-    if why is not None:
-        raise UsageMistake(f"{printable(shown)}: {why}: give another file")
+    reason = next((description for used_file, description in others if same_file(path, used_file)), None) or _why_not(
+        path, cut=cut
+    )
+    if reason is not None:
+        raise UsageMistake(f"{printable(shown)}: {reason}: give another file")
 
 
 def _find_obstacle(path: Path) -> str:
-    """Say why nothing can be written there; empty where nothing is known against it."""
+    """Return why the file cannot be written; empty where nothing is known against it."""
     try:
         if path.is_dir():
             return "is a folder; name a file in it"
@@ -60,7 +63,7 @@ def _find_obstacle(path: Path) -> str:
 
 
 def same_file(one: Path, other: Path) -> bool:
-    """Whether both are one file, by whatever names; a pipe or a device may well be both."""
+    """Whether two paths are one file, by whatever names; never of a pipe or a device, which may well be both."""
     with contextlib.suppress(OSError, RuntimeError):
         if one.exists() and not one.is_file():
             return False
@@ -69,34 +72,36 @@ def same_file(one: Path, other: Path) -> bool:
 
 
 def files_of(values: Iterable[str], base: Path) -> list[Path]:
-    """The files that traces mean, none for what means none: that is said where it is read."""
+    """Return the trace files that arguments mean; where one means none, that is reported where it is read."""
     from pytest_nsys.traces.opening import find_traces
 
-    found: list[Path] = []
+    trace_files: list[Path] = []
     for value in values:
         with contextlib.suppress(NsysError):
-            found += find_traces(value, base)
-    return found
+            trace_files += find_traces(value, base)
+    return trace_files
 
 
 def _why_not(path: Path, *, cut: bool) -> str | None:
+    """Return why a file must not be replaced; None where it may be."""
     is_file = path.is_file()
     if cut and is_file and _is_cut(path):
         return None
-    start = _start(path) if is_file else b""
-    if start == SQLITE:
+    first_bytes = _start(path) if is_file else b""
+    if first_bytes == SQLITE:
         return "is a SQLite database"
-    for suffix, what in NAMES.items():
+    for suffix, description in NAMES.items():
         if path.name.endswith(suffix) and (is_file or not cut or suffix not in EXPORTS):
-            return f"is {what}" if is_file else f"is the name of {what}"
-    if is_file and path.name.endswith(YAML):
+            return f"is {description}" if is_file else f"is the name of {description}"
+    if is_file and path.name.endswith(YAML):  # a gate file under another name, or settings
         return "is YAML, which no report is"
-    if start.startswith(BASELINE):
+    if first_bytes.startswith(BASELINE):
         return "is a baseline"
     return "is a trace of a profiler" if is_file and _is_profile(path) else None
 
 
 def _start(path: Path) -> bytes:
+    """Return the first bytes of a file, unpacked where it is gzip; empty where it cannot be read."""
     with contextlib.suppress(OSError, EOFError), (gzip.open if path.name.endswith(".gz") else open)(path, "rb") as file:
         return bytes(file.read(len(SQLITE)))
     return b""

@@ -1,1 +1,1 @@
-"""How is a part of a run shown in full?"""
+"""Which views show one part of a run in full, and what is each made of?"""

@@ -1,4 +1,4 @@
-"""Which views are there, and what does each show?"""
+"""Which views of a run are there, and what does each show?"""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ from pytest_nsys.reports.views.view import PID, AnyColumn, Key, Looked, Paragrap
 
 
 def picked(looked: Looked) -> Iterator[Picked]:
-    """The windows of every rank; kernels are read only where the bounds depend on them."""
+    """Yield the windows of each requested rank. Kernels are read only where the bounds of a window depend on them."""
     run, spec = looked.run, looked.spec
     # A labelled rank is one without kernels, too; without labels it takes kernels to tell ranks apart.
     for rank in looked.chosen(run.labelled_ranks or run.ranks).values():
         if spec.whole_run or spec.by_launch:
-            group = run.measured(spec)
-            for w in group.ranks.get(rank.number) or group.filled({rank.number})[rank.number]:
-                yield Picked(rank, w.window, (w.start_ns, w.end_ns) if len(w) else None)
+            rank_group = run.measured(spec)
+            for window in rank_group.ranks.get(rank.number) or rank_group.filled({rank.number})[rank.number]:
+                yield Picked(rank, window.window, (window.start_ns, window.end_ns) if len(window) else None)
         else:
-            yield from (Picked(rank, w, (w.start_ns, w.end_ns)) for w in run.windows(rank, spec))
+            yield from (Picked(rank, window, (window.start_ns, window.end_ns)) for window in run.windows(rank, spec))
 
 
 def _windows(looked: Looked) -> Iterator[Key]:
-    for rank, w, gpu_ns in picked(looked):
+    for rank, window, gpu_bounds_ns in picked(looked):
         label = rank.setup
         yield {
             "rank": rank.number,
@@ -41,19 +41,25 @@ def _windows(looked: Looked) -> Iterator[Key]:
             "sizes": label and label.sizes,
             "micro_batch": label and label.micro_batch,
             "sequence_length": label and label.sequence_length,
-            "window": w.name,
-            "index": w.index,
-            "count": w.count,
-            "start_ns": w.start_ns,
-            "end_ns": w.end_ns,
-            "length_ns": w.length_ns,
-            "window_ns": None if gpu_ns is None else gpu_ns[1] - gpu_ns[0],
+            "window": window.name,
+            "index": window.index,
+            "count": window.count,
+            "start_ns": window.start_ns,
+            "end_ns": window.end_ns,
+            "length_ns": window.length_ns,
+            "window_ns": None if gpu_bounds_ns is None else gpu_bounds_ns[1] - gpu_bounds_ns[0],
         }
 
 
 def _of_ranks(looked: Looked) -> Sequence[AnyColumn]:
-    """Where kernels are chosen by their launches the range that does it is on the CPU, and what is measured is not."""
-    lengths = {"length_ns": "range (CPU)", "window_ns": "window (GPU)"} if looked.spec.by_launch else {"length_ns": ""}
+    """Return the columns of the ranks view.
+
+    Where kernels are chosen by the range that launched them, that range is on the CPU and the measured window is on the
+    GPU: the lengths of both are shown.
+    """
+    title_by_column = (
+        {"length_ns": "range (CPU)", "window_ns": "window (GPU)"} if looked.spec.by_launch else {"length_ns": ""}
+    )
     return (
         "rank",
         number("pid"),
@@ -62,7 +68,7 @@ def _of_ranks(looked: Looked) -> Sequence[AnyColumn]:
         "window",
         *numbers("index", "count"),
         *(Column(name, CellKind.EXACT) for name in ("start_ns", "end_ns")),
-        *(Column(name, CellKind.TIME, title) for name, title in lengths.items()),
+        *(Column(name, CellKind.TIME, title) for name, title in title_by_column.items()),
     )
 
 
@@ -70,8 +76,8 @@ RANKS = View(
     name="ranks",
     parts=(Part(columns=_of_ranks, keys=_windows),),
     reads=(),
-    notes=lambda looked: looked.captures.notes_of(looked.spec, "missing_ranks", "numbering"),
-    paragraph=lambda looked: Paragraph(windows=tuple(picked(looked))),
+    notes=lambda request: request.captures.notes_of(request.spec, "missing_ranks", "numbering"),
+    paragraph=lambda request: Paragraph(windows=tuple(picked(request))),
 )
 
 STREAMS = View(
@@ -89,27 +95,27 @@ STREAMS = View(
         ),
     ),
     reads=("comm_streams",),
-    notes=lambda looked: looked.captures.notes(looked.spec, METRICS["comm_streams"]),
+    notes=lambda request: request.captures.notes(request.spec, METRICS["comm_streams"]),
 )
 
 
 def _about_stages(looked: Looked) -> Paragraph:
-    """Why no stage has a row, where all communication of a rank is shown."""
+    """Explain why no stage has a row where all communication of a rank is shown; empty where a stage has one."""
     if looked.where or looked.selected(METRICS["comm_ns"]):
         return Paragraph()
-    why, sharing = _why_no_overlap(looked), _sharing(looked)
+    reason, sharing = _why_no_overlap(looked), _sharing(looked)
     # of what is shared the usual notes tell
-    return Paragraph(notes=[] if why == sharing.why_not_in_own else [Note(f"no rows by stage: {why}")])
+    return Paragraph(notes=[] if reason == sharing.why_not_in_own else [Note(f"no rows by stage: {reason}")])
 
 
 def _why_no_overlap(looked: Looked) -> str:
-    if any(w.communication for own in looked.windows.values() for w in own):
+    if any(window.communication for rank_windows in looked.windows.values() for window in rank_windows):
         return f"no communication kernel has a stage under this convention: --where stage={NO_STAGE} shows them"
     return _sharing(looked).why_not_in_own
 
 
 def _sharing(looked: Looked) -> Sharing:
-    return sharing_in(w for own in looked.windows.values() for w in own)
+    return sharing_in(window for rank_windows in looked.windows.values() for window in rank_windows)
 
 
 OVERLAP = View(
@@ -139,7 +145,7 @@ OVERLAP = View(
 
 
 def _about_ranks(looked: Looked) -> Sequence[Note]:
-    """Where a view hangs on no launch and no stream."""
+    """Return the notes of a view that needs no launches and no purposes of streams."""
     return looked.captures.notes_of(looked.spec, "missing_ranks", "numbering", "unknown_communication")
 
 
@@ -210,7 +216,7 @@ COLLECTIVES = View(
     takes=frozenset({"where", "peak"}),
     paragraph=about_collectives,
     notes=_about_ranks,
-    nothing=lambda looked: _sharing(looked).why_not_in_own,
+    nothing=lambda request: _sharing(request).why_not_in_own,
 )
 
 
@@ -229,7 +235,7 @@ BUDGET = View(
     ),
     reads=("compute_absent_ns",),
     paragraph=about_budgets,
-    nothing=lambda looked: find_budgets_of_view(looked).without[0].text,
+    nothing=lambda request: find_budgets_of_view(request).without[0].text,
 )
 
 VIEWS: Mapping[str, View] = {

@@ -1,7 +1,8 @@
-"""How does the budget of a window read: as lines of a table, as one bar, and as a sentence for each producer?
+"""How does the time budget of a window read: as lines of a table, as one bar, and as a sentence for each blocking
+kernel?
 
-What is a bound is marked as one: without all edges, blocking is at least, and what nothing explains is at most, what is
-shown; communication has both ends.
+What is only a bound is marked as one: where edges are missing, blocking is at least and unexplained time at most what
+is shown; blocking by communication has both bounds.
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ from pytest_nsys.core.words import counted, printable
 from pytest_nsys.reports.tables.bars import Pen, Piece
 from pytest_nsys.reports.views.view import Key, Looked, Paragraph, Picked
 
+# Both name attributes of BudgetFacts: JSON has each under the name of its attribute.
 OF_EDGES = (
     *("device_busy_ns", "gaps", "gaps_without_launch", "contradicted", "unordered"),
     *("waits_recorded", "waits", "waits_joined"),
@@ -43,13 +45,13 @@ OF_TIME = (
     *("blocking_ns", "blocking_comm_ns", "blocking_comm_max_ns"),
     *("dependency_stalled_ns", "stalled_beside_comm_ns", "at_least"),
 )
-"""What programs get of a budget."""
+"""The attributes of :class:`BudgetFacts` that the JSON of a budget has, under the same names."""
 
 WIDTH = 60
-"""Of the bar of the longest window, in characters."""
+"""Length of the bar of the longest window, in characters."""
 
 GAIN = "throughput gain"
-"""What a ceiling is called above a column."""
+"""Title of the column with the ceilings."""
 
 CEILING = (
     f"{GAIN}: by how much throughput could rise at most if the part R of the window T were gone, R / (T - R), "
@@ -62,67 +64,73 @@ AT_LEAST, AT_MOST = "at least", "at most"
 
 @dataclass(frozen=True)
 class Line:
-    """One line of the table of a budget. ``won_back``: it is time without compute, which has a ceiling."""
+    """Describes one line of the table of a budget: a part of the window, its time, and whether that is a bound."""
 
     part: str
     ns: int
-    of_ns: int
-    bound: str = ""
-    won_back: bool = True
+    of_ns: int  # the length of the window
+    bound: str = ""  # AT_LEAST or AT_MOST; empty where the time is exact
+    won_back: bool = True  # whether it is time without compute, which alone has a ceiling
 
     @property
     def share(self) -> Fraction:
-        """Of the window."""
+        """The share of the window, from 0 to 1."""
         return Fraction(self.ns, self.of_ns)
 
     @property
     def ceiling(self) -> Fraction | None:
-        """By how much throughput could rise without it; None where it is all of the window, or cannot be won back."""
+        """The most by which throughput could rise without this part; None where that is unbounded or the part cannot be
+        saved.
+        """
         return ceiling(self.ns, self.of_ns) if self.won_back else None
 
 
 def lines_of(facts: BudgetFacts) -> Iterator[Line]:
-    """The table of one budget, the parts of the window first; a producer that blocked for no time has no line."""
-    line = partial(Line, of_ns=facts.window_ns)
-    least, most = (AT_LEAST, AT_MOST) if facts.at_least else ("", "")
-    yield line("window", facts.window_ns, won_back=False)
-    yield line(BudgetPart.COMPUTE, facts.compute_busy_ns, won_back=False)
-    yield line(WITHOUT, facts.compute_absent_ns)
-    yield line(BudgetPart.STARVED, facts.launch_starved_ns)
-    in_calls = {f"in {printable(name, 60)}": ns for name, ns in facts.in_syncs.items()}
-    of_it = {"between steps": facts.between_steps_ns or 0, "after the last kernel": facts.tail_ns, **in_calls}
-    yield from (line(f"{BudgetPart.STARVED}: {what}", ns) for what, ns in of_it.items() if ns)
+    """Yield the lines of the table of one budget, the parts of the window first; a part without time has no line."""
+    make_line = partial(Line, of_ns=facts.window_ns)
+    lower_bound, upper_bound = (AT_LEAST, AT_MOST) if facts.at_least else ("", "")
+    yield make_line("window", facts.window_ns, won_back=False)
+    yield make_line(BudgetPart.COMPUTE, facts.compute_busy_ns, won_back=False)
+    yield make_line(WITHOUT, facts.compute_absent_ns)
+    yield make_line(BudgetPart.STARVED, facts.launch_starved_ns)
+    starved_in_calls = {f"in {printable(name, 60)}": ns for name, ns in facts.in_syncs.items()}
+    starved_ns = {
+        "between steps": facts.between_steps_ns or 0,
+        "after the last kernel": facts.tail_ns,
+        **starved_in_calls,
+    }
+    yield from (make_line(f"{BudgetPart.STARVED}: {label}", ns) for label, ns in starved_ns.items() if ns)
     for part in BLOCKED.values():
-        ns, most_ns = facts.parts[part], facts.blocking_comm_max_ns if part is BudgetPart.COLLECTIVE else 0
-        if most_ns == ns > 0:
-            yield line(part, ns)
-        elif most_ns:
-            yield line(part, ns, bound=AT_LEAST)
-            yield line(part, most_ns, bound=AT_MOST)
+        ns, max_ns = facts.parts[part], facts.blocking_comm_max_ns if part is BudgetPart.COLLECTIVE else 0
+        if max_ns == ns > 0:  # both bounds agree: the time is exact
+            yield make_line(part, ns)
+        elif max_ns:
+            yield make_line(part, ns, bound=AT_LEAST)
+            yield make_line(part, max_ns, bound=AT_MOST)
         elif ns:
-            yield line(part, ns, bound=least)
+            yield make_line(part, ns, bound=lower_bound)
     for part in (BudgetPart.BESIDE, BudgetPart.STALLED):
         if (ns := facts.parts[part]) or part is BudgetPart.STALLED:
-            yield line(part, ns, bound=most if ns else "")
-    beside = (("communication alone", facts.comm_alone_ns), ("device idle", facts.device_idle_ns))
-    yield from (line(what, ns, won_back=False) for what, ns in beside if ns is not None)
+            yield make_line(part, ns, bound=upper_bound if ns else "")
+    other_lines = (("communication alone", facts.comm_alone_ns), ("device idle", facts.device_idle_ns))
+    yield from (make_line(label, ns, won_back=False) for label, ns in other_lines if ns is not None)
 
 
 @dataclass(frozen=True)
 class BudgetReport:
-    """The budgets of some ranks, each with its number, of which windows they are, and why other ranks have none."""
+    """Holds the budgets of some ranks, the windows that they are of, and notes on ranks without a budget."""
 
-    budgets: Mapping[int, BudgetFacts]
+    budgets: Mapping[int, BudgetFacts]  # by rank
     windows: Sequence[RankWindow] = ()
     without: Sequence[Note] = ()
 
     @cached_property
     def scale(self) -> Scale:
-        """That of the longest window: in it stand all times."""
+        """The scale of the longest window, in which all times are written."""
         return scale_of([facts.window_ns for facts in self.budgets.values()], TIME)
 
     def json_rows(self) -> list[Mapping[str, object]]:
-        """Each budget to the nanosecond, with the ceilings of its parts."""
+        """Return each budget in whole nanoseconds, with the ceilings of its parts."""
         return [
             {
                 "rank": rank,
@@ -135,11 +143,12 @@ class BudgetReport:
         ]
 
     def bars(self, encoding: str) -> Iterator[list[Piece]]:
-        """A line for each rank, and one for the legend, as texts by the part that they draw."""
+        """Yield a bar for each rank and then the legend, as pieces of text with the part that each draws."""
         pen = Pen.of_encoding(encoding)
         longest = max(facts.window_ns for facts in self.budgets.values())
         digits = max(len(str(rank)) for rank in self.budgets)
         for rank, facts in self.budgets.items():
+            # A window that is short beside the longest still gets one character: an empty bar would look like no data.
             cells = max(1, WIDTH * facts.window_ns // longest)
             length = f"{' ' * (WIDTH - cells)}  {format_value(facts.window_ns, scale=self.scale)}"
             name: Piece = (None, f"rank {rank:<{digits}}  ")
@@ -147,31 +156,35 @@ class BudgetReport:
         yield pen.legend()
 
     def about_gain(self) -> str:
-        """What the ceilings are, with the largest of them as the example."""
-        each = [(facts.compute_absent_ns, facts.window_ns) for facts in self.budgets.values()]
-        most, of = max(each, key=lambda one: Fraction(*one))
-        above = ceiling(most, of)
-        return CEILING + (f" (without {percent(Fraction(most, of))} of it: {percent(above)} more)" if above else "")
+        """Return a sentence that says what the ceilings are, with the largest as the example."""
+        lost_and_window_ns = [(facts.compute_absent_ns, facts.window_ns) for facts in self.budgets.values()]
+        most_lost_ns, window_ns = max(lost_and_window_ns, key=lambda pair: Fraction(*pair))
+        gain = ceiling(most_lost_ns, window_ns)
+        return CEILING + (
+            f" (without {percent(Fraction(most_lost_ns, window_ns))} of it: {percent(gain)} more)" if gain else ""
+        )
 
     def producers(self) -> Iterator[str]:
-        """Sentences of the largest producers of each rank, and of what waited longest for none."""
-        beside = {name for window in self.windows for name in window.whole_names}
+        """Yield sentences on what blocked compute longest on each rank, and on what was launched late or stalled."""
+        other_names = {name for window in self.windows for name in window.whole_names}
         for rank, facts in self.budgets.items():
-            yield from (f"rank {rank}: {line}" for line in held_up(facts, self.scale, beside))
+            yield from (f"rank {rank}: {line}" for line in held_up(facts, self.scale, other_names))
 
 
 @kept
 def find_budgets_of_view(looked: Looked) -> BudgetReport:
-    """Of each rank the budget that stands for its windows."""
-    each = find_budgets(looked.windows)
-    found = {rank: budget for rank, budget in each.items() if isinstance(budget, Budget)}
-    without = [Note(f"rank {rank} has no budget: {why}") for rank, why in each.items() if rank not in found]
-    facts = {rank: facts_of(budget) for rank, budget in found.items()}
-    return BudgetReport(facts, [budget.window for budget in found.values()], without)
+    """Return the budget of each requested rank; of several windows the one with the median time without compute."""
+    budget_or_reason = find_budgets(looked.windows)
+    budgets = {rank: budget for rank, budget in budget_or_reason.items() if isinstance(budget, Budget)}
+    missing_notes = [
+        Note(f"rank {rank} has no budget: {reason}") for rank, reason in budget_or_reason.items() if rank not in budgets
+    ]
+    facts = {rank: facts_of(budget) for rank, budget in budgets.items()}
+    return BudgetReport(facts, [budget.window for budget in budgets.values()], missing_notes)
 
 
 def list_budget_lines(looked: Looked) -> Iterator[Key]:
-    """The table of each budget as rows of a view."""
+    """Yield the lines of each budget as rows of a view."""
     for rank, facts in find_budgets_of_view(looked).budgets.items():
         for line in lines_of(facts):
             yield {
@@ -185,29 +198,31 @@ def list_budget_lines(looked: Looked) -> Iterator[Key]:
 
 
 def about_budgets(looked: Looked) -> Paragraph:
-    """A bar for each rank, and who blocked whom."""
+    """Return a bar for each rank above the table, and below it which kernels blocked which."""
     report = find_budgets_of_view(looked)
-    several = any(len(windows) > 1 for windows in looked.windows.values())
-    which = "of several windows each rank shows one: that with the median time without compute"
+    has_several_windows = any(len(windows) > 1 for windows in looked.windows.values())
+    note = "of several windows each rank shows one: that with the median time without compute"
     return Paragraph(
         above=[*report.bars(looked.encoding)],
         below=[report.about_gain(), *report.producers()],
         facts={"budgets": report.json_rows()},
-        notes=[*[Note(which)] * several, *report.without, *map(Note, about_edges(report.budgets.values()))],
-        windows=[Picked(w.rank, w.window, (w.start_ns, w.end_ns)) for w in report.windows],
+        notes=[*[Note(note)] * has_several_windows, *report.without, *map(Note, about_edges(report.budgets.values()))],
+        windows=[Picked(window.rank, window.window, (window.start_ns, window.end_ns)) for window in report.windows],
     )
 
 
 def _ceilings(facts: BudgetFacts) -> dict[str, float | None]:
-    """By part of the time without compute, and of all of it."""
+    """Return the ceiling of each part of the time without compute, and of all of it; None where it is unbounded."""
     window_ns = facts.window_ns
-    lost = {part.value: ns for part, ns in facts.parts.items() if part is not BudgetPart.COMPUTE}
-    found = {what: ceiling(ns, window_ns) for what, ns in {**lost, WITHOUT: facts.compute_absent_ns}.items()}
-    return {what: None if above is None else float(above) for what, above in found.items()}
+    lost_ns = {part.value: ns for part, ns in facts.parts.items() if part is not BudgetPart.COMPUTE}
+    gains = {part: ceiling(ns, window_ns) for part, ns in {**lost_ns, WITHOUT: facts.compute_absent_ns}.items()}
+    return {part: None if gain is None else float(gain) for part, gain in gains.items()}
 
 
 def producer_words(each: Blocking, scale: Scale, called: Mapping[str, str]) -> str:
-    """``stage4_b combine blocks grouped_gemm for 1.02 ms in 12 gaps``, with what each kernel is called."""
+    """Return which kernel blocks which and for how long: ``stage4_b combine blocks grouped_gemm for 1.02 ms in 12
+    gaps``.
+    """
     return f"{_kernel(each.stage, called[each.name])} blocks {called[each.waiting]} {_how_long(each, scale)}"
 
 
@@ -220,13 +235,15 @@ def _how_long(each: Blocking | Delayed, scale: Scale) -> str:
 
 
 def held_up(facts: BudgetFacts, scale: Scale, beside: Collection[str] = ()) -> list[str]:
-    """Who blocked whom, and which kernels were launched too late or stalled, the longest of each first; kernels as a
-    person calls them ``beside`` others.
+    """Return lines that say which kernels blocked which, then which were launched too late or stalled, the longest
+    first.
+
+    Kernels have their short names, which also tell them from ``other_names``.
     """
-    names = [name for each in facts.producers for name in (each.name, each.waiting)]
-    called = readable_names([*sorted(beside), *names, *(each.waiting for each in facts.before)])
-    late = (
-        f"{each.part} before {_kernel(each.stage, called[each.waiting])} {_how_long(each, scale)}"
-        for each in facts.before
+    names = [name for blocking in facts.producers for name in (blocking.name, blocking.waiting)]
+    display_names = readable_names([*sorted(beside), *names, *(delay.waiting for delay in facts.before)])
+    late_lines = (
+        f"{delay.part} before {_kernel(delay.stage, display_names[delay.waiting])} {_how_long(delay, scale)}"
+        for delay in facts.before
     )
-    return [*(producer_words(each, scale, called) for each in facts.producers), *late]
+    return [*(producer_words(blocking, scale, display_names) for blocking in facts.producers), *late_lines]

@@ -24,23 +24,25 @@ RATES = ("step_time_ns", "samples_per_s", "tokens_per_s")
 
 
 def _run(looked: Looked) -> Iterator[Key]:
-    """What was trained, on what. Raises UsageMistake where the configuration is of another run."""
+    """Yield one row that says what was trained on which GPUs. Raises UsageMistake where the configuration is of another
+    run.
+    """
     if looked.asked:
         raise UsageMistake("the view config is of all ranks: leave --rank out")
     window, parallel = looked.together, looked.run.workload.parallel or Parallel()
     try:
         check_world(window, parallel)
-        shard = shards_of(window, parallel)
-    except NoRows as why:
-        raise UsageMistake(f"{looked.captures.paths[0]}: {why}") from None
-    began = looked.captures.began
+        shard_count = shards_of(window, parallel)
+    except NoRows as error:
+        raise UsageMistake(f"{looked.captures.paths[0]}: {error}") from None
+    start_time = looked.captures.began
     yield {
-        "began": None if began is None else f"{began:%Y-%m-%d %H:%M:%S} UTC",
+        "began": None if start_time is None else f"{start_time:%Y-%m-%d %H:%M:%S} UTC",
         "model": looked.run.workload.model or NOT_STATED,
         "gpus": world_of(window),
         "traced": len(window.by_rank),
         "dp_replicate": parallel.replicate,
-        "dp_shard": shard,
+        "dp_shard": shard_count,
         "tp": parallel.tensor,
         "pp": parallel.pipeline,
         "cp": parallel.context,
@@ -49,7 +51,7 @@ def _run(looked: Looked) -> Iterator[Key]:
 
 
 def _rates(looked: Looked) -> Iterator[Key]:
-    """One row, where anything of it is known."""
+    """Yield one row where any of the rates is known."""
     if any(looked.table(METRICS[name]).rows for name in RATES):
         yield {}
 
@@ -60,12 +62,12 @@ def _tokens_per_gpu(looked: Looked, _: Key) -> Cell:
 
 
 def _all_ranks(looked: Looked) -> Found:
-    """The transfers of every rank together, by group and kind."""
-    found: dict[Labels, Transfers] = {}
+    """Return the transfers of all ranks together, by group and kind."""
+    merged_transfers: dict[Labels, Transfers] = {}
     for window in looked.together.by_rank.values():
-        for labels, own in transfers(window).items():
-            found[labels] = found.get(labels, Transfers()).and_(own)
-    return dict(sorted(found.items()))
+        for labels, rank_transfers in transfers(window).items():
+            merged_transfers[labels] = merged_transfers.get(labels, Transfers()).and_(rank_transfers)
+    return dict(sorted(merged_transfers.items()))
 
 
 _STATISTICS: tuple[tuple[str, Callable[[Sequence[Value]], Value]], ...] = (
@@ -75,45 +77,57 @@ _STATISTICS: tuple[tuple[str, Callable[[Sequence[Value]], Value]], ...] = (
 
 
 def _collectives(looked: Looked) -> Iterator[Key]:
-    """The communication of all ranks by group and kind; a share is of the bytes of all that communicates."""
-    found, peak = _all_ranks(looked), looked.run.workload.peak_gb_per_s
-    share_of = shares(found)
-    for (group, kind), own in found.items():
-        algorithm = [speed for t in own.recorded if (speed := t.algorithm_gb_per_s) is not None]
-        bus = own.bus_gb_per_s
+    """Yield a row for each group and kind of collective over all ranks; shares are of the bytes of all of them."""
+    merged_transfers, peak = _all_ranks(looked), looked.run.workload.peak_gb_per_s
+    share_of = shares(merged_transfers)
+    for (group, kind), kind_transfers in merged_transfers.items():
+        algorithm_speeds = [
+            gb_per_s for transfer in kind_transfers.recorded if (gb_per_s := transfer.algorithm_gb_per_s) is not None
+        ]
+        bus_speeds = kind_transfers.bus_gb_per_s
         yield {
             "group": group,
             "collective": kind,
-            "group_size": own.group_size,
-            "count": own.kernels,
-            "bytes": own.bytes,
-            "time_ns": own.in_window_ns,
-            "algbw_mean": exact(Fraction(mean(algorithm))) if algorithm else None,
-            **{f"busbw_{word}": exact(Fraction(take(bus))) if bus else None for word, take in _STATISTICS},
-            "utilisation": own.utilisation(peak),
+            "group_size": kind_transfers.group_size,
+            "count": kind_transfers.kernels,
+            "bytes": kind_transfers.bytes,
+            "time_ns": kind_transfers.in_window_ns,
+            "algbw_mean": exact(Fraction(mean(algorithm_speeds))) if algorithm_speeds else None,
+            **{
+                f"busbw_{statistic}": exact(Fraction(compute_statistic(bus_speeds))) if bus_speeds else None
+                for statistic, compute_statistic in _STATISTICS
+            },
+            "utilisation": kind_transfers.utilisation(peak),
             "traffic_share": share_of.get((group, kind)),
         }
 
 
 def _about(looked: Looked) -> Paragraph:
-    """The overlap of all ranks in one line, who straggles, and what is not known."""
-    said = about_collectives(looked)
+    """Return the overlap of all ranks in one line, which ranks straggle, and what is not known."""
+    collectives = about_collectives(looked)
     table = looked.table(METRICS["wall_overlap_all"])
-    overlap = {int(row.labels[0]): row.value for row in table.rows}
+    overlap_by_rank = {int(row.labels[0]): row.value for row in table.rows}
     line = "overlap: nothing communicates"
-    if overlap:
-        least, most = min(overlap, key=lambda n: (overlap[n], n)), max(overlap, key=lambda n: (overlap[n], -n))
-        average, low, high = (
-            format_value(v, RATIO) for v in (mean([*overlap.values()]), overlap[least], overlap[most])
+    if overlap_by_rank:
+        # Of ranks with the same overlap the one with the smallest number is named, so that output does not change.
+        lowest_rank, highest_rank = (
+            min(overlap_by_rank, key=lambda n: (overlap_by_rank[n], n)),
+            max(overlap_by_rank, key=lambda n: (overlap_by_rank[n], -n)),
         )
-        line = f"overlap: average {average}, minimum {low} (rank {least}), maximum {high} (rank {most})"
-    unknown = [f"no {name}: {own.without}" for name in RATES if not (own := looked.table(METRICS[name])).rows]
-    unknown += ["no time: no trace says when it was taken"] if looked.captures.began is None else []
-    return said._replace(below=[line, *said.below], notes=[*map(Note, unknown), *said.notes])
+        average, low, high = (
+            format_value(v, RATIO)
+            for v in (mean([*overlap_by_rank.values()]), overlap_by_rank[lowest_rank], overlap_by_rank[highest_rank])
+        )
+        line = f"overlap: average {average}, minimum {low} (rank {lowest_rank}), maximum {high} (rank {highest_rank})"
+    unknown_notes = [
+        f"no {name}: {metric_table.without}" for name in RATES if not (metric_table := looked.table(METRICS[name])).rows
+    ]
+    unknown_notes += ["no time: no trace says when it was taken"] if looked.captures.began is None else []
+    return collectives._replace(below=[line, *collectives.below], notes=[*map(Note, unknown_notes), *collectives.notes])
 
 
 def _columns_of_load() -> Sequence[Column]:
-    bandwidths = ("algbw_mean", *(f"busbw_{word}" for word, _ in _STATISTICS))
+    bandwidths = ("algbw_mean", *(f"busbw_{statistic}" for statistic, _ in _STATISTICS))
     return (
         *texts("group", "collective"),
         *numbers("group_size", "count"),
@@ -157,5 +171,5 @@ CONFIG = View(
     one_window="a report is of one",
     takes=frozenset({"config", "peak"}),
     paragraph=_about,
-    notes=lambda looked: looked.captures.notes_of(looked.spec, "unknown_communication"),
+    notes=lambda request: request.captures.notes_of(request.spec, "unknown_communication"),
 )

@@ -1,6 +1,7 @@
-"""What is said of kernels: what was divided by what, and the rest of the step?
+"""What do the views of kernels and collectives say below their tables?
 
-And of the collectives among them: who straggles, and what is not known.
+Of kernels: what the sums are divided by, and the rest of the step. Of collectives: which ranks straggle, and what is
+not known.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from pytest_nsys.reports.views.view import Looked, Paragraph
 
 
 def _explain_step_count(sums: FamilySums, of: str) -> str:
-    """Say how the steps of the window are known. Nobody states 1 of a run without anchors, but who does is right."""
+    """Return how the number of steps of the window is known."""
     if of == "window" and sums.steps == 1:
         return "the window counts as one"
     if sums.run.workload.steps is None:
@@ -33,12 +34,14 @@ def _explain_step_count(sums: FamilySums, of: str) -> str:
 
 
 def _list_sums(sums: FamilySums, facts: Mapping[str, object], of: str) -> Iterator[tuple[str, str]]:
-    """Yield what was measured, what its sums are divided by, and the step beside its kernels, as (name, words)."""
-    which = f"{format_value(Fraction(sums.gpus, sums.run.files), BARE)} per file"
+    """Yield what was measured, what its sums are divided by, and the step beside its kernels, as pairs of name and
+    text.
+    """
+    gpu_source = f"{format_value(Fraction(sums.gpus, sums.run.files), BARE)} per file"
     if not sums.of_all_ranks:
-        which = f"{ranks_words(sums.ranks)}, of {len(sums.run.ranks)}"
+        gpu_source = f"{ranks_words(sums.ranks)}, of {len(sums.run.ranks)}"
     yield "trace files", str(sums.run.files)
-    yield "GPUs", f"{sums.gpus} ({which})"
+    yield "GPUs", f"{sums.gpus} ({gpu_source})"
     yield "steps", f"{sums.steps} ({facts['steps_counted']})"
     yield "divisor", f"{sums.divisor} = {counted(sums.gpus, 'GPU')} x {counted(sums.steps, 'step')}"
     yield "launcher", str(sums.launcher)
@@ -47,13 +50,13 @@ def _list_sums(sums: FamilySums, facts: Mapping[str, object], of: str) -> Iterat
         yield "families", str(facts["families"])
     yield "shares", f"of {of}: of {format_value(sums.window_ns)}, the mean over the ranks; of kernels: of total kernel"
     yield "total kernel", f"{format_value(sums.total.ns)} per GPU and step"
-    step, rest = sums.step_time, "unknown: state the step with --step-time 412ms"
+    step, rest_text = sums.step_time, "unknown: state the step with --step-time 412ms"
     if step is not None:
         source = ", stated"
         if step.periods is not None:
             source = f", the median of {counted(step.periods, 'steady period')} without that after the window"
-        rest = f"{format_value(_subtract_kernels(sums))} (of {format_value(step.ns)}{source})"
-    yield "step - total kernel", rest
+        rest_text = f"{format_value(_subtract_kernels(sums))} (of {format_value(step.ns)}{source})"
+    yield "step - total kernel", rest_text
 
 
 def _subtract_kernels(sums: FamilySums) -> Value:
@@ -65,7 +68,7 @@ BUILT_IN = "built-in"
 
 
 def _build_facts(sums: FamilySums, looked: Looked) -> dict[str, object]:
-    """Build what programs get of the same: times in ns, per GPU and step."""
+    """Return the facts about the sums that programs get: times in ns, per GPU and step."""
     step = sums.step_time
     return {
         "trace_files": sums.run.files,
@@ -90,49 +93,52 @@ def _plain_number(value: Value) -> int | float:
 
 
 def what_of(looked: Looked) -> str:
-    """What is measured, of which shares are, in one word."""
+    """Return in one word what is measured, of which the shares are."""
     return what_is_measured(looked.captures.convention, looked.spec)
 
 
 def about_kernels(looked: Looked) -> Paragraph:
-    """What the sums are divided by, and the step beside them."""
+    """Return the lines on what the sums are divided by, and on the step beside them."""
     sums, run = sums_of(looked.asked_together), looked.run
     facts = _build_facts(sums, looked)
-    notes = [Note(text) for each in run.facts for text in each.notes]
+    notes = [Note(text) for facts_of_run in run.facts for text in facts_of_run.notes]
     if looked.spec.whole_run and run.workload.steps is None:
-        counts = f"steps are the {counted(sums.steps, 'anchor')} of each rank"
-        notes.append(Note(f"{counts}, and kernels outside of them are counted with them: --steps says otherwise"))
+        step_source = f"steps are the {counted(sums.steps, 'anchor')} of each rank"
+        notes.append(Note(f"{step_source}, and kernels outside of them are counted with them: --steps says otherwise"))
     return Paragraph(below=aligned([*_list_sums(sums, facts, what_of(looked))]), facts=facts, notes=notes)
 
 
 def about_collectives(looked: Looked) -> Paragraph:
-    """Who straggles, how well the clocks agree, and what the traces cannot say."""
+    """Return which ranks straggle, how well the clocks agree, and what the traces cannot say."""
     window, clocks = looked.together, matched(looked.together)
-    straggling = [
-        {"group": group, "collective": collective, "rank": rank, "lag_ns": lag}
-        for (group, collective), rank, lag in stragglers(clocks)
+    straggler_rows = [
+        {"group": group, "collective": collective, "rank": rank, "lag_ns": lag_ns}
+        for (group, collective), rank, lag_ns in stragglers(clocks)
     ]
-    residuals = [
-        {"group": group, "clocks": each.clocks, "ends": each.ends, "residual_ns": each.residual_ns}
-        for group, each in sorted(clocks.agreements.items())
+    residual_rows = [
+        {"group": group, "clocks": agreement.clocks, "ends": agreement.ends, "residual_ns": agreement.residual_ns}
+        for group, agreement in sorted(clocks.agreements.items())
     ]
     lines = [
-        f"straggler of {printable(group, 60)} {collective}: rank {rank} waits {format_value(lag, TIME)} less than the "
-        "longest"
-        for (group, collective), rank, lag in stragglers(clocks)
+        f"straggler of {printable(group, 60)} {collective}: rank {rank} waits {format_value(lag_ns, TIME)} less than "
+        "the longest"
+        for (group, collective), rank, lag_ns in stragglers(clocks)
     ]
     notes = [*agreeing(window), *_list_unknown_transfers([window.by_rank[rank] for rank in sorted({*looked.ranks})])]
     notes += [f"no waits of {line}" for line in clocks.unmatched]
     if window.run.workload.peak_gb_per_s is None:
         notes.append("no utilisation: --peak 400GB/s states the bandwidth of the network per GPU")
-    return Paragraph(below=lines, facts={"stragglers": straggling, "residuals": residuals}, notes=[*map(Note, notes)])
+    return Paragraph(
+        below=lines, facts={"stragglers": straggler_rows, "residuals": residual_rows}, notes=[*map(Note, notes)]
+    )
 
 
 def _list_unknown_transfers(windows: Sequence[RankWindow]) -> Iterator[str]:
     """Yield what the traces cannot say of transfers, each in one line."""
-    blind = [w for w in windows if w.track.collectives is None and transfers(w)]
-    if blind:
-        yield f"no bytes, bandwidths and waits: {blind[0].track.around.facts.to_see_sizes}"
+    # Without sizes of messages in the trace no bandwidth can be computed, whichever rank it is: one line says so.
+    windows_without_sizes = [window for window in windows if window.track.collectives is None and transfers(window)]
+    if windows_without_sizes:
+        yield f"no bytes, bandwidths and waits: {windows_without_sizes[0].track.around.facts.to_see_sizes}"
     for window in windows:
         if window.track.collectives is not None:
             yield from (f"rank {window.rank.number}: {line}" for line in lacking(window))

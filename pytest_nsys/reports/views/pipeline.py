@@ -18,31 +18,31 @@ from pytest_nsys.reports.views.view import AnyColumn, Figure, Key, Looked, Parag
 
 LEAST_SCORE = Fraction("0.30")
 SENTENCE = "pipeline overlap_score >= 0.30"
-"""The rule of the field, as a gate file has it."""
+"""The rule of the field for pipelines, as a gate file writes it."""
 
 QUANTILES = ("p50", "p90", "p99")
 
 
 @kept
 def pipelines_of(looked: Looked) -> Mapping[int, Pipeline]:
-    """The pipeline of each rank asked for."""
-    found = sorted(pipelines(looked.together).items())
-    return {number: own for number, own in found if number in looked.ranks}
+    """Return the pipeline of each requested rank that has one."""
+    pipeline_by_rank = sorted(pipelines(looked.together).items())
+    return {number: pipeline for number, pipeline in pipeline_by_rank if number in looked.ranks}
 
 
 def _hiding(looked: Looked) -> Iterator[Key]:
-    for rank, found in pipelines_of(looked).items():
-        first, second = found.stages_ns
+    for rank, pipeline in pipelines_of(looked).items():
+        first_stage_ns, second_stage_ns = pipeline.stages_ns
         yield {
             "rank": rank,
-            "units": len(found.units),
-            "unit_ns": found.period_ns,
-            "stage0_ns": first,
-            "stage1_ns": second,
-            "overlap_score": found.score,
-            "serialization": found.serialization,
-            "reading": reading(found.serialization),
-            "rule": "; ".join(_broken(found)) or "holds",
+            "units": len(pipeline.units),
+            "unit_ns": pipeline.period_ns,
+            "stage0_ns": first_stage_ns,
+            "stage1_ns": second_stage_ns,
+            "overlap_score": pipeline.score,
+            "serialization": pipeline.serialization,
+            "reading": reading(pipeline.serialization),
+            "rule": "; ".join(_broken(pipeline)) or "holds",
         }
 
 
@@ -51,12 +51,12 @@ def _ranks(looked: Looked) -> Iterator[Key]:
 
 
 def _launches(looked: Looked, key: Key) -> Cell:
-    launched = [value for labels, value in looked.table(METRICS["launches"]).rows if labels[0] == key["rank"]]
-    return sum(launched) if launched else None
+    launch_counts = [value for labels, value in looked.table(METRICS["launches"]).rows if labels[0] == key["rank"]]
+    return sum(launch_counts) if launch_counts else None
 
 
 def _spending(looked: Looked) -> list[AnyColumn]:
-    """What a unit of each rank spends its period on, with a column for each block."""
+    """Return the columns of what a unit of each rank spends its period on, with one for each block."""
     share = METRICS["share"]
     blocks = sorted({str(labels[1]) for labels, _ in looked.table(share).rows}) if looked.run.workload.blocks else []
     return [
@@ -68,11 +68,13 @@ def _spending(looked: Looked) -> list[AnyColumn]:
 
 
 def about_pipelines(looked: Looked) -> Paragraph:
-    """Whether the rule holds; of which ranges the stages are."""
+    """Return whether the rule holds, and which ranges the stages are."""
     stages = looked.run.workload.pipeline
     assert stages is not None  # no view without
-    said = list(stages.words)
-    return Paragraph(below=[_verdict(pipelines_of(looked))], facts={"stages": said}, notes=[Note("; ".join(said))])
+    stage_lines = list(stages.words)
+    return Paragraph(
+        below=[_verdict(pipelines_of(looked))], facts={"stages": stage_lines}, notes=[Note("; ".join(stage_lines))]
+    )
 
 
 PIPELINE = View(
@@ -95,16 +97,18 @@ PIPELINE = View(
     one_window="pick one unit, of which launches and gaps are told",
     takes=frozenset({"gate"}),
     paragraph=about_pipelines,
-    notes=lambda looked: looked.captures.notes(looked.spec, METRICS["overlap_score"], METRICS["share"]),
+    notes=lambda request: request.captures.notes(request.spec, METRICS["overlap_score"], METRICS["share"]),
 )
 
 
 def reading(serialization: Value | None) -> str:
+    """Return what a serialization means in words: from *hidden* at 0 to *serial* at 1."""
     if serialization is None:
         return "a stage is empty"
-    said = (
+    descriptions = (
         (serialization < 0, "shorter than the longer stage: units overlap each other"),
         (serialization == 0, "hidden"),
+        # Quarters of the way from hidden (0) to serial (1); only the halfway point decides the rule.
         (4 * serialization <= 1, "nearly hidden"),
         (serialization < HALFWAY, "nearer hidden than serial"),
         (serialization == HALFWAY, "halfway"),
@@ -112,10 +116,14 @@ def reading(serialization: Value | None) -> str:
         (serialization < 1, "nearly serial"),
         (serialization == 1, "serial"),
     )
-    return next((words for holds, words in said if holds), "longer than both stages: something else takes time")
+    return next(
+        (description for holds, description in descriptions if holds),
+        "longer than both stages: something else takes time",
+    )
 
 
 def _broken(found: Pipeline) -> Iterator[str]:
+    """Yield each part of the rule that a pipeline breaks."""
     if found.score < LEAST_SCORE:
         yield "score below 0.30"
     if found.serialization is None:
@@ -125,13 +133,17 @@ def _broken(found: Pipeline) -> Iterator[str]:
 
 
 def _verdict(chosen: Mapping[int, Pipeline]) -> str:
-    """The rule's line: on which ranks does it not hold?"""
-    broken = [number for number, found in chosen.items() if any(_broken(found))]
-    if not broken:
-        where = f"all {len(chosen)} ranks" if len(chosen) > 1 else f"rank {next(iter(chosen))}"
-        return f"{SENTENCE}: holds on {where}"
-    first = chosen[broken[0]]
+    """Return the line that says on which ranks the rule does not hold, with the values of the first of them."""
+    broken_ranks = [number for number, pipeline in chosen.items() if any(_broken(pipeline))]
+    if not broken_ranks:
+        place = f"all {len(chosen)} ranks" if len(chosen) > 1 else f"rank {next(iter(chosen))}"
+        return f"{SENTENCE}: holds on {place}"
+    first = chosen[broken_ranks[0]]
     values = [first.score, *([] if first.serialization is None else [first.serialization])]
-    shown = ", serialization ".join(format_value(value, BARE) for value in values)
-    where = f"{len(broken)} of {len(chosen)} ranks; rank {broken[0]}" if len(chosen) > 1 else f"rank {broken[0]}"
-    return f"{SENTENCE}: does not hold on {where}: score {shown}: {', '.join(_broken(first))}"
+    value_text = ", serialization ".join(format_value(value, BARE) for value in values)
+    place = (
+        f"{len(broken_ranks)} of {len(chosen)} ranks; rank {broken_ranks[0]}"
+        if len(chosen) > 1
+        else f"rank {broken_ranks[0]}"
+    )
+    return f"{SENTENCE}: does not hold on {place}: score {value_text}: {', '.join(_broken(first))}"

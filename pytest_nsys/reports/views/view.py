@@ -1,7 +1,7 @@
-"""How is a part of a run shown in full? By a view: tables of metrics, dimensions and columns, and a paragraph.
+"""How is one part of a run shown in full, for people and for programs? By a view: tables, and a summary around them.
 
-The rows of a table are the rows of its first metric; the others are joined to them by the dimensions that they have in
-common. People get rounded values in units, programs the same columns exactly.
+The rows of a table are the rows of its first metric; the other metrics are joined to them by the dimensions that they
+have in common. People get rounded values in units, programs the same columns exactly.
 """
 
 from __future__ import annotations
@@ -40,10 +40,10 @@ from pytest_nsys.reports.tables.formats import (
 from pytest_nsys.reports.tables.layout import COLUMNS
 
 Key = Mapping[str, Cell]
-"""A row's labels by their dimensions, and what else is known of it."""
+"""The cells of one row by column name: its labels, and what else is known of it."""
 
 USUAL = ("window_ns",)
-"""Of whose definition a view is that shows no metric."""
+"""Metrics whose definition number a view carries that shows no metric itself."""
 
 _OF_DIMENSIONS = {
     "kernel": CellKind.KERNEL,
@@ -53,9 +53,10 @@ _KINDS = {TIME: CellKind.TIME, SIZE: CellKind.SIZE, RATIO: CellKind.RATIO}
 
 
 class Looked:
-    """What a view is asked of: one run under one window spec, of some ranks (none: all), where labels are selected.
+    """Holds what a view is asked to show: one run under one window spec, some of its ranks, and selected labels.
 
-    ``encoding`` is that of where it is printed.
+    No ``ranks`` means all ranks. ``where`` selects rows by label; ``encoding`` is that of the stream that is printed
+    to.
     """
 
     def __init__(
@@ -75,101 +76,113 @@ class Looked:
 
     @cached_property
     def ranks(self) -> dict[int, Rank]:
-        """The ranks asked for, by number. Raises UsageMistake for one that does not exist."""
+        """The requested ranks by number. Raises UsageMistake for one that does not exist."""
         return self.chosen(self.run.ranks)
 
     def chosen(self, ranks: Iterable[Rank]) -> dict[int, Rank]:
-        """Of some ranks those that are asked for. Raises UsageMistake."""
+        """Return the requested ones among some ranks, by number. Raises UsageMistake where a requested rank is not
+        among them.
+        """
         return chosen_ranks(ranks, self.asked)
 
     @cached_property
     def windows(self) -> dict[int, list[RankWindow]]:
-        """The windows of the ranks asked for. Raises NothingMeasured where one is empty."""
-        return {number: list(own) for number, own in self.run.measured(self.spec).filled(self.ranks).items()}
+        """The windows of each requested rank. Raises NothingMeasured where one holds no kernel."""
+        return {
+            number: list(rank_windows)
+            for number, rank_windows in self.run.measured(self.spec).filled(self.ranks).items()
+        }
 
     @cached_property
     def together(self) -> RunWindow:
-        """The window of all ranks."""
-        (found,) = self.run.measured(self.spec).together()
-        return found
+        """The window over all ranks of the run."""
+        (window,) = self.run.measured(self.spec).together()
+        return window
 
     @cached_property
     def asked_together(self) -> RunWindow:
-        """The window of the ranks asked for."""
-        (found,) = self.run.measured(self.spec).together(frozenset(self.ranks))
-        return found
+        """The window over the requested ranks."""
+        (window,) = self.run.measured(self.spec).together(frozenset(self.ranks))
+        return window
 
     def table(self, metric: Metric) -> MetricTable:
+        """Return the rows of a metric in the requested ranks."""
         return self.captures.rows(metric, self.spec, frozenset(self.ranks))
 
     def selected(self, metric: Metric) -> list[Key]:
-        """The labels of the rows that are asked for. Raises NothingMeasured where a selector means none."""
+        """Return the labels of the rows of a metric that ``where`` selects. Raises NothingMeasured where it selects
+        none.
+        """
         table = self.table(metric)
         axes = self.captures.mesh.sizes if "rank" in table.dimensions else ()
-        where = {d: s for d, s in self.where.items() if d in table.dimensions or d in axes}
+        where = {
+            dimension: selector
+            for dimension, selector in self.where.items()
+            if dimension in table.dimensions or dimension in axes
+        }
         try:
-            found = select(table, where) if self.where else meant(table, where)
-        except NothingSelected as nothing:
-            raise NothingMeasured(f"{metric.name}: {nothing}") from None
-        return [labels for labels, _ in found]
+            selected_rows = select(table, where) if self.where else meant(table, where)
+        except NothingSelected as error:
+            raise NothingMeasured(f"{metric.name}: {error}") from None
+        return [labels for labels, _ in selected_rows]
 
 
 @dataclass(frozen=True)
 class Figure:
-    """One column: the values of ``metric`` in the rows with the labels ``where``, or what ``of`` says of a row.
-
-    ``title`` is what people read above it, where that is not the name.
-    """
+    """Describes a column of values: of one metric in the rows with the labels ``where``, or computed from each row."""
 
     name: str
     metric: Metric | None = None
     where: Mapping[str, Label] = field(default_factory=dict)
-    of: Callable[[Looked, Key], Cell] | None = None
-    kind: CellKind | None = None
-    title: str = ""
+    of: Callable[[Looked, Key], Cell] | None = None  # set where the column is computed, which has no metric
+    kind: CellKind | None = None  # None: that of the metric's unit
+    title: str = ""  # what people read above the column where that is not its name
 
     @property
     def column(self) -> Column:
         unit = self.metric.unit if self.metric is not None else ""
-        usual = next((kind for name, kind in _KINDS.items() if name == unit), CellKind.NUMBER)
-        return Column(self.name, self.kind or usual, self.title)
+        default_kind = next((kind for name, kind in _KINDS.items() if name == unit), CellKind.NUMBER)
+        return Column(self.name, self.kind or default_kind, self.title)
 
     def cells(self, looked: Looked, keys: Sequence[Key]) -> list[Cell]:
-        """The cell of each row."""
+        """Return the cell of this column for each row; None where the metric has no value with the row's labels."""
         if self.of is not None:
-            return [self.of(looked, key) for key in keys]
+            return [self.of(looked, row) for row in keys]
         assert self.metric is not None
         table = looked.table(self.metric)
-        each = [(dict(zip(table.dimensions, labels, strict=True)), value) for labels, value in table.rows]
-        mine = [(labels, value) for labels, value in each if self.where.items() <= labels.items()]
-        common = [d for d in table.dimensions if d not in self.where]
-        known: dict[object, Value] = {tuple(labels[d] for d in common): value for labels, value in mine}
-        return [known.get(tuple(key[d] for d in common)) for key in keys]
+        labelled_values = [(dict(zip(table.dimensions, labels, strict=True)), value) for labels, value in table.rows]
+        matching_values = [(labels, value) for labels, value in labelled_values if self.where.items() <= labels.items()]
+        join_dimensions = [dimension for dimension in table.dimensions if dimension not in self.where]
+        value_by_labels: dict[object, Value] = {
+            tuple(labels[dimension] for dimension in join_dimensions): value for labels, value in matching_values
+        }
+        return [value_by_labels.get(tuple(row[dimension] for dimension in join_dimensions)) for row in keys]
 
 
 def _metric_shown(name: str) -> Metric:
+    """Return the metric of a name, or the quantity that only views show."""
     return QUANTITIES.get(name) or METRICS[name]
 
 
 def figure(metric: str, name: str = "", title: str = "", **where: Label) -> Figure:
-    """The column of a metric, or of what only views show, perhaps under another name."""
-    found = _metric_shown(metric)
-    return Figure(name or found.name, found, where, title=title)
+    """Return the column of a metric, or of a quantity that only views show, perhaps under another name."""
+    found_metric = _metric_shown(metric)
+    return Figure(name or found_metric.name, found_metric, where, title=title)
 
 
 def told(name: str, of: Callable[[Looked, Key], Cell], kind: CellKind = CellKind.TEXT, title: str = "") -> Figure:
-    """A column of what is said of each row."""
+    """Return a column whose cells are computed from each row."""
     return Figure(name, of=of, kind=kind, title=title)
 
 
 def rank_of(looked: Looked, key: Key) -> Rank:
-    """The rank of a row."""
+    """Return the rank that a row belongs to."""
     number = key["rank"]
     assert isinstance(number, int)
     return looked.ranks[number]
 
 
-PID = told("pid", lambda looked, key: rank_of(looked, key).pid, CellKind.NUMBER)
+PID = told("pid", lambda request, row: rank_of(request, row).pid, CellKind.NUMBER)
 
 
 AnyColumn: TypeAlias = str | Column | Figure
@@ -177,62 +190,67 @@ AnyColumn: TypeAlias = str | Column | Figure
 
 @dataclass(frozen=True)
 class Part:
-    """One table of a view. Its columns are dimensions by their names, columns of what its keys hold, and figures; they
-    may hang on the run.
+    """Describes one table of a view: its columns, where its rows come from, and which of them people see.
 
-    ``name`` is what JSON has it under. Its rows are those of the metric ``leads``, by default its first one, or
-    ``keys``. People see the ``most`` longest rows (by ``by``), with ``more`` below, and no row of zeros where
-    ``filled``; ``compared``: ranks that lack rows of others are told.
+    Columns are names of dimensions, columns of what the rows hold, and metric columns; they may depend on the run. The
+    rows are those of the metric ``row_metric_name``, by default of the first metric column, or of ``list_rows``.
     """
 
     columns: Sequence[AnyColumn] | Callable[[Looked], Sequence[AnyColumn]]
-    name: str = "rows"
+    name: str = "rows"  # the key under which JSON has the table
     caption: str = ""
-    keys: Callable[[Looked], Iterable[Key]] | None = None
-    by: str = ""
-    most: int | None = None
-    more: str = ""
-    filled: bool = False
-    compared: bool = False
+    keys: Callable[[Looked], Iterable[Key]] | None = None  # None: the rows are those of a metric
+    by: str = ""  # the column by which people see the largest rows first
+    most: int | None = None  # so many rows people see at most
+    more: str = ""  # how to see the others
+    filled: bool = False  # whether people see no row of zeros
+    compared: bool = False  # whether ranks that lack rows of other ranks are warned of
     leads: str = ""
 
     def columns_of(self, looked: Looked) -> Sequence[AnyColumn]:
+        """Return the columns of this table for one run."""
         return self.columns(looked) if callable(self.columns) else self.columns
 
     def dimensions(self, looked: Looked) -> frozenset[str]:
-        """Its columns that rows can be selected by."""
+        """Return the names of the columns by which rows can be selected."""
         return frozenset(column for column in self.columns_of(looked) if isinstance(column, str))
 
     def leading(self, looked: Looked) -> Metric | None:
-        """The metric whose rows it has."""
+        """Return the metric whose rows this table has; None where ``list_rows`` gives the rows."""
         if self.leads:
             return _metric_shown(self.leads)
-        each = (column.metric for column in self.columns_of(looked) if isinstance(column, Figure))
-        return next((metric for metric in each if metric is not None), None) if self.keys is None else None
+        metrics = (column.metric for column in self.columns_of(looked) if isinstance(column, Figure))
+        return next((metric for metric in metrics if metric is not None), None) if self.keys is None else None
 
     def table(self, looked: Looked) -> Table:
-        """All rows."""
-        leading, columns = self.leading(looked), self.columns_of(looked)
-        keys = looked.selected(leading) if leading is not None else [*(self.keys or _none)(looked)]
+        """Return the table with all of its rows, the largest first where it is sorted."""
+        row_metric, columns = self.leading(looked), self.columns_of(looked)
+        labelled_rows = looked.selected(row_metric) if row_metric is not None else [*(self.keys or _none)(looked)]
         cells = [
-            each.cells(looked, keys) if isinstance(each, Figure) else [key[_column(each).name] for key in keys]
-            for each in columns
+            column.cells(looked, labelled_rows)
+            if isinstance(column, Figure)
+            else [labels[_column(column).name] for labels in labelled_rows]
+            for column in columns
         ]
-        typed = [_column(each) for each in columns]
+        typed_columns = [_column(column) for column in columns]
         rows: list[Row] = [tuple(row) for row in zip(*cells, strict=True)]
         if self.by:
-            at = [column.name for column in typed].index(self.by)
-            rows.sort(key=lambda row: -(row[at] or 0))  # type: ignore[operator]  # a number
-        return Table(typed, rows, self.caption)
+            sort_index = [column.name for column in typed_columns].index(self.by)
+            rows.sort(key=lambda row: -(row[sort_index] or 0))  # type: ignore[operator]  # a number
+        return Table(typed_columns, rows, self.caption)
 
     def for_people(self, table: Table) -> Table:
-        """Of a table what is read: without empty rows and columns, and of many rows the first."""
-        shown = [row for row in table.rows if not self.filled or _says_something(table.columns, row)]
-        most = len(shown) if self.most is None else self.most
-        rows, more = shown[:most], len(shown[most:])
-        own = [i for i, column in enumerate(table.columns) if not rows or any(row[i] not in (None, "") for row in rows)]
-        columns = [table.columns[i] for i in own]
-        return replace(table, columns=columns, rows=[[row[i] for i in own] for row in rows], more=more)
+        """Return a table as people read it: without empty rows and columns, and at most the first ``max_rows`` rows."""
+        notable_rows = [row for row in table.rows if not self.filled or _says_something(table.columns, row)]
+        limit = len(notable_rows) if self.most is None else self.most
+        rows, omitted_count = notable_rows[:limit], len(notable_rows[limit:])
+        used_indices = [
+            i for i, column in enumerate(table.columns) if not rows or any(row[i] not in (None, "") for row in rows)
+        ]
+        columns = [table.columns[i] for i in used_indices]
+        return replace(
+            table, columns=columns, rows=[[row[i] for i in used_indices] for row in rows], more=omitted_count
+        )
 
 
 def _none(_: Looked) -> Iterable[Key]:
@@ -240,94 +258,93 @@ def _none(_: Looked) -> Iterable[Key]:
 
 
 def _column(said: AnyColumn) -> Column:
+    """Return the typed column of a dimension's name, a column or a metric column."""
     if isinstance(said, str):
         return Column(said, _OF_DIMENSIONS.get(said, CellKind.TEXT))
     return said.column if isinstance(said, Figure) else said
 
 
 def _says_something(columns: Sequence[Column], row: Row) -> bool:
+    """Whether any number of a row is neither zero nor absent."""
     return any(cell for column, cell in zip(columns, row, strict=True) if column.to_the_right)
 
 
 class Picked(NamedTuple):
-    """A rank's window, and its bounds on the GPU: None where it holds no kernel."""
+    """Describes one window of one rank that a view shows."""
 
     rank: Rank
     window: Window
-    gpu_ns: tuple[int, int] | None
+    gpu_ns: tuple[int, int] | None  # start and end on the GPU, None where the window holds no kernel
 
 
 class Paragraph(NamedTuple):
-    """What a view says of its own: lines ``above`` the tables and ``below``, ``facts`` for programs, and notes.
+    """Holds what a view says around its tables, as lines for people and as facts for programs."""
 
-    ``windows`` are those shown, where they are not all.
-    """
-
-    above: Sequence[Sequence[Piece]] = ()
+    above: Sequence[Sequence[Piece]] = ()  # lines that are drawn above the tables
     below: Sequence[str] = ()
-    facts: Mapping[str, object] = {}
+    facts: Mapping[str, object] = {}  # keys that JSON has beside the rows
     notes: Sequence[Note] = ()
-    windows: Sequence[Picked] | None = None
+    windows: Sequence[Picked] | None = None  # those shown, None where all of the request are
 
 
 @dataclass(frozen=True)
 class View:
-    """One part of a run: its tables, the first of which is what programs get as rows.
-
-    ``reads`` are metrics that are read ahead, and whose notes are told. ``window`` and ``span`` are taken where nobody
-    asks; ``one_window`` says why many do not go. ``takes`` are options (by their Python names) that not all views have.
-    ``nothing`` is said where no table has a row.
-    """
+    """Describes one part of a run that can be shown in full: its tables, the first of which programs get as rows."""
 
     name: str
     parts: tuple[Part, ...]
-    reads: tuple[str, ...]
-    window: str = MEDIAN
+    reads: tuple[str, ...]  # metrics whose notes are shown
+    window: str = MEDIAN  # this and the span are taken where nobody gives one
     span: Span | None = None
-    one_window: str = ""
-    takes: frozenset[str] = frozenset()
+    one_window: str = ""  # why the view takes one window and not several; empty where it takes several
+    takes: frozenset[str] = frozenset()  # options, by their Python names, that not all views have
     paragraph: Callable[[Looked], Paragraph] = lambda _: Paragraph()
-    notes: Callable[[Looked], Iterable[Note]] | None = None
-    nothing: Callable[[Looked], str] = lambda _: "nothing to show"
+    notes: Callable[[Looked], Iterable[Note]] | None = None  # None: the notes of the metrics
+    nothing: Callable[[Looked], str] = lambda _: "nothing to show"  # said where no table has a row
 
     def look(self, looked: Looked) -> Shown:
-        """The view of a run. Raises NothingMeasured where it shows nothing, UsageMistake."""
+        """Return this view of a run. Raises NothingMeasured where it has no row, UsageMistake where the request does
+        not fit.
+        """
         self._check(looked)
-        asked = {*looked.where} - {"rank", *(looked.captures.mesh.sizes if looked.where else ())}
+        selected_dimensions = {*looked.where} - {"rank", *(looked.captures.mesh.sizes if looked.where else ())}
         metrics = [METRICS[name] for name in self.reads]
-        # before the tables: what facts read for a moment is gone when these take the most memory
-        usual = looked.captures.notes(looked.spec, *metrics) if self.notes is None else [*self.notes(looked)]
-        parts = [part for part in self.parts if asked <= part.dimensions(looked)]
-        tables = [(part, part.table(looked)) for part in parts]
-        while tables and not tables[0][1].rows:  # programs get the first one as rows
-            del tables[0]
-        if not tables:
+        # The notes come before the tables: what they read is freed again when the tables take the most memory.
+        metric_notes = looked.captures.notes(looked.spec, *metrics) if self.notes is None else [*self.notes(looked)]
+        shown_parts = [part for part in self.parts if selected_dimensions <= part.dimensions(looked)]
+        built_tables = [(part, part.table(looked)) for part in shown_parts]
+        while built_tables and not built_tables[0][1].rows:  # programs get the first table as rows: it must have some
+            del built_tables[0]
+        if not built_tables:
             raise NothingMeasured(f"{looked.captures.paths[0]}: {self.nothing(looked)}")
-        paragraph = self.paragraph(looked)
-        notes = [Note(str(looked.spec)), *usual, *paragraph.notes, *self._absent(looked)]
-        return Shown(self, looked, tables, paragraph, tuple(dict.fromkeys(notes)))
+        summary = self.paragraph(looked)
+        notes = [Note(str(looked.spec)), *metric_notes, *summary.notes, *self._absent(looked)]
+        return Shown(self, looked, built_tables, summary, tuple(dict.fromkeys(notes)))
 
     def _check(self, looked: Looked) -> None:
-        """Raises UsageMistake for a dimension that no table has."""
-        known = frozenset[str]().union(*(part.dimensions(looked) for part in self.parts))
+        """Check that some table has each dimension by which rows are selected. Raises UsageMistake."""
+        known_dimensions = frozenset[str]().union(*(part.dimensions(looked) for part in self.parts))
         for dimension in looked.where:
-            if dimension not in (names := [*sorted(known), *looked.captures.mesh.sizes]):
-                told = hint(dimension, names, "it has")
-                raise UsageMistake(f"the view {self.name} has no dimension '{printable(dimension, 40)}'{told}")
+            if dimension not in (names := [*sorted(known_dimensions), *looked.captures.mesh.sizes]):
+                suggestion = hint(dimension, names, "it has")
+                raise UsageMistake(f"the view {self.name} has no dimension '{printable(dimension, 40)}'{suggestion}")
 
     def _absent(self, looked: Looked) -> Iterator[Note]:
-        """The ranks that lack a row which others have."""
+        """Yield a warning for each requested rank that lacks a row which other ranks have."""
         for part in self.parts:
             if part.compared and (metric := part.leading(looked)) is not None:
-                table, where = looked.table(metric), {d: s for d, s in looked.where.items() if d in metric.dimensions}
+                table, where = (
+                    looked.table(metric),
+                    {name: selector for name, selector in looked.where.items() if name in metric.dimensions},
+                )
                 if table.rows:
-                    lost = (each for each in absences(table, where) if each.rank in looked.ranks)
-                    yield from (Note(f"{self.name}: {each}", True) for each in lost)
+                    absent_rows = (absence for absence in absences(table, where) if absence.rank in looked.ranks)
+                    yield from (Note(f"{self.name}: {absence}", True) for absence in absent_rows)
 
 
 @dataclass(frozen=True)
 class Shown:
-    """A view of one run, in every format: as text it is what the command prints, in a notebook a page."""
+    """Holds a view of one run, which renders in every format; a notebook shows it as HTML."""
 
     view: View
     looked: Looked
@@ -337,55 +354,64 @@ class Shown:
 
     @property
     def windows(self) -> Sequence[Picked]:
-        """What was measured."""
+        """The windows that were measured."""
         if self.paragraph.windows is not None:
             return self.paragraph.windows
-        each = (w for own in self.looked.windows.values() for w in own)
-        return [Picked(w.rank, w.window, (w.start_ns, w.end_ns)) for w in each]
+        measured_windows = (w for rank_windows in self.looked.windows.values() for w in rank_windows)
+        return [Picked(w.rank, w.window, (w.start_ns, w.end_ns)) for w in measured_windows]
 
     @property
     def definition(self) -> int:
-        """The latest of the metrics that are shown."""
+        """The largest definition number among the metrics that are shown."""
         columns = (column for part in self.view.parts for column in part.columns_of(self.looked))
-        shown = (column.metric for column in columns if isinstance(column, Figure) and column.metric is not None)
-        return max(metric.definition for metric in (*shown, *(METRICS[name] for name in self.view.reads or USUAL)))
+        metrics = (column.metric for column in columns if isinstance(column, Figure) and column.metric is not None)
+        return max(metric.definition for metric in (*metrics, *(METRICS[name] for name in self.view.reads or USUAL)))
 
     @cached_property
     def rows(self) -> Table:
-        """What programs get: of all tables with the dimensions of the first one, the columns beside each other."""
-        (_, first), *others = self.tables
-        same = [table for part, table in others if part.name == "rows"]
-        columns = [*first.columns, *(column for table in same for column in table.columns[1:])]
-        rows = zip(first.rows, *(table.rows for table in same), strict=True)
-        return Table(columns, [(*one, *(cell for row in more for cell in row[1:])) for one, *more in rows])
+        """The rows that programs get: the first table, with the columns of those that share its rows beside it."""
+        (_, first), *other_tables = self.tables
+        joined_tables = [table for part, table in other_tables if part.name == "rows"]
+        columns = [*first.columns, *(column for table in joined_tables for column in table.columns[1:])]
+        rows = zip(first.rows, *(table.rows for table in joined_tables), strict=True)
+        return Table(
+            columns,
+            [(*first_row, *(cell for row in joined_rows for cell in row[1:])) for first_row, *joined_rows in rows],
+        )
 
     @cached_property
     def flat(self) -> Table:
-        """All tables below each other; of several, the first column names the table, and each has all columns."""
-        first = self.tables[0][0]
-        each = {first.name: self.rows} | {part.name: table for part, table in self.tables if part.name != "rows"}
-        if len(each) == 1:
+        """All tables below each other, each with the columns of all; of several, the first column names the table."""
+        first_part = self.tables[0][0]
+        table_by_name = {first_part.name: self.rows} | {
+            part.name: table for part, table in self.tables if part.name != "rows"
+        }
+        if len(table_by_name) == 1:
             return self.rows
-        columns = {column.name: column for table in each.values() for column in table.columns}
-        known = (
-            (name, dict(zip((c.name for c in table.columns), row, strict=True)))
-            for name, table in each.items()
+        columns = {column.name: column for table in table_by_name.values() for column in table.columns}
+        named_rows = (
+            (name, dict(zip((column.name for column in table.columns), row, strict=True)))
+            for name, table in table_by_name.items()
             for row in table.rows
         )
-        rows = [(name, *(cells.get(column) for column in columns)) for name, cells in known]
+        rows = [(name, *(cells.get(column) for column in columns)) for name, cells in named_rows]
         return Table([Column("table"), *columns.values()], rows)
 
     def to_records(self) -> list[dict[str, object]]:
-        """The rows as plain dicts, for ``pandas.DataFrame`` and ``polars.DataFrame``: whole ns, ratios from 0 to 1."""
+        """Return the rows as plain dicts, for ``pandas.DataFrame`` and ``polars.DataFrame``: whole ns, ratios from 0 to
+        1.
+        """
         columns = [column for column in self.rows.columns if column.kind is not CellKind.DETAIL]
         return [{column.name: record[column.name] for column in columns} for record in self.rows.records()]
 
     def render(self, format: Format, about: Mapping[str, object] | None = None, width: int = COLUMNS) -> str:
-        """The view. ``about`` is what JSON has besides; text has lines of ``width`` characters."""
+        """Return the view as text in a format: JSON with ``metadata`` before the rows, a table in lines of ``width``
+        characters.
+        """
         match format:
             case Format.JSON:
-                other = {part.name: table.records() for part, table in self.tables if part.name != "rows"}
-                return as_json({**(about or {}), **self.paragraph.facts, **other, "rows": self.rows.records()})
+                other_rows = {part.name: table.records() for part, table in self.tables if part.name != "rows"}
+                return as_json({**(about or {}), **self.paragraph.facts, **other_rows, "rows": self.rows.records()})
             case Format.CSV:
                 return self.flat.render(Format.CSV)
             case Format.MARKDOWN:
@@ -399,7 +425,9 @@ class Shown:
         return "".join(f"{line}\n" for line in self.drawn()) + self.render(Format.TABLE)
 
     def drawn(self, pen: Pen = Pen()) -> list[str]:  # noqa: B008  it never changes
-        """What is drawn above the tables, and an empty line below it."""
+        """Return the lines that are drawn above the tables, and an empty line below them; no line where nothing is
+        drawn.
+        """
         lines = [pen.line(pieces) for pieces in self.paragraph.above]
         return [*lines, ""] if lines else []
 
@@ -415,12 +443,12 @@ class Shown:
             caption = f"{table.caption}\n" if table.caption else ""
             yield caption + table.render(Format.TABLE, width=width) + _more(part, table)
         if self.paragraph.below:
-            each = (wrap(printable(line, 1000), width, subsequent_indent="  ") for line in self.paragraph.below)
-            yield "".join(f"{line}\n" for lines in each for line in lines)
+            paragraphs = (wrap(printable(line, 1000), width, subsequent_indent="  ") for line in self.paragraph.below)
+            yield "".join(f"{line}\n" for lines in paragraphs for line in lines)
 
     def _markdown(self) -> Iterator[str]:
-        if drawn := self.drawn():
-            yield "".join(f"{line}\n" for line in ("```text", *drawn[:-1], "```"))
+        if bar_lines := self.drawn():
+            yield "".join(f"{line}\n" for line in ("```text", *bar_lines[:-1], "```"))
         for part, table in self._read():
             caption = f"{table.caption}\n\n" if table.caption else ""
             yield caption + table.render(Format.MARKDOWN) + (f"\n{_more(part, table)}" if table.more else "")
@@ -428,12 +456,12 @@ class Shown:
             yield "".join(f"- {escape_markdown(' '.join(line.split()), 1000)}\n" for line in self.paragraph.below)
 
     def _repr_html_(self) -> str:
-        drawn = "\n".join(self.drawn())
-        parts = [f"<pre>{html.escape(drawn)}</pre>\n"] if drawn else []
+        bar_text = "\n".join(self.drawn())
+        pieces = [f"<pre>{html.escape(bar_text)}</pre>\n"] if bar_text else []
         for _, table in self._read():
-            parts += [table.html(), "\n"]
-        parts += [f"<p>{html.escape(printable(line, 1000))}</p>\n" for line in self.paragraph.below]
-        return "".join(parts)
+            pieces += [table.html(), "\n"]
+        pieces += [f"<p>{html.escape(printable(line, 1000))}</p>\n" for line in self.paragraph.below]
+        return "".join(pieces)
 
 
 def _more(part: Part, table: Table) -> str:

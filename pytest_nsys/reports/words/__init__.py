@@ -1,1 +1,1 @@
-"""How does one verdict, one cause or one trend read in words?"""
+"""How are changes, causes, rows and verdicts put into words, the same ones in every output?"""

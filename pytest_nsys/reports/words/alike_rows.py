@@ -1,4 +1,4 @@
-"""On which other ranks did the same happen? Rows of one place, told as the worst of them and the ranks of the others.
+"""On which other ranks did the same happen? Rows that differ by rank alone are told as the worst, with the other ranks.
 
 They are alike where value and change are within a tenth of the worst one's.
 """
@@ -12,27 +12,30 @@ from pytest_nsys.core.model import Value
 from pytest_nsys.gates.model import JudgedRow
 
 ALIKE = Fraction(10, 100)
-"""By no more of the worst one's, two values are alike."""
+"""Two values are alike that differ by no more than this share of the worst one."""
 
 
 def group_alike(rows: Iterable[JudgedRow]) -> list[tuple[JudgedRow, list[int]]]:
-    """Return of rows that come worst first the worst of each place, each with the other ranks on which it is alike."""
-    told: list[tuple[JudgedRow, list[int]]] = []
+    """Return the worst row of each group of alike rows, with the other ranks on which it is alike. Rows come worst
+    first.
+    """
+    groups: list[tuple[JudgedRow, list[int]]] = []
     by_place: dict[str, list[tuple[JudgedRow, list[int]]]] = {}
     for row in rows:
         rank = row.labels.get("rank")
-        own = str(sorted((d, str(label)) for d, label in row.labels.items() if d != "rank"))
-        there = by_place.setdefault(own, [])
-        ranks = next((ranks for worst, ranks in there if _is_like(worst, row)), None)
+        place = str(sorted((d, str(label)) for d, label in row.labels.items() if d != "rank"))
+        groups_there = by_place.setdefault(place, [])
+        ranks = next((ranks for worst, ranks in groups_there if _is_like(worst, row)), None)
         if ranks is not None and isinstance(rank, int):
             ranks.append(rank)
         else:
-            there.append((row, []))
-            told.append(there[-1])
-    return [(worst, sorted(ranks)) for worst, ranks in told]
+            groups_there.append((row, []))
+            groups.append(groups_there[-1])
+    return [(worst, sorted(ranks)) for worst, ranks in groups]
 
 
 def _is_like(worst: JudgedRow, row: JudgedRow) -> bool:
+    """Whether a row has the outcome of the worst one, and about its value and its change."""
     return worst.outcome is row.outcome and _near(worst.value, row.value) and _near(_moved(worst), _moved(row))
 
 
@@ -43,6 +46,7 @@ def _moved(row: JudgedRow) -> Value | None:
 
 
 def _near(worst: Value | None, value: Value | None) -> bool:
+    """Whether two values are alike; an absent value is like another absent one."""
     if worst is None or value is None:
         return worst is value
     return abs(Fraction(worst) - value) <= abs(Fraction(worst)) * ALIKE

@@ -1,6 +1,6 @@
-"""How did a row move over time: its values with their limits, what was accepted and why, and at which run it moved?
+"""How did a row change over time: its values with their limits, what was accepted and why, and at which run it shifted?
 
-Rows of one unit stand on one scale: what moved by 0.1 % is not as tall as what moved by 297 %.
+Rows of one unit are drawn on one scale: what changed by 0.1 % is not as tall as what changed by 297 %.
 """
 
 from __future__ import annotations
@@ -21,71 +21,77 @@ from pytest_nsys.stored.history.shifts import Shift, shifts_of
 
 SHORT_COMMIT = 10
 LEAST_SPAN = Fraction(1, 20)
-"""Of the scale, as a part of a row's median, or in points of a ratio: noise does not fill it."""
+"""The least length of an axis, as a share of a row's median, or in points of a ratio: noise does not fill the picture.
+"""
 
 Ends = tuple[Fraction, Fraction]
 
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """A row in one run. ``commit`` is empty for the run that is judged now; ``limit`` is the nearest of those that are
-    known of this row, None without one. ``accepted`` is the reason of a refresh that took the run as the new normal.
-    """
+    """Describes a row in one run."""
 
     value: Value
     time: str
-    commit: str = ""
-    limit: Value | None = None
-    accepted: str | None = None
+    commit: str = ""  # empty for the run that is judged now
+    limit: Value | None = None  # the nearest of the row's limits, None where none is known
+    accepted: str | None = None  # the reason of a refresh that made this run the baseline
 
     @property
     def place(self) -> str:
-        """``474e9573e0, 2026-01-10``; without a commit its time alone."""
+        """The run in words: ``474e9573e0, 2026-01-10``; without a commit its time alone."""
         return f"{self.commit}, {self.time[:10]}" if self.commit else self.time
 
 
 @dataclass(frozen=True, slots=True)
 class Trend:
-    """One row over time, oldest first; at least one run. ``quantity`` names what is measured.
-
-    ``low`` and ``high`` are the ends of its axis, the same distance from its median as on others of its unit.
-    """
+    """Describes one row over time, the oldest run first; it has at least one run."""
 
     title: str
-    quantity: str
+    quantity: str  # what is measured
     unit: str
     moments: tuple[Moment, ...]
     shifts: tuple[Shift, ...] = ()
-    low: Value = 0
+    low: Value = 0  # the ends of the axis: as far from the median as on other rows of the unit
     high: Value = 0
 
     @property
     def values(self) -> list[Value]:
         """The value of each run."""
-        return [moment.value for moment in self.moments]
+        return [point.value for point in self.moments]
 
 
 Verdicts = Mapping[int, Sequence[Mapping[str, Any]]]
-"""What was decided in each run, as the history keeps it."""
+"""What was decided in each run, by the run's id, as the history stores it."""
 
 
 def trend_of(track: Track, verdicts: Verdicts, title: str = "", now: Moment | None = None) -> Trend:
-    """The trend of a stored row; ``now`` is the run that the history has not got yet. On a scale of its own."""
-    sid, unit = track.series.sid, track.series.unit
-    moments = [
-        _moment(run, value, [v for v in verdicts.get(run.id, ()) if v["measured"] == measured_text(sid)], track.place)
+    """Return the trend of a stored row, on a scale of its own; ``current`` is the run that the history has not stored
+    yet.
+    """
+    series_id, unit = track.series.sid, track.series.unit
+    points = [
+        _moment(
+            run,
+            value,
+            [verdict for verdict in verdicts.get(run.id, ()) if verdict["measured"] == measured_text(series_id)],
+            track.place,
+        )
         for run, value in zip(track.runs, track.values, strict=True)
     ]
-    moments += [now] if now is not None else []
-    shifts = shifts_of([moment.value for moment in moments], unit)
-    title = title or f"{sid.metric} {track.place}".rstrip()
-    return on_one_scale([Trend(title, sid.metric, unit, tuple(moments), shifts)])[0]
+    points += [now] if now is not None else []
+    shifts = shifts_of([point.value for point in points], unit)
+    title = title or f"{series_id.metric} {track.place}".rstrip()
+    return on_one_scale([Trend(title, series_id.metric, unit, tuple(points), shifts)])[0]
 
 
 def _moment(run: StoredRun, value: Value, verdicts: Sequence[Mapping[str, Any]], place: str) -> Moment:
-    held = [v for v in verdicts if v["limit_value"] is not None and v["row"] == place]
-    nearest = min(held, key=_room, default=None)
-    reasons = [v["message"] or "" for v in verdicts if v["outcome"] == REFRESH]
+    """Return a row in one stored run, with its nearest limit and the reason of a refresh."""
+    judged_verdicts = [
+        verdict for verdict in verdicts if verdict["limit_value"] is not None and verdict["row"] == place
+    ]
+    nearest = min(judged_verdicts, key=_room, default=None)
+    reasons = [verdict["message"] or "" for verdict in verdicts if verdict["outcome"] == REFRESH]
     return Moment(
         value,
         run.time[:16].replace("T", " "),
@@ -96,39 +102,41 @@ def _moment(run: StoredRun, value: Value, verdicts: Sequence[Mapping[str, Any]],
 
 
 def _room(verdict: Mapping[str, Any]) -> tuple[bool, Value]:
-    """What orders the limits of a row: the one that fails first, those without a distance last."""
+    """Return what orders the limits of a row: the one that fails first comes first, one without a distance last."""
     margin = verdict["margin"]
     return (True, 0) if margin is None else (False, exact_value(margin))
 
 
 def on_one_scale(trends: Sequence[Trend]) -> list[Trend]:
-    """The same, with axes as long for all of one unit: in parts of the row's median, of ratios in points. A limit may
-    lie beyond them.
+    """Return the trends with axes of one length for all of one unit.
+
+    An axis is measured in parts of the row's median, of ratios in points. A limit may lie beyond it.
     """
-    ends: dict[str, Ends] = {}
-    parts = [_parts_of(trend) for trend in trends]
-    for trend, (center, size) in zip(trends, parts, strict=True):
-        off = [(Fraction(value) - center) / size for value in (min(trend.values), max(trend.values))]
-        known = ends.get(trend.unit, (-LEAST_SPAN / 2, LEAST_SPAN / 2))
-        ends[trend.unit] = min(known[0], *off), max(known[1], *off)
+    ends_by_unit: dict[str, Ends] = {}
+    centers_and_sizes = [_parts_of(trend) for trend in trends]
+    for trend, (center, size) in zip(trends, centers_and_sizes, strict=True):
+        offsets = [(Fraction(value) - center) / size for value in (min(trend.values), max(trend.values))]
+        known_ends = ends_by_unit.get(trend.unit, (-LEAST_SPAN / 2, LEAST_SPAN / 2))
+        ends_by_unit[trend.unit] = min(known_ends[0], *offsets), max(known_ends[1], *offsets)
     return [
-        replace(trend, low=center + ends[trend.unit][0] * size, high=center + ends[trend.unit][1] * size)
-        for trend, (center, size) in zip(trends, parts, strict=True)
+        replace(
+            trend, low=center + ends_by_unit[trend.unit][0] * size, high=center + ends_by_unit[trend.unit][1] * size
+        )
+        for trend, (center, size) in zip(trends, centers_and_sizes, strict=True)
     ]
 
 
 def _parts_of(trend: Trend) -> tuple[Fraction, Fraction]:
-    """The median of a row, and what one part of its axis is: of a row that is 0 as a rule its largest value, for it has
-    no parts.
-    """
+    """Return the center of a row's axis, its median, and the size of one part of it."""
     center = Fraction(median(trend.values))
     if trend.unit in SHARES:
         return center, Fraction(1)
+    # A row that is 0 as a rule has no parts of its median: its largest value is one; 1 where all are 0.
     return center, abs(center) or max(abs(Fraction(value)) for value in trend.values) or Fraction(1)
 
 
 def shift_words(trend: Trend, shift: Shift) -> str:
-    """``1.11 ms → 1.22 ms (+9.6%) at 474e9573e0, 2026-01-10``."""
-    was, now = format_apart(shift.before, shift.after, trend.unit)
+    """Return a shift in words: ``1.11 ms → 1.22 ms (+9.6%) at 474e9573e0, 2026-01-10``."""
+    baseline_text, current_text = format_apart(shift.before, shift.after, trend.unit)
     change = change_words(shift.after, shift.before, trend.unit)
-    return f"{was} → {now} ({change}) at {trend.moments[shift.at].place}"
+    return f"{baseline_text} → {current_text} ({change}) at {trend.moments[shift.at].place}"
