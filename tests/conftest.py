@@ -1,7 +1,5 @@
 """What every test file may use: a real pytest in a project of its own."""
 
-from __future__ import annotations
-
 import functools
 import gc
 import os

@@ -3,8 +3,6 @@
 A snippet is written into the file with its ``${1:…}`` as places to go through; its body is what a gate file may hold.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 

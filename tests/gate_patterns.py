@@ -4,8 +4,6 @@ They follow the grammar of ``pytest_nsys.gates``, and let through what they do n
 them accepts. Every expression means the same in Python and in JavaScript.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterable
 

@@ -3,8 +3,6 @@
 ``python -m tests.generate_docs`` writes the schema beside the table.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -34,15 +32,7 @@ from tests.gate_completions import (
     offered,
     snippets,
 )
-from tests.gate_patterns import (
-    ABSOLUTE,
-    EARLY,
-    NAMED,
-    QUANTITY,
-    SENTENCE,
-    SHARE,
-    alone,
-)
+from tests.gate_patterns import ABSOLUTE, EARLY, NAMED, QUANTITY, SENTENCE, SHARE, alone
 
 ID = f"{DOCUMENTATION}schemas/gate-file-1.json"
 """Where the site has it: tests/site.py puts each schema where it says that it is."""
@@ -179,13 +169,7 @@ SCHEMAS: Mapping[str, Mapping[str, Any]] = {
     "built_in": offered(CONVENTIONS),
     "name": NAME,
     "anchor": {"anyOf": [_of("name"), {"keys": "anchor"}]},
-    "window": {
-        "anyOf": [
-            offered(WINDOWS),
-            {**TEXT, "minimum": 0, "multipleOf": 1},
-            {"keys": "window"},
-        ]
-    },
+    "window": {"anyOf": [offered(WINDOWS), {**TEXT, "minimum": 0, "multipleOf": 1}, {"keys": "window"}]},
     "span": _choice(Span),
     "kernels": _choice(KernelsMode),
     "tolerance": {"anyOf": [_choice([NOISE]), {"keys": "tolerance"}], "defaultSnippets": snippets(TOLERANCES)},
@@ -249,9 +233,7 @@ SCHEMAS: Mapping[str, Mapping[str, Any]] = {
 """What editors check of each kind. ``{"keys": SECTION}`` stands for a mapping of the table, and what is added to it."""
 
 
-PARTS: Mapping[str, Mapping[str, Any]] = {
-    "list_of_texts": _some(_of("text")),
-}
+PARTS: Mapping[str, Mapping[str, Any]] = {"list_of_texts": _some(_of("text"))}
 """Parts of kinds."""
 
 

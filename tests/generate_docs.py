@@ -16,8 +16,6 @@ fixed width. ``tests/test_docs.py`` fails where a page is stale.
 too, and the names of ``tests/repository.py``.
 """
 
-from __future__ import annotations
-
 import inspect
 import os
 import re

@@ -4,8 +4,6 @@ The repository is that of ``project.urls`` in ``pyproject.toml``. The commit of 
 ``.github/``, where Dependabot raises it. ``python -m tests.generate_docs`` writes both everywhere else.
 """
 
-from __future__ import annotations
-
 import re
 import tomllib
 from pathlib import Path

@@ -5,8 +5,6 @@ them; here they are turned to where the page stands on the site, or to the file 
 package is on the site where its ``$id`` says.
 """
 
-from __future__ import annotations
-
 import json
 import posixpath
 import re

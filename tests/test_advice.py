@@ -1,7 +1,5 @@
 """Can people type what the program tells them to? Commands and options of help, messages and recorded outputs."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
@@ -27,11 +25,7 @@ from tests.support.samples.builder import TraceBuilder
 from tests.support.sql import execute
 from tests.support.summaries import RUNS, bare_kernels
 
-TEXTS: dict[str, Callable[[], Iterator[Printed]]] = {
-    "help": lines_of_help,
-    "docs": lines_of_docs,
-    "messages": messages,
-}
+TEXTS: dict[str, Callable[[], Iterator[Printed]]] = {"help": lines_of_help, "docs": lines_of_docs, "messages": messages}
 
 
 def list_mistakes(lines: Iterable[Printed], config: pytest.Config) -> list[str]:

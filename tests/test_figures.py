@@ -3,8 +3,6 @@
 ``python -m tests.support.figures`` writes figures.json again, where a figure is meant to change.
 """
 
-from __future__ import annotations
-
 import json
 
 import pytest

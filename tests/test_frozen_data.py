@@ -6,8 +6,6 @@ has the keys of a convention that is stored, too. What xdist carries is pickled 
 code, and nothing keeps it.
 """
 
-from __future__ import annotations
-
 import gzip
 import json
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Does broken input end in clear lines, and never in green? Some hundred inputs; ``python -m tests.fuzz`` runs more."""
 
-from __future__ import annotations
-
 import shutil
 import sqlite3
 from contextlib import closing

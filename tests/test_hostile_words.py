@@ -3,8 +3,6 @@
 Hostile text stands in each text of each format that is read, one after the other, and every output is looked at.
 """
 
-from __future__ import annotations
-
 import ast
 import json
 import re

@@ -1,7 +1,5 @@
 """Does a script get the same rows and the same verdicts as a gate, and errors that it can tell apart?"""
 
-from __future__ import annotations
-
 import shlex
 import sqlite3
 import subprocess
@@ -177,9 +175,7 @@ OTHERS: list[tuple[Callable[[NsysRun], object], type[NsysError], str]] = [
 @pytest.mark.parametrize(
     ("asked", "kind", "said"), [*((asked, ArgumentMistake, said) for asked, said in ARGUMENTS), *OTHERS]
 )
-def test_mistakes_are_told_in_one_line(
-    run: NsysRun, asked: Callable[[NsysRun], object], kind: type[Exception], said: str
-) -> None:
+def test_mistake_lines(run: NsysRun, asked: Callable[[NsysRun], object], kind: type[Exception], said: str) -> None:
     with pytest.raises(kind) as caught:
         asked(run)
     assert said in str(caught.value)
@@ -315,9 +311,7 @@ def test_a_column_of_records_has_one_type() -> None:
         ("stage5 overlap >= 60%", RED, ["no data"]),
     ],
 )
-def test_a_notebook_shows_a_verdict_in_its_colour_with_its_rows(
-    run: NsysRun, sentence: str, colour: str, said: list[str]
-) -> None:
+def test_a_notebook_shows_a_verdict_with_its_rows(run: NsysRun, sentence: str, colour: str, said: list[str]) -> None:
     shown = judge(sentence, run)._repr_html_()
     assert [colour in shown for colour in (colour, *({RED, GREEN, AMBER} - {colour}))] == [True, False, False]
     assert [each for each in said if each not in shown] == []

@@ -1,7 +1,5 @@
 """Do the suite's own marks hold? ``e2e`` is set where a pytest is started, and what lacks its traces says so aloud."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
@@ -24,9 +22,7 @@ TESTS = """
 
 
 @pytest.mark.parametrize("more", [[], ["-n1"]], ids=["alone", "xdist"])
-def test_missing_traces_are_counted_aloud(
-    more: list[str], pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_missing_traces_count(more: list[str], pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
     pytester.makepyfile(TESTS)
     pytester.makeconftest(
         "from pathlib import Path\nfrom tests.support import marks\nmarks.DATA = Path('/nowhere')\n"

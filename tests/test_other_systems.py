@@ -1,7 +1,5 @@
 """Are traces read, and gates judged, where Python lacks what only POSIX has? As on Windows, but for its paths."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

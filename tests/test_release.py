@@ -1,7 +1,5 @@
 """Does only what was tested and agrees with its tag get published, and by a job that runs nothing else?"""
 
-from __future__ import annotations
-
 import importlib.util
 import re
 import tomllib

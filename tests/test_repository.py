@@ -1,10 +1,6 @@
 """Is the repository named alike everywhere, and each action by one commit?"""
 
-from __future__ import annotations
-
 import re
-
-import pytest
 
 from tests.repository import GATE_ACTION, NAME, OWNER, PROJECT, REPOSITORY, ROOT, USED, commits, files, renamed
 
@@ -16,14 +12,14 @@ def name_of(path: object) -> str:
     return str(path).removeprefix(f"{ROOT}/")
 
 
-@pytest.mark.parametrize("path", FILES, ids=name_of)
-def test_the_repository_and_its_actions_are_named_as_in_one_place(path: object) -> None:
-    text = (ROOT / name_of(path)).read_text(encoding="utf-8")
-    assert renamed(text) == text, "run python -m tests.generate_docs"
-    assert not re.search(r"\bOWNER\b", text)
-    for used in re.findall(r"^[ -]*uses: (\S.*)", text, re.MULTILINE):
-        pinned = USED.fullmatch(f"uses: {used}", len("uses: "))
-        assert pinned or used == GATE_ACTION or used.startswith("./.github/"), used
+def test_the_repository_and_its_actions_are_named_as_in_one_place() -> None:
+    for name in map(name_of, FILES):
+        text = (ROOT / name).read_text(encoding="utf-8")
+        assert renamed(text) == text, f"{name}: run python -m tests.generate_docs"
+        assert not re.search(r"\bOWNER\b", text), name
+        for used in re.findall(r"^[ -]*uses: (\S.*)", text, re.MULTILINE):
+            pinned = USED.fullmatch(f"uses: {used}", len("uses: "))
+            assert pinned or used == GATE_ACTION or used.startswith("./.github/"), f"{name}: {used}"
 
 
 def test_what_would_be_renamed() -> None:

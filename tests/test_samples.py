@@ -1,7 +1,5 @@
 """Do the samples give what the tests, the demo and the benchmarks take for granted, and does the package hold them?"""
 
-from __future__ import annotations
-
 import gzip
 import sqlite3
 from contextlib import closing

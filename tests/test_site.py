@@ -1,7 +1,5 @@
 """Do the pages lead where they should on the site, too? ``mkdocs build --strict`` in ``.ci/run`` looks at all of it."""
 
-from __future__ import annotations
-
 import json
 import re
 from typing import Any
@@ -61,11 +59,7 @@ def test_each_schema_has_a_place_of_its_own() -> None:
         ("docs/metrics.md", "#windows", "#windows"),
         ("docs/folder/page.md", "../capture.md", "../capture.md"),
         ("docs/folder/page.md", "other.md#limits", "other.md#limits"),
-        (
-            "docs/folder/page.md",
-            "../../examples/ci/github.yml",
-            f"{REPOSITORY}/blob/main/examples/ci/github.yml",
-        ),
+        ("docs/folder/page.md", "../../examples/ci/github.yml", f"{REPOSITORY}/blob/main/examples/ci/github.yml"),
         ("docs/metrics.md", "https://example.org/README.md", "https://example.org/README.md"),
     ],
 )

@@ -7,8 +7,6 @@
 Exits with 1 where a target is missed at full size, or where something does not run.
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import platform

@@ -1,7 +1,5 @@
 """How long does a gate of the median window take, and what does it need?"""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path

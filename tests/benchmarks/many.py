@@ -1,7 +1,5 @@
 """What do many traces, many processes and many streams cost?"""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from itertools import count

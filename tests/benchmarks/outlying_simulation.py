@@ -6,8 +6,6 @@ Each capture has rows of one size, or of sizes from 20 us to 5 ms. Their noise i
 variance common to all rows of a capture, as in :mod:`~tests.benchmarks.noise_simulation`.
 """
 
-from __future__ import annotations
-
 import argparse
 import math
 from collections.abc import Callable, Iterator, Sequence

@@ -1,7 +1,5 @@
 """How much faster is a run of many traces read by two processes than by one?"""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from functools import partial
 

@@ -1,7 +1,5 @@
 """What does a start cost, and an assertion where there are many?"""
 
-from __future__ import annotations
-
 import os
 import shutil
 import sys

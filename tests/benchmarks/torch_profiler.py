@@ -1,7 +1,5 @@
 """How fast is a torch.profiler trace read, and in how much memory?"""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from functools import partial
 

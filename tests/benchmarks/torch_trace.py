@@ -1,7 +1,5 @@
 """What does a large trace of torch.profiler look like? Its text, laid out as the profiler lays it out."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Iterator
 

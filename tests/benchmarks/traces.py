@@ -1,7 +1,5 @@
 """Which traces are measured? Written once into one folder: groups share them, and so do runs that keep it."""
 
-from __future__ import annotations
-
 import gzip
 import shutil
 import sqlite3

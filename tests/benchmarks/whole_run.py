@@ -1,7 +1,5 @@
 """How long does it take to look at every kernel of a run?"""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path

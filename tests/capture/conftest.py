@@ -1,7 +1,5 @@
 """What the tests of a capture share: an nsys that is none, outside of SLURM."""
 
-from __future__ import annotations
-
 import os
 
 import pytest

@@ -1,7 +1,5 @@
 """Does ``pytest-nsys capture`` give nsys the right words, and say what went wrong where no report comes of it?"""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys
@@ -211,9 +209,7 @@ def test_what_cannot_be_meant(project: Project, nsys: FakeNsys, words: list[str]
 # Several nodes
 
 
-def test_a_node_of_a_job_step_captures_itself(
-    project: Project, nsys: FakeNsys, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_node_of_a_job_captures_itself(project: Project, nsys: FakeNsys, monkeypatch: pytest.MonkeyPatch) -> None:
     step = {"JOB_ID": "7", "STEP_ID": "0", "NODEID": "1", "STEP_NUM_NODES": "2", "STEP_TASKS_PER_NODE": "1(x2)"}
     for name, value in step.items():
         monkeypatch.setenv(f"SLURM_{name}", value)

@@ -1,7 +1,5 @@
 """Does a capture keep what nvidia-smi says before and after it, and does the gate show that?"""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 
@@ -66,9 +64,7 @@ def test_an_old_log_is_replaced_with_its_report(project: Project, nsys: FakeNsys
     assert not (project.root / LOG).exists()
 
 
-def test_each_node_of_an_allocation_has_its_own(
-    project: Project, nsys: FakeNsys, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_each_node_of_a_job_has_its_own(project: Project, nsys: FakeNsys, monkeypatch: pytest.MonkeyPatch) -> None:
     allocated(nsys, monkeypatch)
     fake_nvidia_smi(nsys.folder, *(state(sm=100 * n) for n in (1, 2, 3, 4)))
     project.command("capture", "--nodes", "2", "--no-export", "--", "true", code=0)

@@ -1,7 +1,5 @@
 """Does the plan of a run come out right, and are sizes that do not divide refused with how much is missing?"""
 
-from __future__ import annotations
-
 import pytest
 from click.testing import CliRunner, Result
 from hypothesis import given

@@ -1,7 +1,5 @@
 """Does ``profiled_step`` mark the one step in the right order, for torch and without it, and never stand in the way?"""
 
-from __future__ import annotations
-
 import ctypes
 import importlib
 import subprocess

@@ -1,7 +1,5 @@
 """Does the action do on a runner what action.yml promises? Its steps run here, with the variables that GitHub sets."""
 
-from __future__ import annotations
-
 import importlib.util
 import json
 import os
@@ -177,8 +175,7 @@ def test_red_leaves_its_reports_before_it_fails(runner: Runner) -> None:
 
 
 @pytest.mark.parametrize(
-    ("gate", "status"),
-    [("- {assert: overlap >= 99%, severity: warn}", 0), ("- stage5 overlap >= 60%", 1)],
+    ("gate", "status"), [("- {assert: overlap >= 99%, severity: warn}", 0), ("- stage5 overlap >= 60%", 1)]
 )
 def test_it_fails_as_pytest_does(runner: Runner, gate: str, status: int) -> None:
     runner.project.gate_with_trace(gate)
@@ -206,10 +203,7 @@ def test_a_pull_request_that_loosens_its_own_gate(runner: Runner, refuses: str, 
     assert ("this branch changes 1 gate file" in runner.log) == bool(status)
 
 
-@pytest.mark.parametrize(
-    ("trace", "status"),
-    [("bad.sqlite", 1), ("good.sqlite", 0)],
-)
+@pytest.mark.parametrize(("trace", "status"), [("bad.sqlite", 1), ("good.sqlite", 0)])
 @pytest.mark.sampled(2)
 def test_the_gate_of_the_merge_base_is_a_step_of_its_own(runner: Runner, trace: str, status: int) -> None:
     start(runner.project)

@@ -1,7 +1,5 @@
 """Does the script of docs/runs-over-time.md lead ``git bisect run`` to the commit that turned a gate red?"""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """``pytest-nsys check``: does it say what is wrong and why there is nothing, with what to do and its exit code?"""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any
@@ -239,9 +237,7 @@ def test_gate_files_and_traces_at_once(project: Project) -> None:
     )
 
 
-def test_without_the_plugin_gate_files_are_checked_all_the_same(
-    project: Project, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_the_plugin_gate_files_are_checked_too(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     project.gate(GOOD)
     monkeypatch.setenv("PYTEST_ADDOPTS", "-p no:nsys")
     gates, end = parts(project, code=1)

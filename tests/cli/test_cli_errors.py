@@ -1,7 +1,5 @@
 """Does every bad input end in one clear line and its exit code, whatever the command?"""
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -1,7 +1,5 @@
 """Do the views ranks, streams and overlap, and the list of metrics, show what is there, in every format?"""
 
-from __future__ import annotations
-
 import csv
 import io
 import json
@@ -126,10 +124,7 @@ def test_a_stream_that_communicates_and_computes_is_shared(trace: Path) -> None:
     assert [
         (r["stream"], r["comm_kernels"], r["compute_kernels"], r["comm_ns"], r["compute_ns"], r["purpose"])
         for r in rows
-    ] == [
-        (7, 1, 1, 500, 5_000, "shared"),
-        (28, 1, 0, 4_000, 0, "ep_a2a"),
-    ]
+    ] == [(7, 1, 1, 500, 5_000, "shared"), (28, 1, 0, 4_000, 0, "ep_a2a")]
 
 
 @pytest.mark.parametrize("view", PRIMITIVES[1:])
@@ -298,9 +293,7 @@ def test_communication_on_streams_that_compute_is_shown_by_the_figures_that_coun
         (("--where", "stage=none"), False),
     ],
 )
-def test_a_rank_without_a_row_that_others_have_is_warned_of(
-    tmp_path: Path, asked: tuple[str, ...], lacks: bool
-) -> None:
+def test_a_rank_without_the_row_of_others_is_warned_of(tmp_path: Path, asked: tuple[str, ...], lacks: bool) -> None:
     """Its kernels of communication are gone; of those without a stage it has as many as the other."""
     builder = TraceBuilder()
     for rank, pid in ((0, 200), (1, 100)):

@@ -1,7 +1,5 @@
 """Does ``rows`` give the rows that a gate would see, selected, exact, over one capture or several?"""
 
-from __future__ import annotations
-
 import csv
 import io
 import json

@@ -2,8 +2,6 @@
 what only a cluster has: srun, sbatch, kubectl, nsys, and a Python that makes environments of wheels.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess

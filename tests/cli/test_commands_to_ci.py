@@ -1,7 +1,5 @@
 """Can a name tell a CI system what to do, or a variable of git lead to another repository?"""
 
-from __future__ import annotations
-
 import subprocess
 from pathlib import Path
 
@@ -41,9 +39,7 @@ def test_every_variable_that_git_keeps_from_other_repositories() -> None:
 
 
 @pytest.mark.parametrize("name", ["GIT_DIR", "GIT_OBJECT_DIRECTORY", "GIT_CONFIG_PARAMETERS"])
-def test_git_is_asked_of_the_folder(
-    project: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
-) -> None:
+def test_git_is_asked_there(project: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     start(project)
     gate = project.gate("- overlap >= 60%")
     known = commit(project.root)

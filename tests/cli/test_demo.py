@@ -1,7 +1,5 @@
 """Does a newcomer get to green and to red by typing what is printed, and are the examples what the builder writes?"""
 
-from __future__ import annotations
-
 import gzip
 import re
 import shlex

@@ -1,7 +1,5 @@
 """Do the commands of the example workflows do what they say? They run here with stubs for what only a runner has."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

@@ -1,7 +1,5 @@
 """Does ``pytest-nsys export`` put the export where it is looked for, and spoil none that is there?"""
 
-from __future__ import annotations
-
 import os
 
 import pytest

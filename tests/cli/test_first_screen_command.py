@@ -1,7 +1,5 @@
 """`pytest-nsys TRACE…`: the screen, its formats and its exit codes."""
 
-from __future__ import annotations
-
 import json
 import shlex
 from pathlib import Path

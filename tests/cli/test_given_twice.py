@@ -1,7 +1,5 @@
 """One trace that is given twice is one process, whichever command is asked, and whatever the copy is called."""
 
-from __future__ import annotations
-
 import gzip
 import shutil
 from pathlib import Path
@@ -78,9 +76,7 @@ def test_captures_and_sides_are_looked_at_too(tmp_path: Path, monkeypatch: pytes
 
 
 @pytest.mark.parametrize("words", COMMANDS.values(), ids=COMMANDS)
-def test_a_copy_in_other_bytes_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...]
-) -> None:
+def test_a_changed_copy_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...]) -> None:
     """Nothing in a trace of JAX says of which process it is."""
     monkeypatch.chdir(tmp_path)
     folder = tmp_path / "run"

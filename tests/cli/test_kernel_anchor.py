@@ -1,7 +1,5 @@
 """What do commands and gates say of a trace whose windows begin with a kernel?"""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 
@@ -92,9 +90,7 @@ def test_steps_of_other_kernels_are_steps(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 @pytest.mark.parametrize(("steps", "held"), [(9, False), (10, True)])
-def test_a_draft_holds_the_slow_steps_of_enough(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, steps: int, *, held: bool
-) -> None:
+def test_a_draft_holds_slow_steps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, steps: int, *, held: bool) -> None:
     monkeypatch.chdir(tmp_path)
     trace = written(tmp_path / "run.sqlite", [PLAIN] * steps)
     run("init", trace, "-o", "gates.nsys.yaml", "--anchor={kernel: embed}", code=0)

@@ -1,7 +1,5 @@
 """What a profiler stored of machine, user and command line stays in the trace: no report, cut or baseline has it."""
 
-from __future__ import annotations
-
 import gzip
 import re
 import sqlite3
@@ -227,9 +225,7 @@ def test_a_trace_in_the_folder_is_named_from_there_however_it_is_typed(project: 
     assert [name for name, text in written.items() if str(project.root.parent) in text] == []
 
 
-def test_folders_above_the_repository_stay_here_wherever_pytest_starts(
-    project: Project, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_folders_above_the_repository_stay_here(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     start(project)
     project.file("pytest.ini", "[pytest]\n")
     (project.root / "private").mkdir()

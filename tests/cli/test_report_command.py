@@ -1,7 +1,5 @@
 """Does ``--view config`` tell throughput, overlap, network load and traffic of a run, as one report?"""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -201,9 +199,7 @@ MAKE = "rank0_trace.json.gz: the parallel degrees of the configuration make"
         (lambda _, config: [config.parent / "empty", "--config", config], "empty: holds no trace"),
     ],
 )
-def test_mistakes_are_one_line(
-    tmp_path: Path, config: Path, arguments: Callable[[Path, Path], list[str | Path]], what: str
-) -> None:
+def test_mistakes(tmp_path: Path, config: Path, arguments: Callable[[Path, Path], list[str | Path]], what: str) -> None:
     (tmp_path / "empty").mkdir()
     done = report(*arguments(write_run(tmp_path / "run"), config), code=2)
     assert what in done.output

@@ -1,7 +1,5 @@
 """Is a path alone, or an option before it, `show`; and which words are commands, which are paths?"""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import click

@@ -1,7 +1,5 @@
 """Does the surface fit in a head? What a person may type is counted; CONTRIBUTING says what an addition replaces."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import click

@@ -3,8 +3,6 @@
 And ``budget``: a step with known truth in every format, its bars, and what it says where less is known.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path

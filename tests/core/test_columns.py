@@ -147,9 +147,7 @@ def test_a_union_covers_what_a_span_covers(found: list[tuple[int, int]], moments
 
 
 @given(times, st.lists(st.tuples(st.integers(-25, 30), st.integers(1, 9)), max_size=6))
-def test_spans_are_parted_where_a_union_begins_and_ends(
-    found: list[tuple[int, int]], spans: list[tuple[int, int]]
-) -> None:
+def test_spans_are_parted_at_edges_of_a_union(found: list[tuple[int, int]], spans: list[tuple[int, int]]) -> None:
     covered = {moment for start, length in found for moment in range(start, start + length)}
     expected = [
         (i, moments[0], moments[-1] + 1, int(inside))
@@ -261,9 +259,7 @@ rows_of_keys = st.lists(st.tuples(large, small, small))
 
 
 @given(st.sets(large), rows_of_keys, st.data())
-def test_keys_are_joined_to_the_least_of_their_rows(
-    ids: set[int], rows: list[tuple[int, int, int]], data: st.DataObject
-) -> None:
+def test_keys_join_to_their_least_row(ids: set[int], rows: list[tuple[int, int, int]], data: st.DataObject) -> None:
     if ids:
         rows += data.draw(st.lists(st.tuples(st.sampled_from(sorted(ids)), small, small)))
     known, most = column(sorted(ids)), (columns.NEVER, columns.NEVER)

@@ -1,7 +1,5 @@
 """Does a convention mean what it says: anchors, stages, purposes, communication kernels, setup labels?"""
 
-from __future__ import annotations
-
 import json
 from dataclasses import fields, replace
 

@@ -1,7 +1,5 @@
 """What is stored of an exact value is read back as it was, and nothing else is taken for one."""
 
-from __future__ import annotations
-
 import json
 from fractions import Fraction
 

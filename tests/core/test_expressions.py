@@ -1,7 +1,5 @@
 """Does an expression that a stranger wrote end in time, and match as ``re`` does where it is sound?"""
 
-from __future__ import annotations
-
 import re
 import signal
 import threading

@@ -1,7 +1,5 @@
 """Kernel families per GPU and step: what is a kernel of, what are sums divided by, and does it all add up exactly?"""
 
-from __future__ import annotations
-
 import gzip
 import json
 import sqlite3
@@ -18,15 +16,7 @@ from hypothesis import strategies as st
 from pytest_nsys.analysis.metrics.families import FamilySums
 from pytest_nsys.analysis.windows.circumstances import Launcher
 from pytest_nsys.core.conventions import BUILT_IN
-from pytest_nsys.core.families import (
-    FAMILIES,
-    OTHER,
-    Families,
-    Family,
-    classifier,
-    names_of,
-    zero_filled,
-)
+from pytest_nsys.core.families import FAMILIES, OTHER, Families, Family, classifier, names_of, zero_filled
 from tests.support.kernel_traces import PLAIN, Kernel, ran, steps_trace, sums, written
 from tests.support.measure import rows
 from tests.support.reference_data import REAL
@@ -52,11 +42,7 @@ GLOBS = [
 ]
 
 
-@given(
-    st.lists(st.sampled_from(GLOBS)),
-    st.text("abcB*[]!-", max_size=6),
-    st.text("abcB*[]!-", max_size=6),
-)
+@given(st.lists(st.sampled_from(GLOBS)), st.text("abcB*[]!-", max_size=6), st.text("abcB*[]!-", max_size=6))
 def test_what_is_looked_for_quickly_is_what_the_globs_match(globs: list[str], short: str, full: str) -> None:
     table = tuple(Family(f"family{i}", (glob,)) for i, glob in enumerate(globs))
     matching = (family.name for family in table if any(fnmatchcase(n, family.patterns[0]) for n in (short, full)))

@@ -1,7 +1,5 @@
 """The built-in families: kernels of every vendor and compiler as their traces name them, and what they are."""
 
-from __future__ import annotations
-
 from fractions import Fraction
 
 import pytest

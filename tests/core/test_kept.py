@@ -1,7 +1,5 @@
 """Is a question answered once by each object, and an error never kept?"""
 
-from __future__ import annotations
-
 import pytest
 
 from pytest_nsys.core.kept import kept

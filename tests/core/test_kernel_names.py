@@ -1,7 +1,5 @@
 """What a kernel is called on a screen: a table of real shapes, and that no two names become one."""
 
-from __future__ import annotations
-
 from itertools import product
 
 import pytest

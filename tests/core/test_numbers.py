@@ -1,7 +1,5 @@
 """Numbers for people: three significant digits, one unit for what stands together, never two values as one."""
 
-from __future__ import annotations
-
 from fractions import Fraction
 
 import pytest

@@ -1,7 +1,5 @@
 """Do levels hold until the next one, and are samples those of a span? Held against time counted tick by tick."""
 
-from __future__ import annotations
-
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -1,7 +1,5 @@
 """Quantities: exact when read."""
 
-from __future__ import annotations
-
 import re
 from fractions import Fraction
 
@@ -172,7 +170,5 @@ def test_abs_refuses_percent_and_other_units() -> None:
         (Fraction(0), Fraction(2), "bytes", "2bytes"),
     ],
 )
-def test_tolerances_print_as_they_are_written(
-    relative: Fraction, absolute: Fraction | None, unit: str, text: str
-) -> None:
+def test_tolerances_print_as_written(relative: Fraction, absolute: Fraction | None, unit: str, text: str) -> None:
     assert format_tolerance(relative, absolute, unit) == text

@@ -4,8 +4,6 @@ The truth stands beside each program in ``tests/support/awkward.py``. Where no s
 ``RED`` names the sentence that tells of a fault, by its metric.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from contextlib import closing
 from dataclasses import replace

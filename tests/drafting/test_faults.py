@@ -3,8 +3,6 @@
 ``RED`` names the sentence by its metric. A cell that is not there does not apply: no communication, one rank, no steps.
 """
 
-from __future__ import annotations
-
 import contextlib
 import gzip
 import json
@@ -169,11 +167,7 @@ def _partly_staged(path: Path, *, sent_us: int = UNSTAGED_US, more: int = 0) -> 
 
 @pytest.mark.parametrize(
     ("sent_us", "more", "red"),
-    [
-        (UNSTAGED_US, 0, []),
-        (SENT_US, 0, ["exposed without a stage"]),
-        (UNSTAGED_US, 4, ["launches without a stage"]),
-    ],
+    [(UNSTAGED_US, 0, []), (SENT_US, 0, ["exposed without a stage"]), (UNSTAGED_US, 4, ["launches without a stage"])],
 )
 def test_what_has_no_stage_is_judged(tmp_path: Path, sent_us: int, more: int, red: list[str]) -> None:
     """Of a stage expression that leaves some kernels out, no sentence about stages tells."""

@@ -4,8 +4,6 @@ step that not every step has, a step that runs nothing: in every format, with th
 ``RED`` names the sentences, ``HEADLINE`` how the first line of a report begins.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Do all commands measure the same step where nobody names one, and is what was found once not searched again?"""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from functools import partial

@@ -1,7 +1,5 @@
 """Does ``pytest-nsys init`` write a gate file that holds on its trace, says why, and turns red on a worse one?"""
 
-from __future__ import annotations
-
 import contextlib
 import errno
 import gzip
@@ -366,9 +364,7 @@ def test_a_rank_that_is_absent_is_no_trace_of_the_drafted_run(project: Project) 
 
 
 @pytest.mark.parametrize("executor", [None, "processes:2"])
-def test_a_run_of_many_traces_opens_each_once(
-    project: Project, monkeypatch: pytest.MonkeyPatch, executor: str | None
-) -> None:
+def test_many_traces_are_opened_once(project: Project, monkeypatch: pytest.MonkeyPatch, executor: str | None) -> None:
     write_nodes(project.root / "run", 3, ranks=1)
     opened: list[Path] = []
     read_header = SqliteFile._check_header
@@ -721,9 +717,7 @@ def test_a_hiccup_in_one_time_of_five_captures_is_named_and_left_out(
     assert max(tolerance.relative for tolerance in tolerances) <= Fraction(5, 100)
 
 
-def test_a_step_that_differs_too_much_by_chance_is_drafted_with_a_warning(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_step_that_varies_too_much_is_drafted_with_a_warning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """No tolerance of a step is above a tenth, and what else would be blind is named and not drafted."""
     monkeypatch.chdir(tmp_path)
     names = []

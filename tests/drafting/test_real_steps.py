@@ -1,7 +1,5 @@
 """Which unit do `show` and `init` name on each real trace, or why is there none? As labels, or eyes, say it is."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from pathlib import Path

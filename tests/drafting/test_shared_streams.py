@@ -4,8 +4,6 @@ One table of programs, each in nsys and in torch.profiler: the figures that a co
 that stand for them everywhere, and a draft that is green on its trace and red where what stays exposed grows.
 """
 
-from __future__ import annotations
-
 import re
 from fractions import Fraction
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Do commands find the convention of a trace where nobody names one, and take several files for one run?"""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The fuzzer's command: ``python -m tests.fuzz --seed 1 --inputs 500 [--kind exports] [--only 17]``."""
 
-from __future__ import annotations
-
 import argparse
 import sys
 import time

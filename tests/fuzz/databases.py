@@ -1,7 +1,5 @@
 """SQLite files with damage that only somebody who knows the tables does: any value in any column, schemas of others."""
 
-from __future__ import annotations
-
 import contextlib
 import sqlite3
 from pathlib import Path

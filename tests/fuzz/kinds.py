@@ -1,7 +1,5 @@
 """What is broken, how, and what is asked of it: one function for each kind of input."""
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import shutil

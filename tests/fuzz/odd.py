@@ -1,7 +1,5 @@
 """What does not belong where it stands: values of every type that SQLite and JSON know, and damaged bytes and text."""
 
-from __future__ import annotations
-
 import math
 from random import Random
 from typing import Any

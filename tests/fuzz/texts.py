@@ -1,7 +1,5 @@
 """Damage of text that has a structure: JSON whose members hold what they must not, gate files, sentences."""
 
-from __future__ import annotations
-
 import json
 import re
 from random import Random

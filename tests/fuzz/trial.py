@@ -1,7 +1,5 @@
 """One input through reader, gate and commands: what may come of it, and what is a failure of ours."""
 
-from __future__ import annotations
-
 import contextlib
 import faulthandler
 import signal

@@ -4,8 +4,6 @@ A row is damaged where a value has a type that it cannot have. What is judged of
 only where every figure is that of the undamaged file; of any other file the figures must be those found here.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import sqlite3

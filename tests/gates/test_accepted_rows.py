@@ -1,7 +1,5 @@
 """Is a row accepted where it is what the branch stored, by tolerance and noise of the merge base, and else never?"""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from fractions import Fraction
 
@@ -75,15 +73,9 @@ def test_noise_is_that_of_the_merge_base() -> None:
 
 @pytest.mark.parametrize(
     ("word", "base", "now", "own", "accepted"),
-    [
-        ("new", None, 5, 5, True),
-        ("new", None, 5, 9, True),
-        ("new", None, 5, None, False),
-    ],
+    [("new", None, 5, 5, True), ("new", None, 5, 9, True), ("new", None, 5, None, False)],
 )
-def test_a_row_of_one_side_alone(
-    word: str, base: Value | None, now: Value, own: Value | None, *, accepted: bool
-) -> None:
+def test_a_row_of_one_side(word: str, base: Value | None, now: Value, own: Value | None, *, accepted: bool) -> None:
     assertion = asked(f"no {word} kernels")
 
     def table(value: Value | None) -> MetricTable:

@@ -1,7 +1,5 @@
 """Does ``fail_after`` wait for so many bad runs in a row and no longer, and is a red told that was red before?"""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
@@ -92,9 +90,7 @@ def test_red_since_the_first_red_run_up_to_the_newest(red: tuple[bool, ...], sin
         ("failed passed failed inconclusive failed", "53"),
     ],
 )
-def test_what_counts_and_what_ends_the_row(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, outcomes: str, nights: str
-) -> None:
+def test_what_ends_the_row(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, outcomes: str, nights: str) -> None:
     runs = [entry(outcome=outcome.replace("_", " ")) for outcome in outcomes.split()]
     history = nightly(tmp_path / "perf.db", monkeypatch, [*runs, entry(branch="other")])
     found = past_of(history).bad_in_a_row("main")

@@ -1,7 +1,5 @@
 """Do the tests between two sets of captures (R4) say what enumeration says? Oracles are too slow to ship."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from itertools import chain, combinations

@@ -1,7 +1,5 @@
 """Gate files that can be meant: every key, and what becomes of it."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from fractions import Fraction
@@ -102,10 +100,7 @@ def test_settings_of_the_file_hold_unless_the_assertion_has_its_own() -> None:
     head = "window: steady\nspan: period\nkernels: clipped\ntolerance: {rel: 5%}\n"
     plain = one("no syncs", head)
     assert (plain.window, plain.span, plain.kernels) == ("steady", Span.PERIOD, KernelsMode.CLIPPED)
-    own = one(
-        "assert: exposed_ns below baseline plus 1ms\nwindow: 3\nspan: range\nkernels: launched",
-        head,
-    )
+    own = one("assert: exposed_ns below baseline plus 1ms\nwindow: 3\nspan: range\nkernels: launched", head)
     assert (own.window, own.span, own.kernels) == ("3", Span.RANGE, KernelsMode.LAUNCHED)
     assert own.require.limit == FromBaseline(Tolerance(absolute={"ns": Fraction(1_000_000)}))
 
@@ -185,9 +180,7 @@ def test_mesh_axes_come_from_the_setup_label_and_from_run() -> None:
         ("overlap within noise of baseline", Tolerance(noise=True), None),
     ],
 )
-def test_a_baseline_is_held_on_one_side_or_on_both(
-    sentence: str, tolerance: Tolerance, comparator: Comparator | None
-) -> None:
+def test_a_baseline_has_one_side_or_both(sentence: str, tolerance: Tolerance, comparator: Comparator | None) -> None:
     require = one(f"'{sentence}'", "tolerance: noise\n").require
     assert (require.comparator, require.limit) == (comparator, FromBaseline(tolerance))
 

@@ -1,7 +1,5 @@
 """Mistakes in gate files: each is one line, with the line and the column of the word that is wrong."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
@@ -128,10 +126,7 @@ OF_THE_FILE: list[tuple[str, list[str]]] = [
     (beside("convention: {anchor: {kernel: '', after: }}"), ["2:32: kernel is empty", "2:42: after is empty"]),
     (beside("convention: {anchor: {kernl: a}}"), ["2:23: unknown key 'kernl' (did you mean 'kernel'?)"]),
     (beside("convention: {anchor: [a]}"), ["2:22: anchor is text, not a list"]),
-    (
-        beside("convention: {anchor: {}}"),
-        ["2:22: anchor needs kernel: the name of the kernel that begins each window"],
-    ),
+    (beside("convention: {anchor: {}}"), ["2:22: anchor needs kernel: the name of the kernel that begins each window"]),
     (beside("convention: {anchor: 3}"), ['2:22: anchor is a name, not a number: quote it, as in "3"']),
     (beside("convention: {anchor: true}"), ['2:22: anchor is a name, not true or false: quote it, as in "true"']),
     (beside("convention: {anchor: ''}"), ["2:23: anchor is empty"]),
@@ -166,14 +161,8 @@ OF_THE_FILE: list[tuple[str, list[str]]] = [
             ["2:8: YAML tags are not allowed: '!!python/name:os.system' (quote text that begins with !)"],
         ),
         (beside("? [a]\n: 1"), ["2:3: a key is one word"]),
-        (
-            beside("convention: {anchor: 'kernel: embed'}"),
-            ["2:23: a kernel stands in braces: write {kernel: embed}"],
-        ),
-        (
-            beside("convention: {anchor: {kernel: a, kernel: b}}"),
-            ["2:34: 'kernel' is given twice (first on line 2)"],
-        ),
+        (beside("convention: {anchor: 'kernel: embed'}"), ["2:23: a kernel stands in braces: write {kernel: embed}"]),
+        (beside("convention: {anchor: {kernel: a, kernel: b}}"), ["2:34: 'kernel' is given twice (first on line 2)"]),
         (beside("window: {start: 5, end: 5}"), ["2:25: a window must end after it starts"]),
         (
             "version: 1\ntolerance: {rel: 5, abs: [50us, 1ms, 3%]}\nassertions: [overlap >= baseline - tolerance]\n",
@@ -272,10 +261,7 @@ HELD_TO_BASELINE = HEAD + "  - assert: overlap >= baseline - 5%\n    fail_after:
             f"{HEAD}  - {{assert: exposed <= 2ms on H100, 3ms on A100, severity: warn}}\n",
             ["3:38: in { } a comma ends a value: quote the one that '3ms on A100' is a part of"],
         ),
-        (
-            f"{ENTRY}    on_improvement: fail\n",
-            ["4:5: unknown key 'on_improvement': write severity: {improved: fail}"],
-        ),
+        (f"{ENTRY}    on_improvement: fail\n", ["4:5: unknown key 'on_improvement': write severity: {improved: fail}"]),
         (f"{ENTRY}    warn: '>= 70'\n", ["4:15: overlap is a ratio: write 70%, not 70"]),
         (f"{ENTRY}    warn: '>= '\n", ["4:14: the limit is missing after '>='"]),
         (

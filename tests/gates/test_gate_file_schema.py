@@ -1,7 +1,5 @@
 """The JSON Schema and the loader: both accept and refuse the same structure, and know the same keys."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any
@@ -194,23 +192,19 @@ def test_the_schema_is_a_schema() -> None:
     jsonschema.Draft202012Validator.check_schema(SCHEMA)
 
 
-@pytest.mark.parametrize("text", [*ACCEPTED, *map(in_file, ACCEPTED_ENTRIES)])
-def test_both_accept(text: str) -> None:
-    assert loads(text) == ""
-    assert validates(text) == ""
+def test_both_accept() -> None:
+    accepted = [*ACCEPTED, *map(in_file, ACCEPTED_ENTRIES)]
+    assert {text: (loads(text), validates(text)) for text in accepted} == dict.fromkeys(accepted, ("", ""))
 
 
-TOLD = [
-    *(text for text, _ in OF_THE_FILE),
-    *(f"{ENTRY}    {keys}\n" for keys, _ in OF_OTHER_KEYS),
-]
+TOLD = [*(text for text, _ in OF_THE_FILE), *(f"{ENTRY}    {keys}\n" for keys, _ in OF_OTHER_KEYS)]
 """What the loader says of these is tested there."""
 
 
-@pytest.mark.parametrize("text", [*REFUSED, *map(in_file, REFUSED_ENTRIES), *TOLD])
-def test_both_refuse(text: str) -> None:
-    assert loads(text)
-    assert validates(text)
+def test_both_refuse() -> None:
+    refused = [*REFUSED, *map(in_file, REFUSED_ENTRIES), *TOLD]
+    assert [text for text in refused if not loads(text)] == [], "the loader takes them"
+    assert [text for text in refused if not validates(text)] == [], "the schema takes them"
 
 
 def test_every_key_has_a_description() -> None:

@@ -1,7 +1,5 @@
 """What does a person see who types a gate file in an editor? Asked of yaml-language-server, where it is installed."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 

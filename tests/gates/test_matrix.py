@@ -1,7 +1,5 @@
 """A gate file over a matrix: which configurations does it make, and what is told of mistakes?"""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Which rank, or stage of it, lacks a row that others have, and is it ever covered by them?"""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Is an assertion called the same when its limit changes, and does its whole sentence mean it all the same?"""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
@@ -58,10 +56,7 @@ def test_the_limit_is_left_out(entry: str, name: str, full_name: str | None) -> 
         (["exposed_ns <= 2ms", "exposed_ns < 3ms"], ["exposed_ns <=", "exposed_ns <"]),
         (["exposed_ns <= 2ms", "{id: exposed_ns <=, assert: no syncs}"], ["exposed_ns <= 2ms", "exposed_ns <="]),
         (["{assert: overlap >= 1%, for: {stage: [a, b]}}"], ["overlap >=[stage=a]", "overlap >=[stage=b]"]),
-        (
-            ["{assert: overlap >= 1%, for: {stage: [a]}}", "overlap >= 2%"],
-            ["overlap >= 1%[stage=a]", "overlap >= 2%"],
-        ),
+        (["{assert: overlap >= 1%, for: {stage: [a]}}", "overlap >= 2%"], ["overlap >= 1%[stage=a]", "overlap >= 2%"]),
         (
             ["{assert: overlap >= 1%, where: {rank: 0}}", "{assert: overlap >= 1%, where: {rank: 1}}"],
             ["rank 0 overlap >=", "rank 1 overlap >="],

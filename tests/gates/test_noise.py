@@ -1,7 +1,5 @@
 """Is the noise bound of R3 what its formula says, by integrals and floats, and does it keep its word in simulations?"""
 
-from __future__ import annotations
-
 import math
 import statistics
 from collections.abc import Callable, Sequence
@@ -68,13 +66,13 @@ def test_the_oracle_knows_a_textbook_value() -> None:
     assert below(2.228, 10) == pytest.approx(0.975, abs=1e-5)
 
 
-@pytest.mark.parametrize("freedom", [*range(1, 13), 20, 31, 64, 1_000])
 @pytest.mark.parametrize("beyond", [Fraction(2, 5), Fraction(1, 100), Fraction(1, 800), Fraction(1, 10_000)])
-def test_a_quantile_of_t_is_right_to_three_digits_and_never_too_small(freedom: int, beyond: Fraction) -> None:
-    t = quantile(freedom, beyond)
-    assert t.denominator <= 1000
-    assert 1 - below(float(t), freedom) <= float(beyond) * (1 + 1e-4)
-    assert 1 - below(float(t) * (1 - 1e-4) - 0.001, freedom) > float(beyond)
+def test_a_quantile_of_t_is_right_to_three_digits_and_never_too_small(beyond: Fraction) -> None:
+    for freedom in (*range(1, 13), 20, 31, 64, 1_000):
+        t = quantile(freedom, beyond)
+        assert t.denominator <= 1000
+        assert 1 - below(float(t), freedom) <= float(beyond) * (1 + 1e-4)
+        assert 1 - below(float(t) * (1 - 1e-4) - 0.001, freedom) > float(beyond)
 
 
 def test_the_search_for_a_quantile_ends() -> None:
@@ -83,9 +81,7 @@ def test_the_search_for_a_quantile_ends() -> None:
 
 
 @given(few_runs, calibrations, st.integers(2, 1_000))
-def test_rows_that_are_judged_together_have_wider_bounds(
-    accepted: list[Value], calibration: list[Value], rows: int
-) -> None:
+def test_rows_judged_together_have_wider_bounds(accepted: list[Value], calibration: list[Value], rows: int) -> None:
     alone, together = bound(accepted, calibration), bound(accepted, calibration, rows=rows)
     assert alone is not None
     assert together is not None

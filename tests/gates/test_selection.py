@@ -1,7 +1,5 @@
 """Which rows does a sentence mean, and what do they become? Tables of a few rows, of which each tells a rule apart."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Sentences: what each one asks for, and what a mistaken one is told, with the column."""
 
-from __future__ import annotations
-
 from fractions import Fraction
 
 import pytest

@@ -1,7 +1,5 @@
 """What is printed of an assertion can be written as one: the sentence of every entry means what the entry means."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 

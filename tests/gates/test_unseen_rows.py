@@ -1,7 +1,5 @@
 """Waits between hosts that are less than they may be wrong by have no row: what does a gate make of that?"""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

@@ -1,7 +1,5 @@
 """Sentences that cannot fail, that cheer a regression, or that no run can meet: each is a mistake where it stands."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from fractions import Fraction
 from itertools import product

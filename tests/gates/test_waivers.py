@@ -1,7 +1,5 @@
 """What may a waiver say, which rows does it cover until when, and what is told of it?"""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
 from fractions import Fraction

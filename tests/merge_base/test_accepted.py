@@ -1,7 +1,5 @@
 """Is what a branch refreshed with a reason told as accepted, by the merge base's tolerance, and nothing else?"""
 
-from __future__ import annotations
-
 import json
 import shutil
 from collections.abc import Callable
@@ -157,10 +155,7 @@ def not_committed(project: Project) -> None:
 NO_REASON = "its refresh gives no reason"
 CHEATS: dict[str, tuple[Callable[[Project], object], str]] = {
     "a baseline of a worse run": (by_another_run, f"{ROW} is 350 us, and it stored 450 us"),
-    "a run that is worse than what was accepted": (
-        by_a_run_that_was_better,
-        f"{ROW} is 450 us, and it stored 350 us",
-    ),
+    "a run that is worse than what was accepted": (by_a_run_that_was_better, f"{ROW} is 450 us, and it stored 350 us"),
     "no baseline any more": (lambda project: shutil.rmtree(project.root / "baselines"), "is gone, or of another run"),
     "a baseline that is broken": (lambda project: stored(project).write_text("{"), "is not a baseline"),
     "rows in the file of another gate": (moved_to_another_file, "is gone, or of another run"),

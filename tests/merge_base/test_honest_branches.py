@@ -1,7 +1,5 @@
 """What does the gate of the merge base say of work as people do it, and of repositories as CI checks them out?"""
 
-from __future__ import annotations
-
 import re
 import shutil
 from pathlib import Path
@@ -9,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from pytest_nsys.core.errors import BaselineError
+from pytest_nsys.merge_base.base_verdict import BaseVerdict
 from pytest_nsys.merge_base.judge_process import JudgeRequest, start_judge
 from tests.support.gates import Project, built_once
 from tests.support.git_project import commit, git, on_main, start
@@ -271,9 +270,7 @@ def test_another_work_tree_and_another_folder(branch: Project, tmp_path: Path) -
         assert [gate.name for gate in found.judged] == ["gate.nsys.yaml"]
 
 
-def test_paths_that_are_typed_outside_of_the_repository(
-    branch: Project, tmp_path_factory: pytest.TempPathFactory
-) -> None:
+def test_paths_typed_outside_of_the_repository(branch: Project, tmp_path_factory: pytest.TempPathFactory) -> None:
     outside = tmp_path_factory.mktemp("outside")
     found = judge(branch, str(branch.root / RUN), str(branch.root / "perf"), here=outside)
     assert (found.red, [gate.passed for gate in found.judged]) == (False, [2])
@@ -294,31 +291,33 @@ def test_a_merge_queue_and_a_merge_commit(branch: Project) -> None:
         assert not judge(branch, RUN, ref=ref).red
 
 
+WITHOUT_EFFECT = {"pyproject.toml": "[project]\nname = 'x'\n", "tox.ini": "[flake8]\n", "train.py": "print(1)\n"}
+
+
 @pytest.mark.parametrize(
-    ("file", "text", "told"),
+    ("files", "told"),
     [
-        ("conftest.py", "import os\n", "1 conftest"),
-        ("perf/pytest.ini", "[pytest]\n", "1 ini file"),
-        ("pyproject.toml", "[tool.pytest.ini_options]\nnsys_strict = true\n", "1 ini file"),
-        ("pyproject.toml", "[project]\nname = 'x'\n", ""),
-        ("tox.ini", "[flake8]\n", ""),
-        ("setup.cfg", "[tool:pytest]\naddopts = -q\n", "1 ini file"),
-        (FILE, "version: 1\nassertions:\n# a comment\n- overlap >= 60%\n", "1 gate file"),
-        ("train.py", "print(1)\n", ""),
+        ({"conftest.py": "import os\n"}, "1 conftest"),
+        ({"perf/pytest.ini": "[pytest]\n"}, "1 ini file"),
+        ({"pyproject.toml": "[tool.pytest.ini_options]\nnsys_strict = true\n"}, "1 ini file"),
+        ({"setup.cfg": "[tool:pytest]\naddopts = -q\n"}, "1 ini file"),
+        ({FILE: "version: 1\nassertions:\n# a comment\n- overlap >= 60%\n"}, "1 gate file"),
+        (WITHOUT_EFFECT, ""),
     ],
 )
-def test_what_differs_is_told_and_red_where_main_refuses_it(branch: Project, file: str, text: str, told: str) -> None:
-    branch.file(file, text)
-    commit(branch.root)
-    found = judge(branch, RUN, "perf")
+def test_what_differs_is_told_and_red_where_main_refuses_it(branch: Project, files: dict[str, str], told: str) -> None:
+    def change() -> BaseVerdict:
+        for file, text in files.items():
+            branch.file(file, text)
+        commit(branch.root)
+        return judge(branch, RUN, "perf")
+
+    found = change()
     assert not found.red
     assert f"differs from the merge base: {told}\n" in "\n".join(found.lines()) if told else not found.differences
     with on_main(branch):
         branch.file("pytest.ini", "[pytest]\nnsys_gate_changes = fail\n")
-    assert not judge(branch, RUN, "perf").red
-    branch.file(file, text)
-    commit(branch.root)
-    found = judge(branch, RUN, "perf")
+    found = change()
     assert found.red is bool(told)
     assert told in found.headline
 

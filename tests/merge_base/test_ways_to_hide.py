@@ -1,7 +1,5 @@
 """Is a regression red by the gate of the merge base, however a branch hides it, and is a good run green?"""
 
-from __future__ import annotations
-
 import os
 import re
 import shutil

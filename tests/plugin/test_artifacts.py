@@ -1,7 +1,5 @@
 """Does each failed assertion leave its window, under a name that keeps, and does nothing else leave anything?"""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

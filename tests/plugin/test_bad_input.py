@@ -1,7 +1,5 @@
 """Does every bad input end in one clear line that says what to do: never green, no traceback, nothing destroyed?"""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.support.gates import Project

@@ -4,8 +4,6 @@ Needs the group ``compat``; a plugin that is not installed is skipped. All that 
 What the Python extension of VS Code asks of items is asked here by a plugin of the test's own, as it is not published.
 """
 
-from __future__ import annotations
-
 import importlib.util
 import json
 import re

@@ -1,7 +1,5 @@
 """What does a run of pytest load of the package, and does its work grow as its gate files do? Calls are counted."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from collections import Counter

@@ -1,7 +1,5 @@
 """What people tripped over: signs that a log lacks, one error told many times, two-sided limits, near misses."""
 
-from __future__ import annotations
-
 import io
 import os
 import subprocess

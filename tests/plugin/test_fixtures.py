@@ -1,7 +1,5 @@
 """Do Python tests get the same rows and the same judgement as a gate file?"""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.support.gates import Project, watch_openings

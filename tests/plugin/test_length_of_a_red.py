@@ -1,7 +1,5 @@
 """How long is a red of one root? The same few lines on 64 ranks and in eight configurations as on one."""
 
-from __future__ import annotations
-
 import os
 import re
 
@@ -50,9 +48,7 @@ def red(project: Project) -> Project:
     return project
 
 
-def test_a_red_of_one_root_is_forty_lines_whatever_the_ranks_and_configurations(
-    red: Project, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_red_of_one_root_is_forty_lines_whatever_the_ranks(red: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", str(WIDTH))
     said = red.pytest(code=1)
     red.result.assert_outcomes(failed=4 * CONFIGURATIONS, passed=3 * CONFIGURATIONS)

@@ -1,7 +1,5 @@
 """A gate file over a matrix in a session: whose trace is judged, against whose baseline, what is told of the rest?"""
 
-from __future__ import annotations
-
 import re
 import sqlite3
 from contextlib import closing

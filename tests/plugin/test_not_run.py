@@ -1,7 +1,5 @@
 """Is a checkout without traces one skip for each gate file, that is told, and red wherever traces are expected?"""
 
-from __future__ import annotations
-
 import re
 from xml.etree import ElementTree
 
@@ -258,10 +256,7 @@ def test_the_reports_of_workers(checkout: Project) -> None:
     pytest.importorskip("xdist")
     checkout.pytest_in_a_process("-n", "2", "--nsys-json=r.json", "--junitxml=j.xml", code=0)
     report = checked(checkout.root / "r.json")
-    assert [one["assertions"] for one in report["not_run"]] == [
-        ["hidden", "short"],
-        OWN_NAMES,
-    ]
+    assert [one["assertions"] for one in report["not_run"]] == [["hidden", "short"], OWN_NAMES]
     assert len(ElementTree.parse(checkout.root / "j.xml").findall(".//testcase/skipped")) == 4
 
 

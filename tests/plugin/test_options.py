@@ -1,7 +1,5 @@
 """Does the gate take its trace from where it is told, and is it otherwise plain pytest?"""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

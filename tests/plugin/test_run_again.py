@@ -1,7 +1,5 @@
 """Does an assertion count once, however often pytest reports it? ``--reruns`` does, and so may any plugin."""
 
-from __future__ import annotations
-
 import importlib.util
 import re
 

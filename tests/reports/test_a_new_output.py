@@ -1,7 +1,5 @@
 """Is a new report one module that makes its text, and one entry in the table of settings? One is added from outside."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

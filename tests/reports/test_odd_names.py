@@ -1,7 +1,5 @@
 """Is a trace judged, told and recorded whose file name is not UTF-8?"""
 
-from __future__ import annotations
-
 import json
 import os
 import sys

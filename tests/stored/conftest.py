@@ -1,7 +1,5 @@
 """What the tests of a history share: a path where there is none yet."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

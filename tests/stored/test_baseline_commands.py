@@ -1,7 +1,5 @@
 """Does ``baseline prune`` drop what nothing reads, and no more?"""
 
-from __future__ import annotations
-
 import json
 import os
 from collections.abc import Callable
@@ -179,9 +177,7 @@ def test_a_file_that_cannot_be_read_is_left_and_the_others_are_pruned(project: P
     assert other.read_bytes() == before
 
 
-def test_what_cannot_be_written_is_left_as_it_is(
-    project: Project, stale: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_cannot_be_written_is_left_so(project: Project, stale: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     gate = load_gate_file(project.root / "perf/step.nsys.yaml")
     before = project.contents()
 

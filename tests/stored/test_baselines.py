@@ -1,7 +1,5 @@
 """Are baselines readable, the same bytes for the same rows, written whole, and is the nearest to a run found?"""
 
-from __future__ import annotations
-
 import json
 import os
 import re
@@ -229,9 +227,7 @@ def test_no_permission_to_write(project: Project, accepted: Path, monkeypatch: p
     assert accepted.read_bytes() == before
 
 
-def test_a_disk_that_is_full_destroys_nothing(
-    project: Project, accepted: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_full_disk_destroys_nothing(project: Project, accepted: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     before = project.contents()
     project.trace(exposed_us=500)
 

@@ -1,7 +1,5 @@
 """Does ``--nsys-history`` keep every row and verdict of a session, and does a limit get the last comparable runs?"""
 
-from __future__ import annotations
-
 import json
 import sys
 from fractions import Fraction

@@ -1,7 +1,5 @@
 """Does a limit that follows the history keep out what was red, and what was measured twice?"""
 
-from __future__ import annotations
-
 import json
 from itertools import count
 from pathlib import Path

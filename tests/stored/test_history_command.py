@@ -1,7 +1,5 @@
 """Does ``pytest-nsys history`` tell how rows moved, in every format, and what is not there?"""
 
-from __future__ import annotations
-
 import csv
 import io
 import json
@@ -60,9 +58,7 @@ def test_a_line_for_each_row(filled: Path) -> None:
     assert "note: gate.nsys.yaml, key 0123456789ab: convention abc, gpu NVIDIA H100" in result.stderr
 
 
-def test_a_row_of_a_small_change_is_flat_beside_one_of_a_large_change(
-    history: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_small_change_is_flat_beside_a_large_one(history: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """One scale for a unit, in parts of each row: a row of 24 ms and one of half a millisecond compare."""
     rows: list[Rows] = [
         {(0, "step"): "24000000", (1, "all_gather"): "566000"},
@@ -86,9 +82,7 @@ def moved(history: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return nightly(history, monkeypatch, runs)
 
 
-def test_the_commit_at_which_a_row_moved_its_limit_and_what_was_accepted(
-    history: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_commit_of_a_move_its_limit_and_acceptances(history: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     said = run(moved(history, monkeypatch), code=0)
     head, first, second = lines(said.stdout)
     assert head[7:] == ["change", "limit", "moved"]

@@ -1,7 +1,5 @@
 """Is a history written whole or not at all, whoever else writes, and is any other file left alone?"""
 
-from __future__ import annotations
-
 import os
 import re
 import resource
@@ -98,9 +96,7 @@ def test_an_unfit_database_is_left_alone(history: Path, name: str) -> None:
     assert (history.read_bytes() if history.is_file() else None) == before
 
 
-def test_what_cannot_be_written_stops_pytest_before_anything_runs(
-    project: Project, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_cannot_be_written_stops_pytest_at_once(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     project.gate(GATE)
     _no_database(project.root / "text.db")
     monkeypatch.setattr(os, "access", lambda *_: False)  # root may write anywhere

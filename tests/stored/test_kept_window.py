@@ -1,7 +1,5 @@
 """Is a window that is kept beside a baseline that of the run it was written of, and is any other one refused?"""
 
-from __future__ import annotations
-
 import errno
 import json
 import os
@@ -122,9 +120,7 @@ def test_windows_that_are_lost_are_kept_anew(project: Project, kept: tuple[Path,
 
 
 @pytest.mark.parametrize("mode", [Mode.MOVED, Mode.ALL, Mode.ACCEPT_RUN])
-def test_a_run_that_is_written_has_windows_of_its_own_or_none(
-    project: Project, kept: tuple[Path, Path], mode: Mode
-) -> None:
+def test_a_written_run_has_windows_of_its_own_or_none(project: Project, kept: tuple[Path, Path], mode: Mode) -> None:
     path, window = kept
     first = window.read_bytes()
     project.trace("other.sqlite", 350)
@@ -146,9 +142,7 @@ def test_calibrating_leaves_them(project: Project, kept: tuple[Path, Path]) -> N
     assert known(path) == window
 
 
-def test_what_is_too_large_for_a_repository(
-    project: Project, kept: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_is_too_large(project: Project, kept: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch) -> None:
     path, window = kept
     monkeypatch.setattr(refresh, "LARGEST_WINDOW_BYTES", 1_000)
     project.trace("other.sqlite", 350)

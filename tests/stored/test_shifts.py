@@ -1,7 +1,5 @@
 """Is the run found at which a row moved for good, and is noise let be?"""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Sequence
 from fractions import Fraction

@@ -3,8 +3,6 @@
 An option belongs to the command that is named before it in its line; where none is, to the command that printed it.
 """
 
-from __future__ import annotations
-
 import ast
 import re
 import shlex

@@ -4,8 +4,6 @@ A labelled copy of each says how long a step is (``write(..., labelled=True)``):
 with a range around each step.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path

@@ -4,8 +4,6 @@ Names are those of real libraries. Operators stand around the kernels, FSDP's ra
 they repeat by layer, and so mark no step.
 """
 
-from __future__ import annotations
-
 from tests.support.fault_runs import COMM, COMPUTE, SIDE, Do, Op, Step, collective, joined, kernel, within
 
 AUTOGRAD = 113

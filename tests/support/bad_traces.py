@@ -3,8 +3,6 @@
 The reader, a command and a gate are each held to all of them, in ``tests/traces/test_bad_traces.py``.
 """
 
-from __future__ import annotations
-
 import gzip
 import re
 from collections.abc import Callable, Mapping

@@ -4,8 +4,6 @@ It speaks the DevTools protocol (https://chromedevtools.github.io/devtools-proto
 file descriptors. Tests marked ``needs_browser`` are skipped where there is none.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

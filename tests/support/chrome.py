@@ -1,7 +1,5 @@
 """Is a file a Chrome trace that viewers open, and what is in it? The rules that Perfetto and chrome://tracing go by."""
 
-from __future__ import annotations
-
 import gzip
 import json
 from collections import Counter, defaultdict

@@ -1,7 +1,5 @@
 """What does the command ``pytest-nsys`` print, run in this process?"""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -3,8 +3,6 @@
 Its words are those of nsys 2023.4; tests marked ``needs_nsys`` hold them against a real one where there is one.
 """
 
-from __future__ import annotations
-
 import shutil
 import sqlite3
 import stat

@@ -1,7 +1,5 @@
 """A program ``nvidia-smi`` for tests: it says the states that a test gives it, one a call, the last one on and on."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from tests.support.fake_nsys import PYTHON, script

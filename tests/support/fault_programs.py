@@ -3,8 +3,6 @@
 A step of each takes about 20 ms, and the GPU, not the host, bounds it; only ``paced`` ones wait for their data.
 """
 
-from __future__ import annotations
-
 from tests.support.fault_runs import COMM, COMPUTE, MS, SIDE, Do, Op, Program, Step, collective, joined, kernel, within
 
 STEPS, CHUNKS = 7, 8

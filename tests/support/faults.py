@@ -3,8 +3,6 @@
 ``FAULTS`` names what a red must lead with; nothing else that ran was changed, so nothing else may be blamed.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -365,12 +363,7 @@ FAULTS: Mapping[str, Fault] = {
         Expected(ChangeKind.REPLACED, What.COPY, "pageable", instead="pinned"),
         says=("(?i)copy|memcpy",),
     ),
-    "a slower host": Fault(
-        launch_bound,
-        slow_host,
-        Expected(ChangeKind.LATER, What.HOST),
-        says=("(?i)launch|host",),
-    ),
+    "a slower host": Fault(launch_bound, slow_host, Expected(ChangeKind.LATER, What.HOST), says=("(?i)launch|host",)),
     "a kernel fused away": Fault(
         dense,
         both(gone(GATE), stretched(BACK_GEMM, 60)),

@@ -4,8 +4,6 @@ The traces are the example's and some that builders write, so a clone without th
 to the nanosecond. Do it again only where a figure is meant to change: the diff of figures.json says which ones do.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import tempfile

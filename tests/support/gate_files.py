@@ -1,7 +1,5 @@
 """What does the loader make of a gate file's text, or say of it? Without a file."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Collection
 from pathlib import Path

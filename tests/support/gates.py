@@ -1,7 +1,5 @@
 """What do the tests of the gate share? A trace on one screen, a project with gate files, and what pytest said of it."""
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import io
@@ -232,6 +230,11 @@ class Project:
         self.pytest(*arguments, f"--junitxml={self.root / 'junit.xml'}", code=code)
         return self.junit()
 
+    def reasons(self, *arguments: str | Path, code: int | None = None) -> dict[str, str]:
+        """Run pytest here; by the name of each item without its file ``STATE: REASON`` on one line."""
+        cases = self.cases(*arguments, code=code).items()
+        return {name.rpartition("::")[2]: " ".join(f"{case.state}: {case.text}".split()) for name, case in cases}
+
     def junit(self) -> dict[str, Case]:
         """What the JUnit report says."""
         return ByName(_case(element) for element in ElementTree.parse(self.root / "junit.xml").iter("testcase"))
@@ -297,6 +300,11 @@ def built_once(build: Callable[[Project], Project]) -> Callable[[Project], Proje
         return project
 
     return copied
+
+
+def with_id(name: str, entry: str) -> str:
+    """Return the line of a gate file for an assertion, which is a sentence or a mapping in braces."""
+    return f"- {{id: {name}, {entry[1:]}\n" if entry.startswith("{") else f"- id: {name}\n  assert: {entry}\n"
 
 
 class ByName(dict[str, Found]):

@@ -1,7 +1,5 @@
 """A project in a git repository of its own, which knows no settings of whoever runs the tests."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import subprocess
@@ -21,6 +19,10 @@ def isolate(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv(name)
     monkeypatch.setenv("GIT_CONFIG_GLOBAL", os.devnull)
     monkeypatch.setenv("GIT_CONFIG_NOSYSTEM", "1")
+    for number, name in enumerate(("maintenance.auto", "gc.auto")):  # each commit would start two more processes
+        monkeypatch.setenv(f"GIT_CONFIG_KEY_{number}", name)
+        monkeypatch.setenv(f"GIT_CONFIG_VALUE_{number}", "0")
+    monkeypatch.setenv("GIT_CONFIG_COUNT", "2")
     for who in ("AUTHOR", "COMMITTER"):
         monkeypatch.setenv(f"GIT_{who}_NAME", "A Developer")
         monkeypatch.setenv(f"GIT_{who}_EMAIL", "dev@example.org")
@@ -37,7 +39,10 @@ def commit(folder: Path, why: str = "a change") -> str:
     """Commit all that there is; the commit's name."""
     git(folder, "add", "-A")
     git(folder, "commit", "-qm", why)
-    return git(folder, "rev-parse", "HEAD")
+    head = folder / ".git" / "HEAD"  # a process less than asking git, where a branch has just moved
+    branch = head.read_text().removeprefix("ref: ").strip() if head.is_file() else ""
+    moved = folder / ".git" / branch
+    return moved.read_text().strip() if branch.startswith("refs/") else git(folder, "rev-parse", "HEAD")
 
 
 def start(project: Project) -> None:

@@ -1,7 +1,5 @@
 """What do the tests of the history share? Runs of a few rows, as the items of a session would have told of them."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from fractions import Fraction

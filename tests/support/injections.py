@@ -5,8 +5,6 @@ stretched. :class:`SqliteTape` reads and writes exports of nsys, :class:`JsonTap
 with a file for each process. A fault changes a tape in place.
 """
 
-from __future__ import annotations
-
 import gzip
 import json
 import sqlite3

@@ -1,7 +1,5 @@
 """Steps that nobody marked: kernels alone, of which one begins each step."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Kernels from a text, a letter each: what the search for steps is tried with."""
 
-from __future__ import annotations
-
 from array import array
 from collections.abc import Sequence
 

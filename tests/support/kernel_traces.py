@@ -1,7 +1,5 @@
 """What do the tests of kernel families share? Small traces, and what they sum to."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import replace
@@ -19,12 +17,7 @@ PLAIN = replace(BUILT_IN["generic"], anchor="step%")
 
 
 @contextmanager
-def sums(
-    *traces: Path,
-    convention: Convention = PLAIN,
-    window: str = "run",
-    **stated: Any,
-) -> Iterator[FamilySums]:
+def sums(*traces: Path, convention: Convention = PLAIN, window: str = "run", **stated: Any) -> Iterator[FamilySums]:
     """What one run of all traces amounts to."""
     with closing(CaptureCache()) as library:
         run = library.one_run([str(path) for path in traces], Path(), convention, Workload(**stated))

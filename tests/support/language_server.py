@@ -3,8 +3,6 @@
 It is a program of Node: ``npm install yaml-language-server``. The variable :data:`PROGRAM` names it, else the path.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

@@ -1,7 +1,5 @@
 """Runs of many small traces, made fast: one is written, the others are copies with other ranks."""
 
-from __future__ import annotations
-
 import sqlite3
 import sys
 from contextlib import closing

@@ -4,8 +4,6 @@
 runs each n-th of them, and ``-m slow`` the others. Whoever names tests, by ``-k`` or ``::``, runs all that are named.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Sequence
 

@@ -1,7 +1,5 @@
 """What does a metric say of a trace? Labels and values as a mapping: the shape in which a test states its numbers."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager

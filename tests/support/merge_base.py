@@ -1,7 +1,5 @@
 """A judge of the merge base without a process of its own, which costs ten times as much."""
 
-from __future__ import annotations
-
 import contextlib
 import subprocess
 import warnings

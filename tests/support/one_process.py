@@ -1,7 +1,5 @@
 """What is a trace of one process? Its rows, which are written to a file wherever a test asks for its path."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

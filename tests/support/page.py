@@ -1,7 +1,5 @@
 """What is on a page of a report: its elements with their attributes, and the text of each."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from html.parser import HTMLParser

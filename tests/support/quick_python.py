@@ -9,8 +9,6 @@ It pays: a command takes 50 ms of the processor in the place of 260, a run of py
 of xdist 370 for 2 400, and the suite starts several hundred processes.
 """
 
-from __future__ import annotations
-
 import atexit
 import contextlib
 import functools
@@ -145,12 +143,18 @@ def import_everything() -> None:
 
 
 def name_hooks_alone() -> None:
-    """Let pytest's own modules name only their hooks and fixtures: each run goes through all that each one names."""
+    """Let pytest's own modules, and the plugins that are objects of its classes, name only their hooks and fixtures:
+    each run goes through all that each one names, twice.
+    """
     fixture = type(pytest.fixture(lambda: None))
-    for name, module in sys.modules.items():
-        if name.startswith("_pytest."):
-            own = [each for each, is_ in vars(module).items() if each.startswith("pytest") or isinstance(is_, fixture)]
-            module.__dir__ = own.copy  # type: ignore[method-assign]
+    for name in [name for name in sys.modules if name.startswith("_pytest.")]:
+        module = sys.modules[name]
+        hooks = [each for each, is_ in vars(module).items() if each.startswith("pytest") or isinstance(is_, fixture)]
+        module.__dir__ = hooks.copy  # type: ignore[method-assign]
+        for kind in [each for each in vars(module).values() if isinstance(each, type) and each.__module__ == name]:
+            own = [each for each in dir(kind) if each.startswith("pytest_")]
+            if own:
+                kind.__dir__ = lambda _, hooks=own: hooks  # type: ignore[assignment, misc]
 
 
 class Imports:

@@ -3,8 +3,6 @@
 ``python -m tests.support.red_page`` takes it again, after a change of the page.
 """
 
-from __future__ import annotations
-
 import subprocess
 import tempfile
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Where are the reference traces and figures, and what are they called? Beside the checkout, or nowhere."""
 
-from __future__ import annotations
-
 import functools
 import json
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What do the tests of the reports share? Records of verdicts, and the JSON of a run."""
 
-from __future__ import annotations
-
 import json
 import re
 from dataclasses import fields

@@ -1,7 +1,5 @@
 """Four requests that an engine serves: a prefill for each as it comes, and between them decode steps of all others."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple

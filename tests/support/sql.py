@@ -1,7 +1,5 @@
 """What is in a SQLite file, and how is it changed? One call, after which the file is closed."""
 
-from __future__ import annotations
-
 import sqlite3
 from contextlib import closing
 from os import PathLike

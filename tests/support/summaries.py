@@ -1,7 +1,5 @@
 """What is in the summary of a trace, as `pytest-nsys TRACE…` finds it?"""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path

@@ -4,8 +4,6 @@
 which rich brings a reader of Markdown.
 """
 
-from __future__ import annotations
-
 import tempfile
 from pathlib import Path
 

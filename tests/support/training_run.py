@@ -1,7 +1,5 @@
 """What does a run of training on one GPU leave in a trace of any format, whose steps can each be changed?"""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path

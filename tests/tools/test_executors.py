@@ -1,7 +1,5 @@
 """Which executor a word means, and that a cluster gives what one process gives, or one line that says why not."""
 
-from __future__ import annotations
-
 import math
 import multiprocessing
 import os

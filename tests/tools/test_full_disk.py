@@ -1,7 +1,5 @@
 """Does a full disk leave every earlier report as it was, with one line; and do pipes and streams take reports?"""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import resource

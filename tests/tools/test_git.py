@@ -3,8 +3,6 @@
 And are commit and branch those of the gate file, also where CI checked out a commit alone?
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -177,9 +175,7 @@ def test_why_nothing_can_be_read(root: Path, case: str) -> None:
         ("GIT_TEST_ASSUME_DIFFERENT_OWNER", "1", "git config --global --add safe.directory"),
     ],
 )
-def test_a_git_that_is_not_there_or_does_not_trust(
-    root: Path, monkeypatch: pytest.MonkeyPatch, name: str, value: str, why: str
-) -> None:
+def test_without_git_or_its_trust(root: Path, monkeypatch: pytest.MonkeyPatch, name: str, value: str, why: str) -> None:
     monkeypatch.setenv(name, value)
     with pytest.raises(BaselineError, match=why):
         read(root)
@@ -236,9 +232,7 @@ def test_a_detached_head_takes_the_branch_from_ci(project: Project) -> None:
         ({"CHANGE_ID": "7", "BRANCH_NAME": "main"}, "pull/7"),
     ],
 )
-def test_what_a_fork_proposes_from_its_main_is_not_our_main(
-    project: Project, environment: dict[str, str], branch: str
-) -> None:
+def test_the_main_of_a_fork_is_not_our_main(project: Project, environment: dict[str, str], branch: str) -> None:
     """A limit from the history of main must not follow a pull request."""
     git(project.root, "init", "-q", "-b", "main")
     git(project.root, "commit", "-q", "--allow-empty", "-m", "first")

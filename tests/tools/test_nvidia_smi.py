@@ -1,7 +1,5 @@
 """Is nvidia-smi asked in words that its version knows, and does nothing that it does hold anybody up?"""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

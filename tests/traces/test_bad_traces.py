@@ -1,7 +1,5 @@
 """Does every bad trace end in one clear line, by reader, command and gate: never green, no traceback, no waiting?"""
 
-from __future__ import annotations
-
 import gzip
 import os
 import re

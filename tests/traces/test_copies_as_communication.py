@@ -1,7 +1,5 @@
 """Copies under a convention with ``copies:``: do they count as kernels that communicate do, in every format?"""
 
-from __future__ import annotations
-
 import contextlib
 import json
 from collections.abc import Callable

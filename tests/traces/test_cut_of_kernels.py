@@ -1,7 +1,5 @@
 """Does a cut of windows that a kernel begins measure what they measured in their trace?"""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 
@@ -21,7 +19,7 @@ ANCHOR = KernelAnchor(NCCL, "gemm")
 @pytest.mark.parametrize("window", ["median", "steady"])
 @pytest.mark.parametrize("format", FORMATS)
 @pytest.mark.sampled(5)
-def test_every_metric_of_a_cut_is_that_of_its_trace(format: str, window: str, kernels: str, tmp_path: Path) -> None:
+def test_a_cut_has_the_metric_of_its_trace(format: str, window: str, kernels: str, tmp_path: Path) -> None:
     trace, name = FORMATS[format](tmp_path), CONVENTIONS.get(format, format)
     convention = BUILT_IN[name].with_anchor(ANCHOR)
     how = {"window": window, "kernels": str(kernels)}

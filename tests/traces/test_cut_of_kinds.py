@@ -1,7 +1,5 @@
 """Does a cut of an engine's steps show, and let a gate judge, what its trace does?"""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any
@@ -24,9 +22,7 @@ OF_THE_FILE = {"traces", "subject", "next"}
 @pytest.mark.parametrize("window", ["decode", "last prefill", "steady decode", "last decode"])
 @pytest.mark.parametrize(("format", "engine"), [("nsys", "vllm"), ("kineto", "sglang"), ("rocpd", "vllm")])
 @pytest.mark.sampled(5)
-def test_every_metric_of_a_cut_is_that_of_its_trace(
-    format: str, engine: str, window: str, kernels: str, tmp_path: Path
-) -> None:
+def test_a_cut_has_the_metric_of_its_trace(format: str, engine: str, window: str, kernels: str, tmp_path: Path) -> None:
     trace = write_serving(tmp_path / "run", format, four_requests(), engine=engine)
     small = cut(trace, f"--window={window}", f"--kernels={kernels}")
     assert measured(small, engine, window, None, kernels) == measured(trace, engine, window, None, kernels)

@@ -1,7 +1,5 @@
 """Is a cut that is measured otherwise than it was cut equal to its trace, or an error? Never just another number."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping, Sequence
 from itertools import product

@@ -1,7 +1,5 @@
 """Does a CUDA graph whose kernels the exporter annotated and moved to lanes give the figures of its eager twin?"""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any

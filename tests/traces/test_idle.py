@@ -1,7 +1,5 @@
 """In which periods of a trace does nothing run? Said alike of every format, whatever the order of its rows."""
 
-from __future__ import annotations
-
 import random
 import sqlite3
 from contextlib import closing
@@ -52,9 +50,7 @@ def test_every_format_says_which_spans_are_idle(tmp_path: Path, format: str) -> 
 
 @pytest.mark.parametrize("format", ["nsys", "rocpd"])
 @pytest.mark.parametrize("order", ["by start", "by chance", "from the last"])
-def test_the_order_of_rows_makes_no_difference(
-    tmp_path: Path, format: str, order: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_order_of_rows_is_nothing(tmp_path: Path, format: str, order: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("pytest_nsys.traces.sqlite_file.PLACE_ROWS", 2)
     chance = random.Random(order)
     kernels = [(start, start + chance.randrange(1, 30)) for start in chance.sample(range(3_000), 150)]

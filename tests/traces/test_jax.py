@@ -1,7 +1,5 @@
 """Does a trace of JAX give the numbers that are in it, of one process or many, and a broken one a clear line?"""
 
-from __future__ import annotations
-
 import json
 import sys
 from collections.abc import Callable
@@ -205,9 +203,7 @@ def test_at_every_level_the_error_says_how_to_convert_a_profile(tmp_path: Path, 
 
 
 @pytest.mark.parametrize("below", [0, 1])
-def test_as_many_events_as_xprof_writes_at_most_are_doubted(
-    project: Project, monkeypatch: pytest.MonkeyPatch, below: int
-) -> None:
+def test_the_most_events_of_xprof_are_doubted(project: Project, monkeypatch: pytest.MonkeyPatch, below: int) -> None:
     trace = jax_trace()
     trace.write(project.root / "host.trace.json.gz")
     count = sum(event["ph"] != "M" for event in trace.events)

@@ -1,7 +1,5 @@
 """Is every way in which profilers have written JSON read alike: other years, other vendors, other members?"""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
 """Does a torch.profiler trace of any year give the numbers that are in it, and a broken one a clear line?"""
 
-from __future__ import annotations
-
 import gzip
 import json
 import re

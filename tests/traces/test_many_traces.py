@@ -1,7 +1,5 @@
 """Is a run of many traces one run? The same verdicts whoever reads it; who is missing, doubled or broken is named."""
 
-from __future__ import annotations
-
 import os
 import pty
 import subprocess
@@ -221,9 +219,7 @@ GATES = SLOW + "import pytest; raise SystemExit(pytest.main(['--nsys-executor=pr
     ("code", "shown"), [(OVERLAP, True), (GATES.format(options=[]), True), (GATES.format(options=["-q"]), False)]
 )
 @pytest.mark.sampled(3)
-def test_a_bar_is_shown_on_a_terminal_and_wiped_out(
-    project: Project, terminal: tuple[int, int], code: str, shown: bool
-) -> None:
+def test_a_bar_on_a_terminal_is_wiped_out(project: Project, terminal: tuple[int, int], code: str, shown: bool) -> None:
     write_nodes(project.root / "run", 3, ranks=1)
     project.gate("trace: run\nassertions:\n  - stage2 overlap >= 50%")
     ours, theirs = terminal

@@ -1,7 +1,5 @@
 """A file of measurements: read exactly, and refused by one line that names file and entry."""
 
-from __future__ import annotations
-
 import json
 from fractions import Fraction
 from pathlib import Path
@@ -200,9 +198,7 @@ VALUES = st.recursive(PLAIN, lambda inner: st.lists(inner, max_size=3) | st.dict
 
 
 @given(VALUES | st.lists(st.dictionaries(KEYS, VALUES, max_size=7), max_size=3))
-def test_any_json_is_read_or_refused_in_lines_that_name_the_file(
-    tmp_path_factory: pytest.TempPathFactory, content: object
-) -> None:
+def test_any_json_is_read_or_refused_by_its_name(tmp_path_factory: pytest.TempPathFactory, content: object) -> None:
     path = written(tmp_path_factory.mktemp("any"), json.dumps(content))
     try:
         found = read_measurements(path)

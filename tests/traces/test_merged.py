@@ -1,7 +1,5 @@
 """Does one file that was merged of several ranks' traces give the figures of these, and is another mixture an error?"""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -219,9 +217,7 @@ def test_a_process_beside_the_labelled_ones_is_one_of_them(tmp_path: Path) -> No
         (OTHER_WORDS, True, 0, "holds API calls of 2 processes, whose correlations cannot be told apart"),
     ],
 )
-def test_processes_of_one_number_are_an_error(
-    tmp_path: Path, label: Label, ends: bool, numbered_from: int, said: str
-) -> None:
+def test_processes_of_one_number(tmp_path: Path, label: Label, ends: bool, numbered_from: int, said: str) -> None:
     traces = [rank_trace(rank) for rank in range(2)]
     for args in (event.get("args", {}) for event in traces[1].events):
         if "correlation" in args:

@@ -1,7 +1,5 @@
 """Is a report, or a folder of Parquet, read as its export would be, exported once, and is each failure one line?"""
 
-from __future__ import annotations
-
 import fcntl
 import os
 import pty
@@ -136,9 +134,7 @@ def test_who_comes_second_waits_for_the_first(tmp_path: Path, nsys: FakeNsys, mo
     assert len(nsys.asked("export")) == 1
 
 
-def test_a_disk_that_cannot_lock_is_written_all_the_same(
-    tmp_path: Path, nsys: FakeNsys, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_disk_without_locks_is_written_too(tmp_path: Path, nsys: FakeNsys, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fcntl, "flock", lambda *_: (_ for _ in ()).throw(OSError(37, "No locks available")))
     assert exported(write_report(tmp_path / "run.nsys-rep")).path.is_file()
     assert len(nsys.asked("export")) == 1

@@ -1,7 +1,5 @@
 """Is a file of a profiler that is not read called by its name, with the way out? And a trace without its GPU side?"""
 
-from __future__ import annotations
-
 import gzip
 import json
 from collections.abc import Callable, Sequence
@@ -123,9 +121,7 @@ def rocpd(path: Path) -> Path:
         (rocpd, "rocprofv3 --kernel-trace"),
     ],
 )
-def test_launches_without_kernels_are_told_with_their_count(
-    tmp_path: Path, write: Callable[[Path], Path], instead: str
-) -> None:
+def test_launches_without_kernels_are_counted(tmp_path: Path, write: Callable[[Path], Path], instead: str) -> None:
     told = run("show", write(tmp_path), code=3).stderr.splitlines()
     assert len(told) == 1
     assert "no kernels: 5 launches are on record, but the GPU side was not recorded: " in told[0]
@@ -170,9 +166,7 @@ def of_category(*categories: str) -> Callable[[Path], Path]:
         (of_category("hpu_op"), "a Gaudi HPU"),
     ],
 )
-def test_a_trace_of_another_device_is_not_one_of_the_cpu(
-    tmp_path: Path, write: Callable[[Path], Path], device: str
-) -> None:
+def test_a_trace_of_another_device_is_none_of_a_cpu(tmp_path: Path, write: Callable[[Path], Path], device: str) -> None:
     told = run("show", write(tmp_path), code=3).stderr
     assert f"no kernels: the trace is of {device}, and only GPUs of NVIDIA and AMD are measured: " in told
     assert "CPU" not in told

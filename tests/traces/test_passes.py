@@ -1,7 +1,5 @@
 """How often is a table passed, and what does it cost that there are many of something? Counted, never timed."""
 
-from __future__ import annotations
-
 import re
 import sqlite3
 from collections import Counter

@@ -1,7 +1,5 @@
 """What do the readers make of rows on the edge of a span, and of those that come twice? The readers alone."""
 
-from __future__ import annotations
-
 import json
 from array import array
 from collections.abc import Callable, Sequence
@@ -144,11 +142,7 @@ def test_events_as_the_profiler_writes_them_go_through_column_by_column(monkeypa
     assert list(found.kernels.end) == [6_000, 4_000, 8_000]
     assert list(found.kernels.correlation) == [3, 3, NO_LAUNCH]
     assert (list(found.kernels.place), list(found.kernels.places)) == ([0, 0, 1], [(0, 1, 7), (1, 0, 9)])
-    assert (list(found.calls.start), list(found.calls.correlation), found.call_pids) == (
-        [5_000, 3_000],
-        [3, 3],
-        {5},
-    )
+    assert (list(found.calls.start), list(found.calls.correlation), found.call_pids) == ([5_000, 3_000], [3, 3], {5})
     assert list(found.ranges.start) == [5_000, 3_000, 9_000]
     assert list(found.ranges.end) == [6_000, 4_000, 10_000]
     assert (list(found.ranges.thread), found.range_pids) == ([6, 6, 6], {4, 5})
@@ -364,9 +358,7 @@ def lost_launches(tmp_path: Path, *steps: tuple[int, int]) -> KinetoProcess:
         (((8, 0), (10, 0), (3, 0)), "it launches 3 kernels, each step before it at least 8"),
     ],
 )
-def test_a_last_step_that_lost_its_kernels_is_incomplete(
-    tmp_path: Path, steps: Sequence[tuple[int, int]], why: str | None
-) -> None:
+def test_a_last_step_without_kernels_is_cut(tmp_path: Path, steps: Sequence[tuple[int, int]], why: str | None) -> None:
     found = lost_launches(tmp_path, *steps)
     path = tmp_path / "trace.json"
     notes = () if why is None else (f"{path}: the last step, ProfilerStep#2, is incomplete and left out: {why}",)
@@ -529,9 +521,7 @@ NOON = 1_767_355_200_000_000_000
         ((), {}),
     ],
 )
-def test_a_clock_of_nsys_counts_from_the_start_of_its_session(
-    gpu: OneProcess, starts: Sequence[int | str], zeros: dict[None, int]
-) -> None:
+def test_nsys_counts_from_its_session(gpu: OneProcess, starts: Sequence[int | str], zeros: dict[None, int]) -> None:
     gpu.kernel("gemm", 10, 20)
     for start in starts:
         gpu.trace.insert("TARGET_INFO_SESSION_START_TIME", utcEpochNs=start)
@@ -549,9 +539,7 @@ def test_a_clock_of_nsys_counts_from_the_start_of_its_session(
         (5, 10, {}),
     ],
 )
-def test_a_clock_of_torch_profiler_counts_from_its_base(
-    tmp_path: Path, base: object, at: int, zeros: dict[None, int]
-) -> None:
+def test_torch_profiler_counts_from_its_base(tmp_path: Path, base: object, at: int, zeros: dict[None, int]) -> None:
     trace = KinetoBuilder()
     trace.kernel("gemm", at, at + 10)
     if base is not None:
@@ -671,9 +659,7 @@ def test_ranges_around_a_span_touch_it_and_are_none_of_nccl(gpu: OneProcess) -> 
     assert [each.name for each in found] == ["e", "b", "f", "c"]
 
 
-def test_many_rows_pass_though_one_process_stands_before_the_other(
-    gpu: OneProcess, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_many_rows_pass_with_one_process_before_the_other(gpu: OneProcess, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sqlite_columns, "MANY_ROWS", 100)
     for _ in range(2):
         for at in (-90, -80, *range(0, 1000, 10)):
@@ -778,9 +764,7 @@ def test_two_folders_are_the_same_trace_where_all_of_their_files_are(tmp_path: P
     assert given_twice([[a], [b], [c]]) == (a, c)
 
 
-def test_traces_of_one_size_are_not_all_compared_with_each_other(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_traces_of_one_size_are_not_all_compared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     paths = [tmp_path / f"rank{number}.sqlite" for number in range(30)]
     for number, path in enumerate(paths):
         path.write_bytes(b"the same head" * 10_000 + number.to_bytes(2) * 10_000)
@@ -795,13 +779,7 @@ def test_traces_of_one_size_are_not_all_compared_with_each_other(
 
 @pytest.mark.parametrize(
     ("content", "reader"),
-    [
-        (b"\x1f\x8b\x08", "_json"),
-        (b"{}  ", "_json"),
-        (b"[1]", "_json"),
-        (b"SQLite", "_sqlite"),
-        (b"", "_sqlite"),
-    ],
+    [(b"\x1f\x8b\x08", "_json"), (b"{}  ", "_json"), (b"[1]", "_json"), (b"SQLite", "_sqlite"), (b"", "_sqlite")],
 )
 def test_a_file_of_any_name_is_read_as_its_first_bytes_say(tmp_path: Path, content: bytes, reader: str) -> None:
     path = tmp_path / "trace"
@@ -810,9 +788,7 @@ def test_a_file_of_any_name_is_read_as_its_first_bytes_say(tmp_path: Path, conte
 
 
 @pytest.mark.parametrize("rest", [b" " * 900, b" " * 900 + b"{}", b"\n" * 70 + b"]"])
-def test_behind_its_end_a_file_has_nothing_but_space(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rest: bytes
-) -> None:
+def test_behind_its_end_a_file_has_only_space(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rest: bytes) -> None:
     for name in ("BLOCK", "FIRST_WINDOW"):
         monkeypatch.setattr(json_stream, name, 64)
     path = tmp_path / "a.json"

@@ -1,7 +1,5 @@
 """Does a database of rocprofv3 give the numbers that are in it, of one process or many, on one host or several?"""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
@@ -87,9 +85,7 @@ def test_what_it_says_of_the_machine(path: Path) -> None:
 
 
 @pytest.mark.parametrize("many_rows", [0, sqlite_columns.MANY_ROWS], ids=["blocks", "rows"])
-def test_it_is_read_as_an_export_of_nsys_and_stays_as_it_is(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, many_rows: int
-) -> None:
+def test_it_is_read_as_an_export_of_nsys(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, many_rows: int) -> None:
     monkeypatch.setattr(sqlite_columns, "MANY_ROWS", many_rows)
     ranks = [step(100 + rank, rank=rank, device=rank) for rank in range(2)]
     path = ranks[0].write(tmp_path / "a.db", ranks[1])
@@ -442,9 +438,7 @@ def test_json_of_rocprofv3_is_told_to_be_a_database(tmp_path: Path, place: str) 
 
 
 @pytest.mark.parametrize("many_rows", [0, sqlite_columns.MANY_ROWS], ids=["blocks", "rows"])
-def test_without_calls_it_says_how_to_have_them(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, many_rows: int
-) -> None:
+def test_without_calls_it_says_how_to_get_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, many_rows: int) -> None:
     monkeypatch.setattr(sqlite_columns, "MANY_ROWS", many_rows)
     trace = RocpdBuilder()
     for k in range(6):

@@ -3,8 +3,6 @@
 And do conditions of SQL let through what they say, and every damaged row?
 """
 
-from __future__ import annotations
-
 import os
 import sqlite3
 import threading
@@ -133,9 +131,7 @@ def test_each_way_reads_the_same(trace: Path, monkeypatch: pytest.MonkeyPatch, w
     ids=lambda place: f"{place[0].rpartition('_')[2]}.{place[1]}",
 )
 @pytest.mark.sampled(8)
-def test_a_damaged_table_is_told_alike(
-    trace: Path, monkeypatch: pytest.MonkeyPatch, place: tuple[str, str], value: str, where: str
-) -> None:
+def test_damage(trace: Path, monkeypatch: pytest.MonkeyPatch, place: tuple[str, str], value: str, where: str) -> None:
     """The tables are made anew without types, so that any value stays what it is."""
     table, column = place
     execute(

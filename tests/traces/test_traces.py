@@ -1,7 +1,5 @@
 """Does the reader get the same numbers from a file in any state, and one clear line from one that it cannot read?"""
 
-from __future__ import annotations
-
 import os
 import shutil
 import sqlite3
@@ -74,9 +72,7 @@ def expected(dualpipe: Path) -> Figures:
 # -- the same numbers however the rows lie and are read
 
 
-def test_two_threads_give_the_numbers_of_one(
-    dualpipe: Path, expected: Figures, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_two_threads_count_as_one_does(dualpipe: Path, expected: Figures, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sqlite_file, "TWO_THREADS_FROM_BYTES", 0)
     assert figures(dualpipe) == expected
 
@@ -179,9 +175,7 @@ def test_range_without_any_name_is_left_out(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("event_type", "is_range"), [(59, 1), (60, 1), (70, 1), (71, 1), (34, 0), (75, 0), (33, 0)])
-def test_ranges_are_pushed_or_started_ones_recorded_or_imported(
-    gpu: OneProcess, event_type: int, is_range: int
-) -> None:
+def test_ranges_are_pushed_or_started_recorded_or_imported(gpu: OneProcess, event_type: int, is_range: int) -> None:
     gpu.range("step", 100, 900)
     gpu.range("step", 100, 900, event_type=event_type)
     gpu.kernel("gemm", 110, 120, launch_ns=105)

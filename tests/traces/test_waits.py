@@ -1,7 +1,5 @@
 """Which call issued an operation, and for what does its stream wait? Alike in every format that says so."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Are the same rows found in a large table by its zones as by a pass of all of it, in whatever order they stand?"""
 
-from __future__ import annotations
-
 import random
 import sqlite3
 from collections.abc import Callable, Iterator

@@ -1,7 +1,5 @@
 """Which convention does ``convention: auto`` take, in what order is it looked for, and when is nothing comparable?"""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

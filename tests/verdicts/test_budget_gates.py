@@ -1,7 +1,5 @@
 """Does each cause of a step that is held back turn the gate red that is about it, and no other?"""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from typing import Any
@@ -40,9 +38,7 @@ def write(project: Project, name: str, causes: Mapping[str, int]) -> None:
         ({"stalls_ns": STALLS}, {"dependency_stalled_ns"}),
     ],
 )
-def test_each_cause_turns_its_own_gate_red_and_no_other(
-    project: Project, cause: Mapping[str, int], red: set[str]
-) -> None:
+def test_a_cause_turns_its_own_gate_red_and_no_other(project: Project, cause: Mapping[str, int], red: set[str]) -> None:
     write(project, "base.sqlite", {})
     project.gate("assertions:\n" + "".join(f"  - {sentence}\n" for sentence in SENTENCES.values()))
     project.refresh("--nsys-trace=base.sqlite")

@@ -1,7 +1,5 @@
 """Is the noise of every stored row measured on traces of one commit, kept, and told?"""
 
-from __future__ import annotations
-
 import json
 import re
 import shutil

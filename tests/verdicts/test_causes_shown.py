@@ -1,7 +1,5 @@
 """A red names its causes: in the terminal, the reports and a comparison; a baseline keeps what that takes."""
 
-from __future__ import annotations
-
 import re
 from typing import Any
 
@@ -170,9 +168,7 @@ def test_a_red_has_its_roots_and_the_length_of_a_step(judged: Project, against: 
     ],
 )
 @pytest.mark.sampled(3)
-def test_rows_without_parts_and_of_constants_have_roots_where_both_sides_are_known(
-    project: Project, sentence: str, behind: str
-) -> None:
+def test_rows_without_parts_have_roots_where_both_sides_are_known(project: Project, sentence: str, behind: str) -> None:
     """A limit that nothing holds was broken before, too: nothing is behind it."""
     project.gated(f"- exposed_ns <= baseline + 500%\n- {sentence}", 200)
     project.trace("head.sqlite", {(1, "stage2_f"): 650})

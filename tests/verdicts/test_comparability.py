@@ -1,7 +1,5 @@
 """R0: only like is compared with like. What differs is named field by field; the gate file may narrow it on purpose."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Does ``pytest-nsys compare`` find what got worse between two runs, say what it cannot tell, and exit accordingly?"""
 
-from __future__ import annotations
-
 import json
 import re
 import shutil
@@ -429,9 +427,7 @@ def test_one_trace_a_side_is_called_one_sample(project: Project, format: str) ->
         ([200, 201, 202, 310, 311], [199, 198, 300, 301, 302], 0, "p = "),
     ],
 )
-def test_captures_tell_a_change_from_noise(
-    project: Project, base: list[int], head: list[int], code: int, label: str
-) -> None:
+def test_captures_tell_it_from_noise(project: Project, base: list[int], head: list[int], code: int, label: str) -> None:
     project.gate("- exposed_ns below baseline plus 30%\n")
     said = compare(*captures(project, base, head), "--gate=gate.nsys.yaml", code=code).stdout
     assert label in said
@@ -447,9 +443,7 @@ def test_a_gate_file_may_ask_that_inconclusive_is_not_nothing(project: Project) 
 @pytest.mark.parametrize("format", ["table", "markdown", "html", "json"])
 @pytest.mark.parametrize(("base", "head"), [([200], [200, 201]), ([200, 201, 202], [200])])
 @pytest.mark.sampled(3)
-def test_the_sides_may_have_different_numbers_of_captures(
-    project: Project, base: list[int], head: list[int], format: str
-) -> None:
+def test_the_sides_may_have_unequal_captures(project: Project, base: list[int], head: list[int], format: str) -> None:
     said = compare(*captures(project, base, head), f"--format={format}", code=0).stdout
     for name in (f"base{len(base) - 1}.sqlite", f"head{len(head) - 1}.sqlite"):
         assert name in said

@@ -1,7 +1,5 @@
 """A limit with a constant for each GPU model: which one counts, where, and what is said where none does."""
 
-from __future__ import annotations
-
 import json
 from fractions import Fraction
 
@@ -76,9 +74,7 @@ def test_the_constant_of_the_gpu_counts(
         ("exposed_ns <= 1ms on H100, 2ms on NVIDIA", (H100, H100), f"{H100} is H100 and NVIDIA alike"),
     ],
 )
-def test_a_gpu_without_a_constant_is_no_data(
-    project: Project, sentence: str, models: tuple[str, ...], why: str
-) -> None:
+def test_a_gpu_without_constant_is_no_data(project: Project, sentence: str, models: tuple[str, ...], why: str) -> None:
     found, text = judged(project, sentence, 200, *models)
     assert found == "no data"
     assert text.startswith(f"  no data: {why}\n")

@@ -1,7 +1,5 @@
 """Is there, for every metric and every form of sentence, a trace that turns it red? A gate needs one."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -284,9 +282,7 @@ FORMS = {
     "at most": Reds("exposed_ns at most 200us", rows({(1, "stage4_f"): 201}), {}),
     "a share of the step": Reds("exposed <= 1% of step", rows({(1, "stage4_f"): 201}), {"chunks_ms": (20,) * 5}),
     "a share of the step, over ranks": Reds(
-        "min over rank of idle <= 86.7% of step",
-        {"chunks_ms": (16,) * 5},
-        {"chunks_ms": (15,) * 5},
+        "min over rank of idle <= 86.7% of step", {"chunks_ms": (16,) * 5}, {"chunks_ms": (15,) * 5}
     ),
     "median": Reds("median exposed_ns <= 300us", rows(TWO), rows(ONE)),
     "mean": Reds("mean exposed_ns <= 400us", rows(TWO), rows(ONE)),
@@ -315,9 +311,7 @@ FORMS = {
         rows({(1, "stage2_f"): 700, (0, "stage4_f"): 700}),
     ),
     "across ranks": Reds(
-        "sum over rank of exposed_ns <= 900us",
-        rows({(0, "stage2_f"): 700, (1, "stage2_f"): 700}),
-        rows(TWO),
+        "sum over rank of exposed_ns <= 900us", rows({(0, "stage2_f"): 700, (1, "stage2_f"): 700}), rows(TWO)
     ),
     "across stages": Reds("sum over stage of exposed_ns <= 900us", rows(BOTH_STAGES), rows(TWO)),
     "across both in turn": Reds("max over rank of sum over stage of exposed_ns <= 900us", rows(BOTH_STAGES), rows(TWO)),

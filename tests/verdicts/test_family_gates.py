@@ -1,7 +1,5 @@
 """Kernel families in a gate: sentences, baselines, circumstances, families of the file."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Is a gate file judged on the cut of its windows as on the trace, whatever it says, and is what cannot be told so?"""
 
-from __future__ import annotations
-
 import gzip
 import json
 import re

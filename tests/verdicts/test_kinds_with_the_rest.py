@@ -1,7 +1,5 @@
 """Do kinds of steps go with everything else that a gate has? What judges, stores, accepts and tells, in two formats."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from collections.abc import Callable, Sequence

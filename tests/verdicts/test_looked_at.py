@@ -1,7 +1,5 @@
 """Is the window that is drawn, told and named in a command the one that gave a red row its value?"""
 
-from __future__ import annotations
-
 import contextlib
 import re
 import shlex

@@ -1,9 +1,8 @@
 """Values that no trace holds, judged as every other metric is: sentences, baselines, captures, and what is refused."""
 
-from __future__ import annotations
-
 import json
 import sqlite3
+from collections.abc import Iterable
 from contextlib import closing
 from typing import Any
 
@@ -11,7 +10,7 @@ import pytest
 
 from pytest_nsys import compare, judge, open_run
 from pytest_nsys.core.errors import ArgumentMistake, NoRows, NothingMeasured
-from tests.support.gates import Project
+from tests.support.gates import Project, with_id
 from tests.support.git_project import commit, git, start
 from tests.support.sql import execute
 
@@ -36,6 +35,18 @@ FILE = "measurements: m.json\nassertions:\n"
 CALIBRATE = ("baseline", "calibrate", "--gate=gate.nsys.yaml", "--reason=why")
 
 
+def judge_files(project: Project, cases: Iterable[tuple[str, list[dict[str, Any]]]]) -> list[tuple[str, str]]:
+    """Each sentence with its state and reason, of a gate file with measurements of its own."""
+    sentences = []
+    for number, (sentence, entries) in enumerate(cases):
+        measured(project, *entries, name=f"m{number}.json")
+        text = f"measurements: m{number}.json\nassertions:\n{with_id(f's{number}', sentence)}"
+        project.gate(text, f"{number}.nsys.yaml")
+        sentences.append(sentence)
+    reasons = project.reasons()
+    return [(sentence, reasons[f"s{number}"]) for number, sentence in enumerate(sentences)]
+
+
 def outcome(project: Project, sentence: str, *arguments: str) -> tuple[str, str]:
     """How the one assertion of a gate file ends, and what was printed."""
     project.gate(f"{FILE}- {sentence}" if not sentence.startswith("measurements") else sentence)
@@ -45,72 +56,74 @@ def outcome(project: Project, sentence: str, *arguments: str) -> tuple[str, str]
     return found["outcome"], project.result.stdout.str()
 
 
-@pytest.mark.parametrize(
-    ("sentence", "good", "bad"),
-    [
-        ("measured mfu >= 45%", [entry("mfu", 46.1, "%")], [entry("mfu", 44.9, "%")]),
-        ("measured mfu > 45%", [entry("mfu", 45.1, "%")], [entry("mfu", 45, "%")]),
-        ("measured step at most 412ms", [entry("step", 0.412, "s")], [entry("step", 412.1, "ms")]),
-        ("measured peak <= 72GiB", [entry("peak", 73728, "MiB")], [entry("peak", 73729, "MiB")]),
-        ("measured peak <= 72GiB", [entry("peak", 77.3, "GB")], [entry("peak", 77.4, "GB")]),
-        ("measured rate >= 400 TFLOP/s", [entry("rate", 0.4, "PFLOP/s")], [entry("rate", 399999, "GFLOP/s")]),
-        ("measured loss < 2.5", [entry("loss", 2.49)], [entry("loss", 2.5)]),
-        ("measured retries == 0", [entry("retries", 0, "count")], [entry("retries", 1, "count")]),
-        ("measured power <= 700W", [entry("power", 700, "W")], [entry("power", 701, "W")]),
-        ("measured rate >= 7 img/s", [entry("rate", 7, "img/s")], [entry("rate", 6, "img/s")]),
-        (
-            "median measured wait <= 2ms",
-            [entry("wait", n, "ms", rank=n) for n in (1, 2, 9)],
-            [entry("wait", n, "ms", rank=n) for n in (1, 3, 9)],
-        ),
-        (
-            "p90 phase decode measured wait <= 2ms",
-            [entry("wait", 1, "ms", phase="decode", n=n) for n in range(3)] + [entry("wait", 9, "ms", phase="x", n=0)],
-            [entry("wait", 3, "ms", phase="decode", n=n) for n in range(3)],
-        ),
-        (
-            "{assert: max over rank of measured wait <= 2ms, where: {phase: [decode, prefill]}}",
-            [entry("wait", n, "ms", phase=p, rank=n) for n in (1, 2) for p in ("decode", "prefill")],
-            [entry("wait", n, "ms", phase=p, rank=n) for n in (1, 3) for p in ("decode", "prefill")],
-        ),
-        (
-            "{assert: measured wait <= 2ms, where: {quantile: p95, collective: AllReduce}}",
-            [entry("wait", 1, "ms", quantile="p95", collective="AllReduce")],
-            [entry("wait", 3, "ms", quantile="p95", collective="AllReduce")],
-        ),
-    ],
-)
-def test_a_constant_is_green_and_red(
-    project: Project, sentence: str, good: list[dict[str, Any]], bad: list[dict[str, Any]]
-) -> None:
-    measured(project, *good)
-    assert outcome(project, sentence)[0] == "passed"
-    measured(project, *bad)
-    assert outcome(project, sentence)[0] == "failed"
+CONSTANTS: list[tuple[str, list[dict[str, Any]], list[dict[str, Any]]]] = [
+    ("measured mfu >= 45%", [entry("mfu", 46.1, "%")], [entry("mfu", 44.9, "%")]),
+    ("measured mfu > 45%", [entry("mfu", 45.1, "%")], [entry("mfu", 45, "%")]),
+    ("measured step at most 412ms", [entry("step", 0.412, "s")], [entry("step", 412.1, "ms")]),
+    ("measured peak <= 72GiB", [entry("peak", 73728, "MiB")], [entry("peak", 73729, "MiB")]),
+    ("measured peak <= 72GiB", [entry("peak", 77.3, "GB")], [entry("peak", 77.4, "GB")]),
+    ("measured rate >= 400 TFLOP/s", [entry("rate", 0.4, "PFLOP/s")], [entry("rate", 399999, "GFLOP/s")]),
+    ("measured loss < 2.5", [entry("loss", 2.49)], [entry("loss", 2.5)]),
+    ("measured retries == 0", [entry("retries", 0, "count")], [entry("retries", 1, "count")]),
+    ("measured power <= 700W", [entry("power", 700, "W")], [entry("power", 701, "W")]),
+    ("measured rate >= 7 img/s", [entry("rate", 7, "img/s")], [entry("rate", 6, "img/s")]),
+    (
+        "median measured wait <= 2ms",
+        [entry("wait", n, "ms", rank=n) for n in (1, 2, 9)],
+        [entry("wait", n, "ms", rank=n) for n in (1, 3, 9)],
+    ),
+    (
+        "p90 phase decode measured wait <= 2ms",
+        [entry("wait", 1, "ms", phase="decode", n=n) for n in range(3)] + [entry("wait", 9, "ms", phase="x", n=0)],
+        [entry("wait", 3, "ms", phase="decode", n=n) for n in range(3)],
+    ),
+    (
+        "{assert: max over rank of measured wait <= 2ms, where: {phase: [decode, prefill]}}",
+        [entry("wait", n, "ms", phase=p, rank=n) for n in (1, 2) for p in ("decode", "prefill")],
+        [entry("wait", n, "ms", phase=p, rank=n) for n in (1, 3) for p in ("decode", "prefill")],
+    ),
+    (
+        "{assert: measured wait <= 2ms, where: {quantile: p95, collective: AllReduce}}",
+        [entry("wait", 1, "ms", quantile="p95", collective="AllReduce")],
+        [entry("wait", 3, "ms", quantile="p95", collective="AllReduce")],
+    ),
+]
 
 
-@pytest.mark.parametrize(
-    ("sentence", "better", "up", "down"),
-    [
-        ("measured peak below baseline plus 1%", "lower", "failed", "improved"),
-        ("measured peak below baseline plus max(0%, 0.5GiB)", None, "failed", "improved"),
-        ("measured peak above baseline minus 0.5GiB", "higher", "improved", "failed"),
-        ("measured peak == baseline", "lower", "failed", "failed"),
-        ("measured peak within 1% of baseline", "lower", "failed", "failed"),
-        ("measured peak within 1GiB of baseline", None, "failed", "failed"),
-    ],
-)
-def test_a_baseline_has_a_direction_where_the_file_says_one(
-    project: Project, sentence: str, better: str | None, up: str, down: str
-) -> None:
-    peaks(project, 70, 71, better=better)
-    project.gate(f"{FILE}- {sentence}")
+@pytest.mark.parametrize("state", ["passed", "failure"])
+def test_a_constant(project: Project, state: str) -> None:
+    sides = [(sentence, good if state == "passed" else bad) for sentence, good, bad in CONSTANTS]
+    reasons = judge_files(project, sides)
+    assert [(sentence, reason.partition(":")[0]) for sentence, reason in reasons] == [
+        (row[0], state) for row in CONSTANTS
+    ]
+
+
+DIRECTIONS = [
+    ("lower", "below baseline plus 1%", "failed", "improved"),
+    ("none", "below baseline plus max(0%, 0.5GiB)", "failed", "improved"),
+    ("higher", "above baseline minus 0.5GiB", "improved", "failed"),
+    ("lower", "== baseline", "failed", "failed"),
+    ("lower", "within 1% of baseline", "failed", "failed"),
+    ("none", "within 1GiB of baseline", "failed", "failed"),
+]
+
+
+def test_a_baseline_has_a_direction_where_the_file_says_one(project: Project) -> None:
+    sides = {"lower": "lower", "higher": "higher", "none": None}
+
+    def outcomes(*values: float) -> list[str]:
+        peaks = ((name, better, rank) for name, better in sides.items() for rank in (0, 1))
+        measured(project, *(entry(name, values[rank], "GiB", better, rank=rank) for name, better, rank in peaks))
+        return [case.properties["nsys_outcome"] for case in project.cases().values()]
+
+    entries = (with_id(f"s{n}", f"measured {name} {limit}") for n, (name, limit, *_) in enumerate(DIRECTIONS))
+    project.gate(FILE + "".join(entries))
+    assert outcomes(70, 71) == ["no data"] * len(DIRECTIONS)
     project.refresh()
-    assert outcome(project, sentence)[0] == "passed"
-    peaks(project, 70, 73, better=better)
-    assert outcome(project, sentence)[0] == up
-    peaks(project, 68, 71, better=better)
-    assert outcome(project, sentence)[0] == down
+    assert outcomes(70, 71) == ["passed"] * len(DIRECTIONS)
+    assert outcomes(70, 73) == [up for _, _, up, _ in DIRECTIONS]
+    assert outcomes(68, 71) == [down for _, _, _, down in DIRECTIONS]
 
 
 @pytest.mark.parametrize(("now", "why"), [(80, "80 GiB > 70.7 GiB, rank 0"), (60, "60 GiB < 69.3 GiB, rank 0")])
@@ -138,53 +151,51 @@ def test_a_stored_baseline_is_the_value_itself_and_no_window(project: Project) -
     project.pytest(code=0)
 
 
-@pytest.mark.parametrize(
-    ("sentence", "entries", "what"),
-    [
-        ("measured mfu >= 0.45", [entry("mfu", 46, "%")], "measured mfu is a ratio: write 45%, not 0.45"),
-        ("measured mfu >= 45%", [entry("mfu", 0.46)], "measured mfu is a number without unit: write 0.45, not 45%"),
-        ("measured mfu >= 45%", [entry("mfu", 46, "W")], "measured mfu is in W: write 45W"),
-        ("measured x <= 1.5", [entry("x", 1, "count")], "measured x is a count: write a whole number, not 1.5"),
-        ("measured x <= 700w", [entry("x", 700, "W")], "measured x is in W: write 700W, not 700 w"),
-        ("measured mfuu >= 45%", [entry("mfu", 46, "%")], "m.json: nothing is called 'mfuu' (did you mean 'mfu'?)"),
-        ("measured zzz >= 45%", [entry("mfu", 46, "%")], "m.json: nothing is called 'zzz': there are mfu"),
-        ("phase x measured mfu >= 45%", [entry("mfu", 46, "%")], "measured mfu has no dimension 'phase': it has none"),
-        (
-            "measured x below baseline plus 1%",
-            [entry("x", 1, None, "higher")],
-            "higher measured x is better, so 'below baseline plus 1%' passes however far it falls",
-        ),
-        (
-            "measured x below baseline plus 5ms",
-            [entry("x", 1, "GiB")],
-            "the tolerance has nothing for measured x: give it rel, or an abs such as 2",
-        ),
-        ("measured x <= 3", [entry("x", 1), entry("x", 2)], "entry 2 (x): appears twice: "),
-        (
-            "measured x <= 3ms",
-            [entry("x", 1, "ms", rank=0), entry("x", 2, "s", rank=1)],
-            "entry 2 (x): has the unit s, and m.json: entry 1 (x) has ms",
-        ),
-        (
-            "measured x <= 3",
-            [entry("x", 1, None, "lower", rank=0), entry("x", 2, rank=1)],
-            "entry 2 (x): has the direction none, and m.json: entry 1 (x) has lower",
-        ),
-        (
-            "measured x <= 3",
-            [entry("x", 1, rank=0), entry("x", 2, rank=1, phase="a")],
-            "entry 2 (x): has the labels rank, phase, and m.json: entry 1 (x) has rank",
-        ),
-        ("measured x <= 3", [entry("x", "1")], 'entry 1 (x): "1" is not a number'),
-    ],
-)
-def test_what_does_not_fit_is_an_error_of_one_line(
-    project: Project, sentence: str, entries: list[dict[str, Any]], what: str
-) -> None:
-    measured(project, *entries)
-    verdict, said = outcome(project, sentence)
-    assert (verdict, project.result.ret) == ("error", 1)
-    assert what in said
+UNFIT: list[tuple[str, list[dict[str, Any]], str]] = [
+    ("measured mfu >= 0.45", [entry("mfu", 46, "%")], "measured mfu is a ratio: write 45%, not 0.45"),
+    ("measured mfu >= 45%", [entry("mfu", 0.46)], "measured mfu is a number without unit: write 0.45, not 45%"),
+    ("measured mfu >= 45%", [entry("mfu", 46, "W")], "measured mfu is in W: write 45W"),
+    ("measured x <= 1.5", [entry("x", 1, "count")], "measured x is a count: write a whole number, not 1.5"),
+    ("measured x <= 700w", [entry("x", 700, "W")], "measured x is in W: write 700W, not 700 w"),
+    ("measured mfuu >= 45%", [entry("mfu", 46, "%")], ".json: nothing is called 'mfuu' (did you mean 'mfu'?)"),
+    ("measured zzz >= 45%", [entry("mfu", 46, "%")], ".json: nothing is called 'zzz': there are mfu"),
+    ("phase x measured mfu >= 45%", [entry("mfu", 46, "%")], "measured mfu has no dimension 'phase': it has none"),
+    (
+        "measured x below baseline plus 1%",
+        [entry("x", 1, None, "higher")],
+        "higher measured x is better, so 'below baseline plus 1%' passes however far it falls",
+    ),
+    (
+        "measured x below baseline plus 5ms",
+        [entry("x", 1, "GiB")],
+        "the tolerance has nothing for measured x: give it rel, or an abs such as 2",
+    ),
+    ("measured x <= 3", [entry("x", 1), entry("x", 2)], "entry 2 (x): appears twice: "),
+    (
+        "measured x <= 3ms",
+        [entry("x", 1, "ms", rank=0), entry("x", 2, "s", rank=1)],
+        "entry 2 (x): has the unit s, and m11.json: entry 1 (x) has ms",
+    ),
+    (
+        "measured x <= 3",
+        [entry("x", 1, None, "lower", rank=0), entry("x", 2, rank=1)],
+        "entry 2 (x): has the direction none, and m12.json: entry 1 (x) has lower",
+    ),
+    (
+        "measured x <= 3",
+        [entry("x", 1, rank=0), entry("x", 2, rank=1, phase="a")],
+        "entry 2 (x): has the labels rank, phase, and m13.json: entry 1 (x) has rank",
+    ),
+    ("measured x <= 3", [entry("x", "1")], 'entry 1 (x): "1" is not a number'),
+]
+
+
+def test_what_does_not_fit(project: Project) -> None:
+    reasons = judge_files(project, [(sentence, entries) for sentence, entries, _ in UNFIT])
+    for (sentence, reason), (_, _, expected) in zip(reasons, UNFIT, strict=True):
+        assert reason.startswith("error: "), sentence
+        assert expected in reason
+    assert project.result.ret == 1
 
 
 def test_a_sentence_that_cannot_be_meant_is_a_mistake_of_the_gate_file(project: Project) -> None:
@@ -517,7 +528,7 @@ def test_noise_is_calibrated_on_measurements(project: Project) -> None:
     assert "give more" in project.command(*CALIBRATE, *files[:4], code=2)
 
 
-def test_calibration_holds_an_absolute_tolerance_against_the_noise_in_the_unit_of_what_is_measured(
+def test_calibration_holds_an_absolute_tolerance_against_the_noise_in_its_unit(
     project: Project,
 ) -> None:
     peak = "assert: measured peak <= baseline"

@@ -4,8 +4,6 @@ Each regression comes in sizes at the limit and one nanosecond beyond it. For ea
 those that must go red, with the row, the value and the limit that they name, and the rest, which must stay green.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial

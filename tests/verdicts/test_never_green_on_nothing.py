@@ -1,7 +1,5 @@
 """Can a gate be green where it looked at nothing? Each test is a way in which it once could, and now is red."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

@@ -3,8 +3,6 @@
 Held where calls are on record: of kernels, nodes of graphs, copies, the sizes of collectives, and whole ranks.
 """
 
-from __future__ import annotations
-
 import shutil
 import sqlite3
 from collections.abc import Iterator, Mapping
@@ -141,9 +139,7 @@ def test_a_whole_run_is_plainly_green(whole: Path) -> None:
 
 @pytest.mark.parametrize("kind", [*ROWS, "ranks"])
 @pytest.mark.sampled(2)
-def test_no_loss_moves_a_figure_of_an_item_that_is_plainly_green(
-    whole: Path, tmp_path_factory: pytest.TempPathFactory, kind: str
-) -> None:
+def test_no_loss_moves_a_plainly_green_figure(whole: Path, tmp_path_factory: pytest.TempPathFactory, kind: str) -> None:
     gate, folder = loaded(GATE), tmp_path_factory.mktemp("lost")
     before = dict(judged(whole, gate))
     moved_once: set[str] = set()

@@ -1,7 +1,5 @@
 """Do sentences by stage mean all communication where nothing of a run has a stage, and on both sides alike?"""
 
-from __future__ import annotations
-
 import pytest
 
 import pytest_nsys

@@ -1,7 +1,5 @@
 """Is a capture that began before the commit under judgement was made ever judged for it in CI?"""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
@@ -96,9 +94,7 @@ def test_an_older_capture_is_an_error_that_names_both_times(judged: Project, wri
 @pytest.mark.parametrize("write", FORMATS)
 @pytest.mark.parametrize("at", [None, MADE - timedelta(hours=23), MADE, MADE + timedelta(days=20)])
 @pytest.mark.sampled(3)
-def test_a_capture_of_the_day_or_later_or_of_no_time_is_judged(
-    judged: Project, write: Writer, at: datetime | None
-) -> None:
+def test_a_capture_of_the_day_later_or_no_time_is_judged(judged: Project, write: Writer, at: datetime | None) -> None:
     judged.pytest(f"--nsys-trace={write(judged.root, at)}", code=0)
 
 
@@ -110,9 +106,7 @@ def test_a_capture_of_the_future_has_no_age(judged: Project, write: Writer) -> N
 
 
 @pytest.mark.parametrize("value", ["", "0", "false", None])
-def test_outside_of_ci_anybody_may_judge_an_old_trace(
-    judged: Project, monkeypatch: pytest.MonkeyPatch, value: str | None
-) -> None:
+def test_outside_ci_an_old_trace_is_judged(judged: Project, monkeypatch: pytest.MonkeyPatch, value: str | None) -> None:
     monkeypatch.delenv("CI") if value is None else monkeypatch.setenv("CI", value)
     judged.pytest(f"--nsys-trace={nsys(judged.root, DAYS_AGO)}", code=0)
 

@@ -1,7 +1,5 @@
 """One step is enough to gate: what is judged on it, what needs more, and when one is a capture that lost the rest."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 from typing import Any
@@ -187,9 +185,7 @@ def test_what_the_gate_file_says_of_its_window(runs: Project, keys: str, error: 
 
 @pytest.mark.parametrize(
     ("sentence", "why"),
-    [
-        ("p50 period <= 9ms", "one step has no period and no percentiles: write step time in its place"),
-    ],
+    [("p50 period <= 9ms", "one step has no period and no percentiles: write step time in its place")],
 )
 @pytest.mark.parametrize("window", ["median", "first"])
 def test_what_needs_several_steps_says_so(runs: Project, sentence: str, why: str, window: str) -> None:

@@ -4,8 +4,6 @@ A metric that is new in the registry is held to this without a word here. Where 
 record what the metric needs, :data:`CANNOT` says so; where the gate file has to state more, :data:`STATED` does.
 """
 
-from __future__ import annotations
-
 import gzip
 import json
 import re
@@ -163,9 +161,7 @@ def numbers(captures: Captures, metric: str, window: str, span: Span, kernels: K
 
 @pytest.mark.parametrize("metric", METRICS)
 @pytest.mark.sampled(3)
-def test_equal_numbers(
-    opened: Mapping[Format, Captures], of_whole_steps: Mapping[Format, Captures], metric: str
-) -> None:
+def test_numbers(opened: Mapping[Format, Captures], of_whole_steps: Mapping[Format, Captures], metric: str) -> None:
     opened = of_whole_steps if metric == "between_steps_ns" else opened
     able = [f for f in Format if (metric, f) not in CANNOT]
     some = len(able) < 2

@@ -1,7 +1,5 @@
 """Can a run be accepted as the new normal, seen to be, and only where that is right?"""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path
@@ -128,10 +126,7 @@ def test_an_assertion_without_a_baseline_is_judged_as_ever(project: Project) -> 
     cases = project.cases(
         "--nsys-trace=run.sqlite", "--nsys-update-baselines", "--nsys-reason=accepted in spite", code=1
     )
-    assert {name: case.state for name, case in cases.items()} == {
-        "exposed_ns below": "passed",
-        "overlap >=": "failure",
-    }
+    assert {name: case.state for name, case in cases.items()} == {"exposed_ns below": "passed", "overlap >=": "failure"}
     assert len(project.baselines()) == 1
 
 
@@ -294,9 +289,7 @@ def test_a_run_of_other_circumstances_is_not_mixed_with_what_stays(project: Proj
 @pytest.mark.parametrize(
     ("arguments", "body", "code"), [((), "import pytest; pytest.exit('enough')", 2), (("-x",), "assert False", 1)]
 )
-def test_a_session_that_was_cut_short_writes_nothing(
-    project: Project, arguments: tuple[str, ...], body: str, code: int
-) -> None:
+def test_a_session_cut_short_writes_nothing(project: Project, arguments: tuple[str, ...], body: str, code: int) -> None:
     project.gate(GATE, "a.nsys.yaml")
     project.file("test_b.py", f"def test_b():\n    {body}\n")
     project.gate(GATE, "z.nsys.yaml")

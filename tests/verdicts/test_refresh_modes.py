@@ -1,7 +1,5 @@
 """Does each mode of a refresh write what it promises, and nothing else?"""
 
-from __future__ import annotations
-
 import fcntl
 import json
 import os

@@ -1,7 +1,5 @@
 """Which rows of a series does each mode of a refresh write? Values that lie exactly on what decides."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from itertools import starmap

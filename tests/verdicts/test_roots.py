@@ -1,7 +1,5 @@
 """Does a red tell what is at its root? Faults put into programs whose every op is known, judged by a drafted gate."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 from typing import Any, NamedTuple

@@ -1,7 +1,5 @@
 """Is every kind of row told by its root, on all ranks where that is, and alike against what is stored and a trace?"""
 
-from __future__ import annotations
-
 import contextlib
 import re
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """The rule beside a pipeline's score, the circumstances that are compared, and the values that a metric cannot have."""
 
-from __future__ import annotations
-
 import subprocess
 from collections.abc import Mapping
 from contextlib import closing
@@ -128,9 +126,7 @@ def earlier(
         (None, None, "; fail_after counts the runs of a branch, and git names none here: the first bad run fails"),
     ],
 )
-def test_a_red_says_which_one_in_a_row_it_is_and_what_was_red_before(
-    before: BadRuns | None, there: BadRuns | None, said: str
-) -> None:
+def test_a_red_says_its_place_in_a_row_of_reds(before: BadRuns | None, there: BadRuns | None, said: str) -> None:
     assert earlier(2, before, there) == said
 
 
@@ -181,9 +177,7 @@ NS = SeriesId("comm_ns", 1, "median", "anchor", "contained")
         (Mode.CALIBRATE, baseline(4), baseline(5), True, "1 row changed"),
     ],
 )
-def test_a_refresh_says_what_became_of_the_file(
-    mode: Mode, old: Baseline | None, new: Baseline, saved: bool, words: str
-) -> None:
+def test_a_refresh_tells_of_the_file(mode: Mode, old: Baseline | None, new: Baseline, saved: bool, words: str) -> None:
     assert Written(Path("b.json"), mode, old, new, saved).words == words
 
 
@@ -301,7 +295,7 @@ def test_of_the_kernels_that_make_a_compute_stream_three_are_named_the_longest_f
     assert said.startswith(f"stream 28: {', '.join([*named, *more])} {verb} it a compute stream, so 2 ")
 
 
-def test_of_a_capture_the_rows_that_are_missing_are_those_of_the_ranks_that_were_asked_for(
+def test_of_a_capture_rows_are_missing_of_the_ranks_that_were_asked_for(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     metric = METRICS["collective_wait_ns"]

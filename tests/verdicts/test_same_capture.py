@@ -1,7 +1,5 @@
 """Is a capture ever held against itself, or does one of several ever hide behind the others?"""
 
-from __future__ import annotations
-
 import json
 import random
 import sqlite3

@@ -1,7 +1,5 @@
 """``idle <= 10% of step``: a time over the window of its rank, in each window and capture, before any aggregate."""
 
-from __future__ import annotations
-
 import json
 from fractions import Fraction
 from pathlib import Path
@@ -45,11 +43,7 @@ def test_sentences(sentence: str, metric: str, comparator: str, limit: Fraction)
     ("sentence", "offset", "what"),
     [
         ("overlap >= 75% of step", 13, "overlap is not a time: leave out 'of step'"),
-        (
-            "syncs <= 5% of step",
-            10,
-            "syncs is not a time: write wall exposed all <= 5% of step, or another time",
-        ),
+        ("syncs <= 5% of step", 10, "syncs is not a time: write wall exposed all <= 5% of step, or another time"),
         ("busbw >= 5% of step", 10, "busbw is not a time: write wall exposed all"),
         ("step time <= 5% of step", 14, "step_time_ns has no rank, so no step to be a share of: write a time"),
         ("gemm family_ns <= 5% of step", 19, "family_ns has no rank, so no step to be a share of: write a time"),

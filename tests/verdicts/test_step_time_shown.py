@@ -1,7 +1,5 @@
 """A red of `step time` names its causes: those of the slowest rank's step, whose parts add up to the change."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Sequence
 from typing import Any

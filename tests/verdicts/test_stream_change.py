@@ -1,7 +1,5 @@
 """A kernel that computes on a communication stream: the red says which one, and not that communication appeared."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

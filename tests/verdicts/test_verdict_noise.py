@@ -4,8 +4,6 @@ The accepted runs are 190 to 210 us around 200: without calibration B is 48.5 us
 four rows of the trace together, so 248 us is within it and 249 beyond.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -31,10 +29,23 @@ GATE = f"""
 """
 
 
-def store(project: Project, accepted_us: Sequence[int] = ACCEPTED_US, calibration_us: Sequence[int] = ()) -> Path:
-    """A baseline of 200 us, with these accepted runs and this calibration in each of its rows."""
+def accept(project: Project, gate: str) -> Project:
+    """A gate with a baseline of 200 us."""
+    project.gate(gate)
     project.trace("base.sqlite", exposed_us=200)
     project.refresh("--nsys-trace=base.sqlite")
+    return project
+
+
+@pytest.fixture
+@built_once
+def base(project: Project) -> Project:
+    """What is stored for one sentence of ``exposed_ns`` is for all of them."""
+    return accept(project, GATE)
+
+
+def store(project: Project, accepted_us: Sequence[int] = ACCEPTED_US, calibration_us: Sequence[int] = ()) -> Path:
+    """Write these accepted runs and this calibration into each row of the baseline."""
     (path,) = (project.root / "baselines").rglob("*.json")
     stored = baseline_file.load(path)
     for series in stored.series.values():
@@ -47,11 +58,9 @@ def store(project: Project, accepted_us: Sequence[int] = ACCEPTED_US, calibratio
 
 
 @pytest.fixture
-@built_once
-def stored(project: Project) -> Project:
-    project.gate(GATE)
-    store(project)
-    return project
+def stored(base: Project) -> Project:
+    store(base)
+    return base
 
 
 def judged(project: Project, exposed_us: Exposed, code: int) -> dict[str, Case]:
@@ -148,7 +157,7 @@ OF_NOISE = "exposed_ns <= baseline + noise"
     ],
 )
 def test_what_is_red_and_what_is_seen(
-    project: Project,
+    base: Project,
     sentence: str,
     accepted_us: Sequence[int],
     calibration_us: Sequence[int],
@@ -156,94 +165,92 @@ def test_what_is_red_and_what_is_seen(
     outcome: str,
     said: Mapping[str, str],
 ) -> None:
-    project.gate(f"- {sentence}")
-    store(project, accepted_us, calibration_us)
-    project.trace(exposed_us=now_us)
-    ((_, case),) = project.judged().items()
+    base.gate(f"- {sentence}")
+    store(base, accepted_us, calibration_us)
+    base.trace(exposed_us=now_us)
+    ((_, case),) = base.judged().items()
     assert case.properties["nsys_outcome"] == outcome
     assert {name: case.properties[f"nsys_{name}"] for name in said} == said
 
 
 @pytest.mark.parametrize(("now_us", "code"), [(201, 0), (212, 1), (300, 1)])
-def test_an_accepted_run_that_is_a_hiccup_is_left_out_and_named(project: Project, now_us: int, code: int) -> None:
+def test_an_accepted_run_that_is_a_hiccup_is_left_out_and_named(base: Project, now_us: int, code: int) -> None:
     """With it B were 417 us."""
-    project.gate(f"- {SENTENCE}")
-    store(project, (200, 201, 340, 199, 200))
-    project.trace(exposed_us=now_us)
-    said = project.pytest("-v", "--nsys-trace=run.sqlite", code=code)
+    base.gate(f"- {SENTENCE}")
+    store(base, (200, 201, 340, 199, 200))
+    base.trace(exposed_us=now_us)
+    said = base.pytest("-v", "--nsys-trace=run.sqlite", code=code)
     line = "accepted run 3 of 5 is left out: rank 0 stage2_f exposed_ns is 340 us, the median of the others 200 us"
     assert f"{line}, and 3 more rows far off" in said
 
 
 @pytest.mark.parametrize("now_us", [201, 211, 215])
-def test_a_refresh_sees_what_the_gate_sees(project: Project, now_us: int) -> None:
-    project.gate(f"- {SENTENCE}")
-    store(project, (200, 201, 340, 199, 200))
-    project.trace(exposed_us=now_us)
-    (case,) = project.judged().values()
-    said = project.refresh("--nsys-trace=run.sqlite")
+def test_a_refresh_sees_what_the_gate_sees(base: Project, now_us: int) -> None:
+    base.gate(f"- {SENTENCE}")
+    store(base, (200, 201, 340, 199, 200))
+    base.trace(exposed_us=now_us)
+    (case,) = base.judged().values()
+    said = base.refresh("--nsys-trace=run.sqlite")
     moved = case.properties["nsys_outcome"] == "failed"
     assert ("4 rows changed" in said) is moved
     assert ("no row moved beyond its tolerance" in said) is not moved
 
 
-def test_a_tolerance_tighter_than_the_noise_is_told_at_the_line(project: Project) -> None:
-    project.gate(f"- no syncs\n- {FIFTEEN}\n- exposed_ns <= baseline + 30%")
-    store(project)
-    judged(project, 200, code=0)
+def test_a_tolerance_tighter_than_the_noise_is_told_at_the_line(base: Project) -> None:
+    base.gate(f"- no syncs\n- {FIFTEEN}\n- exposed_ns <= baseline + 30%")
+    store(base)
+    judged(base, 200, code=0)
     what = "30 us < 48.5 us (rank 0 stage2_f): only changes beyond the noise can fail it"
     assert f"warning: {FIFTEEN}: the tolerance is tighter than the noise in 4 of 4 rows: {what}" in " ".join(
-        project.result.stdout.str().split()
+        base.result.stdout.str().split()
     )
-    assert "more warning" not in project.result.stdout.str()  # 60 us are wider than 48.5 us
+    assert "more warning" not in base.result.stdout.str()  # 60 us are wider than 48.5 us
 
 
 @pytest.mark.parametrize(("now_us", "code"), [(200, 0), (230, 1)])
-def test_noise_of_more_than_twice_the_tolerance_is_told_also_where_all_is_green(
-    project: Project, now_us: int, code: int
-) -> None:
-    project.gate(f"- {SENTENCE}")
-    store(project)
-    judged(project, now_us, code)
-    told = " ".join(project.result.stdout.str().split())
+def test_noise_of_twice_the_tolerance_is_told_in_green_too(base: Project, now_us: int, code: int) -> None:
+    base.gate(f"- {SENTENCE}")
+    store(base)
+    judged(base, now_us, code)
+    told = " ".join(base.result.stdout.str().split())
     assert "the noise is more than twice the tolerance in 4 of 4 rows: 48.5 us, tolerance 10 us (rank 0" in told
     assert "no change below 48.5 us can be told from chance: calibrate anew, or widen the tolerance" in told
 
 
 @pytest.mark.parametrize("accepted_us", [(200,), (190, 200, 210)])
-def test_too_few_runs_without_calibration_measure_no_noise(project: Project, accepted_us: Sequence[int]) -> None:
-    project.gate(f"- {SENTENCE}")
-    store(project, accepted_us)
-    (case,) = judged(project, 210, code=0).values()
+def test_too_few_runs_without_calibration_measure_no_noise(base: Project, accepted_us: Sequence[int]) -> None:
+    base.gate(f"- {SENTENCE}")
+    store(base, accepted_us)
+    (case,) = judged(base, 210, code=0).values()
     assert case.properties["nsys_sees"] == "10 us (noise not measured)"
-    assert "warning: " not in project.result.stdout.str()
-    (case,) = judged(project, 211, code=1).values()
+    assert "warning: " not in base.result.stdout.str()
+    (case,) = judged(base, 211, code=1).values()
     assert case.properties["nsys_outcome"] == "failed"
 
 
-def test_noise_as_tolerance_of_a_gate_file_is_no_tolerance_tighter_than_the_noise(project: Project) -> None:
-    project.gate("tolerance: noise\nassertions:\n  - exposed_ns below baseline plus tolerance")
-    store(project, (200,), CALIBRATION_US)
-    (case,) = judged(project, 212, code=0).values()
+def test_noise_as_tolerance_of_a_gate_file_is_no_tolerance_tighter_than_the_noise(base: Project) -> None:
+    base.gate("tolerance: noise\nassertions:\n  - exposed_ns below baseline plus tolerance")
+    store(base, (200,), CALIBRATION_US)
+    (case,) = judged(base, 212, code=0).values()
     assert (case.properties["nsys_outcome"], case.properties["nsys_sees"]) == ("passed", "12.3 us")
-    assert "tighter than" not in project.result.stdout.str()
+    assert "tighter than" not in base.result.stdout.str()
 
 
-def test_a_row_that_the_calibration_lacks_is_not_measured(project: Project) -> None:
-    project.gate(f"- {SENTENCE}\n- {{id: noise, assert: exposed_ns <= baseline + noise}}")
-    path = store(project, (200,), CALIBRATION_US)
+def test_a_row_that_the_calibration_lacks_is_not_measured(base: Project) -> None:
+    base.gate(f"- {SENTENCE}\n- {{id: noise, assert: exposed_ns <= baseline + noise}}")
+    path = store(base, (200,), CALIBRATION_US)
     stored = baseline_file.load(path)
     (series,) = stored.series.values()
     del series.calibration[1, "stage4_f"]
     path.write_text(stored.dumps(), encoding="utf-8")
-    cases = judged(project, {(1, "stage4_f"): 200, (0, "stage2_f"): 200}, code=1)
+    cases = judged(base, {(1, "stage4_f"): 200, (0, "stage2_f"): 200}, code=1)
     assert outcomes(cases) == {"exposed_ns <=": ("passed", "passed"), "noise": ("no data", "failure")}
     assert "not measured for 1 row, the first rank 1 stage4_f" in cases["noise"].properties["nsys_message"]
 
 
 def test_a_balance_that_one_calibration_trace_has_not_is_not_measured(project: Project) -> None:
     """Where the minimum is 0 there is no ratio: four traces out of five are no calibration."""
-    project.gate("- stage2_f balance of exposed_ns across pp <= baseline + 5%")
+    accept(project, "- stage2_f balance of exposed_ns across pp <= baseline + 5%")
     path = store(project, (200,), CALIBRATION_US[:5])
     (case,) = judged(project, 200, code=0).values()
     assert case.properties["nsys_sees"] == "0.05"
@@ -257,7 +264,7 @@ def test_a_balance_that_one_calibration_trace_has_not_is_not_measured(project: P
 
 def test_noise_is_of_the_aggregate_that_is_judged(project: Project) -> None:
     """The worst row of each run is always 210 us, though it is another one each time: its noise is none."""
-    project.gate("- max exposed_ns <= baseline + 1%\n- rank 0 stage2_f exposed_ns <= baseline + 7%")
+    accept(project, "- max exposed_ns <= baseline + 1%\n- rank 0 stage2_f exposed_ns <= baseline + 7%")
     path = store(project)
     stored = baseline_file.load(path)
     (series,) = stored.series.values()

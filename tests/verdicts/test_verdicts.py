@@ -1,7 +1,5 @@
 """Does every verdict reach pytest as what it is: outcome, message, JUnit, exit code?"""
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Mapping, Sequence
 from fractions import Fraction

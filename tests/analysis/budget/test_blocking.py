@@ -1,7 +1,5 @@
 """Is the time without compute split as METRICS.md, section 9, says? Held against an oracle that goes gap by gap."""
 
-from __future__ import annotations
-
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -362,11 +360,7 @@ CASES: dict[str, tuple[list[Op], list[Wait], list[tuple[str, int, int]]]] = {
         [Wait(C, 9, Record(B, 7)), Wait(C, 10, Record(A, 8))],
         [("collective", 15, 40)],
     ),
-    "a third stream by a relay": (
-        [ON_B],
-        [Wait(A, 7, Record(B, 6)), Wait(C, 9, Record(A, 8))],
-        [("copy", 15, 60)],
-    ),
+    "a third stream by a relay": ([ON_B], [Wait(A, 7, Record(B, 6)), Wait(C, 9, Record(A, 8))], [("copy", 15, 60)]),
     "what a producer waited for, if that started late": (
         [ran("copy", B, 5, 35, 3), ran("collective", A, 40, 60, 8)],
         [Wait(A, 7, Record(B, 6)), Wait(C, 10, Record(A, 9))],
@@ -528,9 +522,7 @@ def test_every_gap_is_what_the_text_says(
 
 
 @given(steps=STEPS, turns=st.randoms(use_true_random=False))
-def test_waits_in_a_circle_and_producers_after_their_consumer(
-    tmp_path_factory: pytest.TempPathFactory, steps: list[Any], turns: Any
-) -> None:
+def test_circles_and_late_producers(tmp_path_factory: pytest.TempPathFactory, steps: list[Any], turns: Any) -> None:
     machine = played(steps, obeys=False)
     known = [wait for wait in machine.waits if wait.on is not None]
     records = [wait.on for wait in known]

@@ -1,7 +1,5 @@
 """Is the time of a window on the GPU split by what ran, to the nanosecond? Held against ticks counted one by one."""
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from collections.abc import Callable, Mapping
@@ -143,9 +141,7 @@ WORK = st.lists(
 
 
 @given(work=WORK, write=st.sampled_from(FORMATS), peer=st.booleans())
-def test_it_is_what_counting_ticks_gives_and_adds_up(
-    tmp_path_factory: pytest.TempPathFactory, work: list[Ran], write: Write, peer: bool
-) -> None:
+def test_it_counts_ticks(tmp_path_factory: pytest.TempPathFactory, work: list[Ran], write: Write, peer: bool) -> None:
     work.append(Ran("compute", 40, 45, 7, 3))
     path = write(tmp_path_factory.mktemp("budget"), work)
     for window, mode in (*(("median", mode) for mode in KernelsMode), ("run", KernelsMode.CLIPPED)):
@@ -276,7 +272,7 @@ def test_a_graph_that_was_traced_whole_leaves_its_window_without_a_budget(gpu: O
     ],
 )
 @pytest.mark.parametrize("window", ["median", "run"])
-def test_a_damaged_row_of_an_export_is_refused_where_it_is_asked_for(
+def test_a_damaged_row_is_refused_when_asked_for(
     tmp_path: Path, table: str, change: str, what: str, window: str
 ) -> None:
     path = nsys(tmp_path, [Ran("compute", 10, 20, 7, 2), Ran("copy", 30, 40, 7, 3), Ran("memset", 30, 40, 7, 3)])

@@ -1,7 +1,5 @@
 """What does the budget say where less is known, or the next compute kernel is far away? Does it add up by name?"""
 
-from __future__ import annotations
-
 import tempfile
 from collections import Counter, defaultdict
 from collections.abc import Mapping
@@ -141,9 +139,7 @@ STAGES = ("stage2_f", "stage2_f", "stage4_f", "", "stage4_f", "stage2_f", "stage
 
 
 @pytest.mark.parametrize(("shown", "expected"), [(5, {(0, "stage2_f"): 10}), (3, {})])
-def test_steady_has_the_stages_of_the_window_that_is_shown(
-    gpu: OneProcess, shown: int, expected: Mapping[object, int]
-) -> None:
+def test_steady_has_the_stages_of_its_window(gpu: OneProcess, shown: int, expected: Mapping[object, int]) -> None:
     for i, stage in enumerate(STAGES):
         at, gap = 1_000 * i, {2: 40, 3: 30, 4: 20, 5: 30}.get(i, 20) + (i == 8 - shown)
         gpu.range("step", at, at + 100)
@@ -307,9 +303,7 @@ def test_torch_tells_the_same(tmp_path: Path) -> None:
 # -- what it costs
 
 
-def test_launches_and_waits_are_read_by_who_asks_and_once_for_all_ranks(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_launches_and_waits_are_read_once_for_all_ranks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     trace = TraceBuilder()
     for rank in range(3):
         gpu = trace.process(pid=100 + rank)

@@ -1,7 +1,5 @@
 """What a breakdown knows beside the length of its kernels: their places, gaps, calls, copies and the clock."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 from typing import Any

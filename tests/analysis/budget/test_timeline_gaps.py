@@ -1,7 +1,5 @@
 """Are the times without compute drawn as what they were, for as long as they were, with who waited for whom?"""
 
-from __future__ import annotations
-
 from collections import Counter
 from itertools import pairwise
 from pathlib import Path
@@ -97,9 +95,7 @@ def test_stalled_time_with_communication_is_told_apart(gpu: OneProcess) -> None:
     assert found.budget.blocking_comm_max_ns == 40
 
 
-def test_of_many_parts_the_short_ones_take_as_long_as_they_did(
-    gpu: OneProcess, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_of_many_parts_short_ones_take_as_long_as_they_did(gpu: OneProcess, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(timeline, "MANY_KERNELS", 10)
     monkeypatch.setattr(timeline, "GAP_CELLS", 10)
     gpu.range("step", 0, 1000)
@@ -118,9 +114,7 @@ spans = st.lists(st.tuples(st.integers(0, 9), st.integers(1, 30), st.sampled_fro
 
 
 @given(spans, st.integers(1, 25))
-def test_cells_keep_the_time_of_each_class_and_nothing_overlaps(
-    parts: list[tuple[int, int, BudgetPart]], cell: int
-) -> None:
+def test_cells_keep_the_time_of_each_class(parts: list[tuple[int, int, BudgetPart]], cell: int) -> None:
     at, each = 0, list[DrawnGap]()
     for room, length, part in parts:
         at += room

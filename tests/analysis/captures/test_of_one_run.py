@@ -1,7 +1,5 @@
 """Are the files of a run of one run? Not where they were written a day apart, and not where one is another's copy."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import sqlite3

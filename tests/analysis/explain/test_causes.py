@@ -1,7 +1,5 @@
 """Why is a value of one window not that of another? The parts add up, each is the right one, and is rightly called."""
 
-from __future__ import annotations
-
 from array import array
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -409,8 +407,6 @@ def test_the_leading_cause_went_the_way_of_the_change(change_ns: int, leading: s
         (3, 70, ChangeKind.OFTEN),
     ],
 )
-def test_a_sum_by_name_is_another_number_of_kernels_or_their_length(
-    number: int, length_ns: int, kind: ChangeKind
-) -> None:
+def test_a_sum_by_name_is_a_count_of_kernels_or_their_length(number: int, length_ns: int, kind: ChangeKind) -> None:
     (cause,) = causes_of("compute_ns", side(gemm(2, 80)), side(gemm(number, length_ns)))
     assert (cause.root.kind, cause.change_ns, cause.was, cause.is_now) == (kind, length_ns - 80, 2, number)

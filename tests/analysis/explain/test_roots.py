@@ -1,7 +1,5 @@
 """What is at the root of a change? Each case is two timelines of ranks; nothing that did not change is a root."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any

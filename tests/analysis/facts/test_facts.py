@@ -1,7 +1,5 @@
 """A trace that is not good enough is an error before any verdict, and the gate file says what is good enough."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -299,7 +297,7 @@ CASES: dict[str, Case] = {
 
 
 @pytest.mark.parametrize(("trace", "bound", "line", "metric"), CASES.values(), ids=CASES)
-def test_a_crossed_bound_is_an_error_that_says_how_to_set_it(
+def test_an_error_says_how_to_set_its_bound(
     tmp_path: Path, trace: dict[str, Any], bound: str, line: str, metric: str
 ) -> None:
     path = write_trace(tmp_path / "run.sqlite", **trace)
@@ -379,9 +377,7 @@ def before_its_launch(*leads_ns: int) -> Edit:
     ("metric", "kernels"),
     [("exposed_ns", None), ("launch_starved_ns", None), ("compute_ns", KernelsMode.LAUNCHED), ("compute_ns", None)],
 )
-def test_a_kernel_that_begins_before_its_launch_cannot_be_true(
-    tmp_path: Path, metric: str, kernels: KernelsMode | None
-) -> None:
+def test_a_kernel_before_its_launch_cannot_be_true(tmp_path: Path, metric: str, kernels: KernelsMode | None) -> None:
     """Clocks of CPU and GPU are some us apart in good traces; what is read off no launch is as good."""
 
     def lines(*leads_ns: int) -> list[str]:
@@ -396,9 +392,7 @@ def test_a_kernel_that_begins_before_its_launch_cannot_be_true(
 
 @pytest.mark.parametrize("metric", ["anchors", "period_ns"])
 @pytest.mark.parametrize("window", ["median", "steady", "last"])
-def test_uneven_anchors_matter_where_the_window_is_found_by_their_number(
-    tmp_path: Path, window: str, metric: str
-) -> None:
+def test_uneven_anchors_matter_where_a_window_goes_by_their_number(tmp_path: Path, window: str, metric: str) -> None:
     path = write_trace(tmp_path / "run.sqlite", edit=more_anchors(4, ranks=1, work=True), label=ALIKE)
     assert ["rank 1 has 5 anchors" in line for line in doubts(path, "compute_ns", window=window)] == [True]
     assert doubts(path, metric, window=window) == []
@@ -486,9 +480,7 @@ def test_launch_rows_matter_where_launches_are_asked_for(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize(("behind_ms", "said"), [(12, []), (200, ["rank 0: 8 of 9 anchors have no kernel"])])
-def test_a_gpu_that_runs_far_behind_leaves_no_anchor_empty_of_launches(
-    tmp_path: Path, behind_ms: int, said: list[str]
-) -> None:
+def test_a_gpu_far_behind_leaves_no_anchor_empty_of_launches(tmp_path: Path, behind_ms: int, said: list[str]) -> None:
     """Nine steps of 10 ms are launched, and then they run; or all launches stand behind the last anchor."""
     process = TraceBuilder().process()
     for step in range(9):

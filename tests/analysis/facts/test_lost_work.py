@@ -1,7 +1,5 @@
 """Calls that launched work which is not on record: seen in every format with calls, and silent on whole traces."""
 
-from __future__ import annotations
-
 import json
 import sqlite3
 from collections.abc import Callable, Collection, Mapping
@@ -146,9 +144,7 @@ def test_replays_without_kernels_are_an_error(tmp_path: Path, format: str) -> No
 
 @pytest.mark.parametrize("format", ["nsys", "kineto"])
 @pytest.mark.parametrize("kept", [5, 13], ids=["26%", "65%"])
-def test_replays_with_fewer_kernels_than_others_of_their_graph_are_an_error(
-    tmp_path: Path, format: str, kept: int
-) -> None:
+def test_replays_with_fewer_kernels_than_others_are_an_error(tmp_path: Path, format: str, kept: int) -> None:
     """In the judged step all of them: what is whole ran in another step."""
 
     def put(gpu: Any, number: int, start: int) -> None:
@@ -275,9 +271,7 @@ def test_a_call_that_is_written_twice_is_one(tmp_path: Path) -> None:
 
 
 @in_every_format
-def test_what_came_after_the_last_recorded_kernel_is_told_as_outside_of_the_recording(
-    tmp_path: Path, format: str
-) -> None:
+def test_what_came_after_the_last_recorded_kernel_is_told_as_outside(tmp_path: Path, format: str) -> None:
     """The profiler stopped in the judged step: nothing was lost on the way, and the step is not whole."""
 
     def written(gpu: Any) -> None:
@@ -420,9 +414,7 @@ def figures(path: Path) -> dict[str, Fraction]:
 
 @pytest.mark.parametrize("format", ["nsys", "kineto"])
 @pytest.mark.sampled(2)
-def test_whatever_rows_are_lost_no_figure_moves_in_silence(
-    tmp_path_factory: pytest.TempPathFactory, format: str
-) -> None:
+def test_whatever_is_lost_no_figure_moves_in_silence(tmp_path_factory: pytest.TempPathFactory, format: str) -> None:
     folder = tmp_path_factory.mktemp(format)
     before, runs = figures(write_losing(folder, format, (), 0)), iter(range(1, 10_000))
 

@@ -1,7 +1,5 @@
 """Can what was not recorded, or recorded wrongly, pass? Each case turned a limit green, or was told as a fine step."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Are the numbers right where published tools give wrong ones? One test for each case that broke them."""
 
-from __future__ import annotations
-
 import sqlite3
 from contextlib import closing
 from pathlib import Path

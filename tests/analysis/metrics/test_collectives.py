@@ -1,7 +1,5 @@
 """Are bytes, bandwidths and waits of collectives those that are in the trace, and is what it cannot say left out?"""
 
-from __future__ import annotations
-
 import gzip
 import json
 import shlex
@@ -298,10 +296,7 @@ def test_over_files_the_ends_make_one_clock(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("first", "second", "why"),
-    [
-        (2, 1, "its ranks have from 1 to 2 collectives in their windows"),
-        (1, 0, "it has 2 ranks, of which 1 are here"),
-    ],
+    [(2, 1, "its ranks have from 1 to 2 collectives in their windows"), (1, 0, "it has 2 ranks, of which 1 are here")],
 )
 def test_a_group_that_cannot_be_matched_has_no_waits(tmp_path: Path, first: int, second: int, why: str) -> None:
     own = recorded("allreduce", 250)
@@ -367,7 +362,7 @@ def test_collectives_of_a_group_stand_by_start_then_end_then_kind(monkeypatch: p
     assert found == {"0,1": {0: ordered, 1: ordered}}
 
 
-def test_what_belongs_to_no_known_group_and_exchanges_of_more_than_two_are_left_out(
+def test_unknown_groups_and_exchanges_of_more_than_two_are_left_out(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     pair, four = one("SendRecv"), one("SendRecv", size=4, members="0,1,2,3")
@@ -393,9 +388,7 @@ DIFFERENT = "its ranks have different collectives in their windows"
         ([[one(), one("AllGather")], [one("AllGather"), one()]], DIFFERENT),
     ],
 )
-def test_only_what_is_the_same_on_all_ranks_of_a_group_is_matched(
-    ranks: Sequence[Sequence[Transfer]], why: str | None
-) -> None:
+def test_only_what_all_ranks_of_a_group_have_is_matched(ranks: Sequence[Sequence[Transfer]], why: str | None) -> None:
     with pytest.raises(ValueError, match=f"^{why}$") if why else nullcontext():
         _check(dict(enumerate(ranks)))
 

@@ -1,7 +1,5 @@
 """Are clocks of several files one to within what is told, and is what cannot be told left out?"""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
@@ -127,7 +125,7 @@ def ends_of(clocks: Sequence[int], spans: Sequence[Sequence[Span]]) -> dict[int,
 
 
 @given(several_files())
-def test_clocks_and_waits_are_right_to_within_what_is_told(
+def test_clocks_and_waits_are_within_their_error(
     files: tuple[list[int], list[list[Span]], dict[int, int]],
 ) -> None:
     """Where not every end of one clock is late against the other: that nobody could tell from its clock."""
@@ -151,7 +149,7 @@ def test_clocks_and_waits_are_right_to_within_what_is_told(
 
 
 @given(several_files())
-def test_a_residual_is_what_is_left_of_the_ends_by_the_text(
+def test_a_residual_is_what_ends_leave_by_the_text(
     files: tuple[list[int], list[list[Span]], dict[int, int]],
 ) -> None:
     """Of two clocks the exact median of the differences is taken off; what is left of 95 in 100 is the residual."""
@@ -171,9 +169,7 @@ def test_a_residual_is_what_is_left_of_the_ends_by_the_text(
 
 
 @given(several_files(), st.randoms(use_true_random=False))
-def test_the_order_of_the_files_makes_no_difference(
-    files: tuple[list[int], list[list[Span]], dict[int, int]], random: Any
-) -> None:
+def test_the_order_of_files_is_nothing(files: tuple[list[int], list[list[Span]], dict[int, int]], random: Any) -> None:
     clocks, spans, ahead = files
     found = of_one_group(clocks, spans, ahead).measured()[1]
     places = [0, 1, 2]
@@ -187,9 +183,7 @@ def test_the_order_of_the_files_makes_no_difference(
     st.lists(st.integers(0, 900), min_size=15, max_size=15),
     st.integers(-300, 300),
 )
-def test_a_clock_that_drifts_makes_the_error_larger_and_no_wait_wrong(
-    here: list[int], there: list[int], per_collective_ns: int
-) -> None:
+def test_a_drifting_clock_widens_errors_and_no_wait(here: list[int], there: list[int], per_collective_ns: int) -> None:
     """One clock gains that much from one collective to the next."""
     spans = [[(10_000 * k - a, 10_000 * k) for k, a in enumerate(own)] for own in (here, there[: len(here)])]
     n = len(here)

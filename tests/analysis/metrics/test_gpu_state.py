@@ -1,7 +1,5 @@
 """How much memory was allocated on a GPU, and how fast did its SMs run? Worked out by hand, in every format."""
 
-from __future__ import annotations
-
 from fractions import Fraction
 from pathlib import Path
 
@@ -321,9 +319,7 @@ def periods(gpu: Process, *lengths_ns: int) -> None:
 @pytest.mark.parametrize(
     ("without_ns", "expected"), [(1_426, Fraction(259, 1_426)), (1_685, 0), (2_000, Fraction(-63, 400))]
 )
-def test_overhead_is_the_profiled_period_over_the_step_time(
-    gpu: OneProcess, without_ns: int, expected: Fraction
-) -> None:
+def test_overhead_is_the_profiled_period_by_the_step_time(gpu: OneProcess, without_ns: int, expected: Fraction) -> None:
     periods(gpu, 1_600, 1_685, 1_685, 1_700)
     assert overhead(gpu, Workload(step_time_ns=without_ns)) == expected
 

@@ -1,7 +1,5 @@
 """Is each metric what it is defined to be? One small timeline a metric, with numbers that were worked out by hand."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path

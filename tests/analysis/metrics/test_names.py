@@ -1,7 +1,5 @@
 """Names without their units, names that are gone, words of other tools: which metric, or which sentence to write?"""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
@@ -60,10 +58,7 @@ def test_a_sentence_and_a_script_take_the_same_names(tmp_path: Path) -> None:
         assert [row.value for row in run.rows("idle")] == [row.value for row in run.rows("idle_ns")]
         with pytest.raises(ArgumentMistake, match="no metric is called 'bubble': write compute absent <= 10% of step"):
             run.rows("bubble")
-        with pytest.raises(
-            ArgumentMistake,
-            match="there is none here: write tokens_per_s or samples_per_s",
-        ):
+        with pytest.raises(ArgumentMistake, match="there is none here: write tokens_per_s or samples_per_s"):
             run.rows("throughput")
     said = mistakes("version: 1\nassertions:\n- iteration time <= 1ms\n")
     assert said == ["3:3: no metric is called 'iteration time': write step time <= 450ms"]
@@ -119,9 +114,8 @@ def test_what_no_metric_has(sentence: str, offset: int, what: str) -> None:
     assert str(caught.value).startswith(what)
 
 
-@pytest.mark.parametrize("sentence", sorted({*SPOKEN.values()}))
-def test_every_sentence_that_is_offered_is_one(sentence: str) -> None:
-    assert asked(sentence, ["pp"]).require.text
+def test_every_sentence_that_is_offered_is_one() -> None:
+    assert [sentence for sentence in {*SPOKEN.values()} if not asked(sentence, ["pp"]).require.text] == []
 
 
 def test_a_word_of_another_tool_is_no_name() -> None:

@@ -1,7 +1,5 @@
 """Is a new metric one function and one entry? One that the package does not know, through everything it knows to do."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import cast

@@ -1,7 +1,5 @@
 """Is a two-stage pipeline judged as published: how much of the shorter stage is hidden, and what the period is near?"""
 
-from __future__ import annotations
-
 import csv
 import io
 import json
@@ -117,9 +115,7 @@ def test_hidden_part_of_a_unit(stage0: int, stage1: int, period: int, hidden: Fr
         (600, 400, 500, 1, Fraction(-1, 4)),  # units overlap each other
     ],
 )
-def test_units_that_are_alike(
-    tmp_path: Path, stage0: int, stage1: int, period: int, score: Value, serialization: Value
-) -> None:
+def test_like_units(tmp_path: Path, stage0: int, stage1: int, period: int, score: Value, serialization: Value) -> None:
     path = write(tmp_path / "a.sqlite", *even(stage0, stage1, period))
     assert values(path, "overlap_score") == {0: score}
     assert values(path, "serialization") == {0: serialization}

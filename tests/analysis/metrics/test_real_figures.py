@@ -1,7 +1,5 @@
 """Is every figure that others found on the real traces had by a command, or named here with why it is not?"""
 
-from __future__ import annotations
-
 import json
 import re
 import shutil
@@ -342,7 +340,7 @@ def _expected_kernels(figures: dict[str, Any]) -> int:
 
 @pytest.mark.parametrize(("path", "rank", "anchor", "mode", "anchored"), ANCHORS)
 @pytest.mark.sampled(5)
-def test_no_communication_stream_gives_no_overlap(
+def test_without_communication_no_overlap(
     path: Path, rank: int, anchor: str, mode: str, anchored: dict[str, Any]
 ) -> None:
     """All communication of these traces is barrier, so no overlap may be claimed, of whatever definition."""

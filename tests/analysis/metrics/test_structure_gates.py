@@ -1,7 +1,5 @@
 """Gates on what a step launches: they have no noise, see every change, and show the first one."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 
@@ -307,10 +305,7 @@ def test_another_trace_names_the_parts_by_itself(project: Project) -> None:
         ("- sequence == 12", "3:12: sequence is the same as in the baseline or not: write sequence == baseline"),
         ("- no sequence", "3:3: 'no' is for times and counts: sequence is neither"),
         ("- max sequence == baseline", "3:3: sequence is not a quantity: several cannot be aggregated"),
-        (
-            "- max over rank of sequence == baseline",
-            "3:3: sequence is not a quantity: several cannot be aggregated",
-        ),
+        ("- max over rank of sequence == baseline", "3:3: sequence is not a quantity: several cannot be aggregated"),
         (
             "- sequence within tolerance of baseline",
             "3:12: sequence is the same as in the baseline or not: write sequence == baseline",

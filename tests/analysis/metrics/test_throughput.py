@@ -1,7 +1,5 @@
 """How many steps does a window hold, how long is one, and are samples and tokens per second those of the steps?"""
 
-from __future__ import annotations
-
 from fractions import Fraction
 from functools import partial
 from pathlib import Path

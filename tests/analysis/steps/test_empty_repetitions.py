@@ -1,7 +1,5 @@
 """Is a repetition without a kernel a step of no work, which disqualifies no range, and is one inside another none?"""
 
-from __future__ import annotations
-
 from collections.abc import Collection
 from pathlib import Path
 
@@ -45,9 +43,7 @@ def steps(path: Path, outer: str, empty: Collection[int], *, kernels: str = STEP
 @pytest.mark.parametrize("kernels", [STEP, WITHOUT_LAYERS], ids=["found in kernels", "found in ranges"])
 @pytest.mark.parametrize("empty", [(0,), (3,), (7, 8)], ids=str)
 @pytest.mark.sampled(5)
-def test_the_range_of_the_whole_step_is_taken(
-    tmp_path: Path, empty: Collection[int], kernels: str, inside: bool
-) -> None:
+def test_the_range_of_a_whole_step_is_taken(tmp_path: Path, empty: Collection[int], kernels: str, inside: bool) -> None:
     trace = steps(tmp_path, "my turn {}", empty, kernels=kernels, inside=inside)
     assert "step = range 'my turn %', one of 10 " in run("show", trace, code=0).stdout.splitlines()[0]
 

@@ -1,7 +1,5 @@
 """What is a part of a model, and never a step? Its modules say it, by the profiler's record or by ranges."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from string import ascii_lowercase

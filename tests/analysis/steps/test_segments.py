@@ -1,7 +1,5 @@
 """How alike are segments, which are of one kind, and does the answer hang on names, clocks or the order of rows?"""
 
-from __future__ import annotations
-
 import random
 from array import array
 from collections import Counter
@@ -176,9 +174,7 @@ def places_of(work: Work) -> list[tuple[list[int], list[int]]]:
 
 @pytest.mark.parametrize("launched", [True, False])
 @given(text=programs().map(lambda program: program[0]), shuffler=st.randoms(use_true_random=False))
-def test_rows_of_kernels_that_start_together_may_stand_in_any_order(
-    launched: bool, text: str, shuffler: random.Random
-) -> None:
+def test_kernels_that_start_together_stand_in_any_order(launched: bool, text: str, shuffler: random.Random) -> None:
     track = tape([ord(letter) for letter in text], launched=launched).track
     kernels = replace(track.kernels, start_ns=array("q", [start // 3000 * 3000 for start in track.kernels.start_ns]))
     rows = list(range(len(text)))

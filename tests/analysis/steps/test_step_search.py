@@ -3,8 +3,6 @@
 Programs are texts, a letter a kernel: what a step is, is known.
 """
 
-from __future__ import annotations
-
 import random
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager

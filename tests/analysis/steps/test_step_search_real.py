@@ -1,7 +1,5 @@
 """Which steps are found in the kernels of real traces? Those that labels, or eyes, say are there."""
 
-from __future__ import annotations
-
 import functools
 import json
 import re

@@ -3,8 +3,6 @@
 Each case is one timeline of 1 000 ns in nsys and in torch.profiler, whose shares are counted nanosecond by nanosecond.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from fractions import Fraction
 from pathlib import Path
@@ -114,9 +112,7 @@ def test_one_gap_is_told_where_it_is_most_of_the_idle_time(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("format", [Format.NSYS, Format.KINETO])
-def test_a_draft_says_it_in_its_head_and_what_to_do(
-    project: Project, monkeypatch: pytest.MonkeyPatch, format: Format
-) -> None:
+def test_a_draft_has_it_in_its_head(project: Project, monkeypatch: pytest.MonkeyPatch, format: Format) -> None:
     monkeypatch.setenv("PYTEST_ADDOPTS", "-p no:hypothesispytest")
     write(project.root, format, CASES["copies"])
     said = project.command("init", f"run.{ENDINGS[format]}", code=0)

@@ -1,7 +1,5 @@
 """The summary of a run: every figure is a row of a metric, shares add up, and what is missing is said."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Mapping
 from fractions import Fraction
@@ -303,9 +301,7 @@ def test_what_graphs_hide_is_told_once(tmp_path: Path, length: int) -> None:
 
 
 @pytest.mark.parametrize(("stalled", "told"), [(5_000, True), (4_900, False)])
-def test_bounds_are_doubtful_where_what_nothing_explains_is_a_twentieth(
-    tmp_path: Path, stalled: int, told: bool
-) -> None:
+def test_bounds_are_doubtful_where_a_twentieth_is_unexplained(tmp_path: Path, stalled: int, told: bool) -> None:
     def put(gpu: Any) -> None:
         gpu.kernel("gemm", 10_000, 60_000, launch_ns=1_000)
         gpu.kernel("gemm", 60_000 + stalled, 110_000, launch_ns=1_100)
@@ -401,9 +397,7 @@ def test_a_span_of_time_that_is_stated_is_no_step(tmp_path: Path, window: str) -
         assert summary_of(captures, spec).subject.found.stated is (window != "median")
 
 
-def test_of_many_findings_the_profiler_that_slows_the_host_keeps_its_place(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_of_many_findings_a_slowing_profiler_keeps_its_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It says of all others by how much they may be wrong, and stands nowhere else; what is doubtful does."""
     wins = [Finding(kind, 0, (0,), 1, 100, 50 - n) for n, kind in enumerate([*FindingKind][:6])]
     profiler = Finding(FindingKind.PROFILER, None, (0,), 1, 0, None, {"recorded": "with_stack"})

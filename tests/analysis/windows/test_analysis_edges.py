@@ -1,7 +1,5 @@
 """Anchors, windows and stages of a few numbers: what do the rules of the analysis say exactly on their edges?"""
 
-from __future__ import annotations
-
 from array import array
 from collections.abc import Sequence
 from dataclasses import replace
@@ -39,9 +37,7 @@ from tests.support.one_process import OneProcess
         ([(None, 3), (None, 4)], Uneven((3, 0), (4, 1), alike=True)),
     ],
 )
-def test_anchors_are_counted_among_ranks_of_one_place_before_all(
-    places: Sequence[tuple[int | None, int]], found: Uneven | None
-) -> None:
+def test_anchors_count_in_one_place_before_all(places: Sequence[tuple[int | None, int]], found: Uneven | None) -> None:
     tracks = {
         number: SimpleNamespace(
             anchors=range(count), rank=SimpleNamespace(coordinates={} if pp is None else {"pp": pp})
@@ -173,9 +169,7 @@ def test_a_pattern_that_matches_ranges_of_another_shape_is_left_out() -> None:
         ([(0, 10), (11, 20)], [(0, 10, 1), (11, 20, 1)]),  # the second is short, and alone
     ],
 )
-def test_neighbours_too_short_for_a_cell_are_one_bar(
-    bars: Sequence[tuple[int, int]], joined: Sequence[tuple[int, int, int]]
-) -> None:
+def test_short_neighbours_are_one_bar(bars: Sequence[tuple[int, int]], joined: Sequence[tuple[int, int, int]]) -> None:
     each = [Bar(start, end, "k", "stage") for start, end in bars]
     found = list(_together(each, 10))
     assert [(bar.start_ns, bar.end_ns, bar.kernels) for bar in found] == list(joined)

@@ -1,7 +1,5 @@
 """Where does a kernel begin a window? In the order of launches, and only the first kernel of a launch."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Do the windows of a kernel part what a rank launched, and measure what ranges around the same launches measure?"""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
@@ -102,15 +100,10 @@ def figures(opened: Captures, window: str) -> Mapping[str, object]:
     st.lists(st.integers(60, 140), min_size=5, max_size=9),
     st.sampled_from(["median", "steady", "first"]),
 )
-def test_ranges_around_the_same_launches_have_the_same_figures(
-    launched: list[Launch], pauses: list[int], window: str
-) -> None:
+def test_ranges_around_equal_launches_are_equal(launched: list[Launch], pauses: list[int], window: str) -> None:
     rest = [replace(each, after_ns=100 + each.after_ns) for each in launched]
     first, *others = [Launch("embed", pause, 7, 10, 4_000) for pause in pauses]
-    launches = [
-        first,
-        *(each for begins in others for each in (*rest, begins)),
-    ]  # the last has no end
+    launches = [first, *(each for begins in others for each in (*rest, begins))]  # the last has no end
     with TemporaryDirectory() as folder, ExitStack() as stack:
         plain, marked = TraceBuilder(), TraceBuilder()
         put(plain.process(), launches)

@@ -1,7 +1,5 @@
 """Which windows does a kernel make that anchors, what is in each, and how long is it?"""
 
-from __future__ import annotations
-
 import shlex
 from dataclasses import replace
 from fractions import Fraction

@@ -1,7 +1,5 @@
 """Who are the ranks of a run, what tells them apart, and what is said where that is in doubt?"""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Two processes on one GPU, as under MPS: are they told, and is the GPU counted once?"""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path

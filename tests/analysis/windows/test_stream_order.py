@@ -1,7 +1,5 @@
 """A stream whose kernels run inside one another is none: then its order proves nothing, in every format."""
 
-from __future__ import annotations
-
 from array import array
 from collections.abc import Mapping
 from dataclasses import replace
@@ -227,9 +225,7 @@ def step_of(comm_us: int, *nested: int) -> Edit:
 @pytest.mark.parametrize("against", [(), ("--nsys-against=base.sqlite",)], ids=["stored", "against"])
 @pytest.mark.parametrize("turned", [False, True], ids=["lost", "found"])
 @pytest.mark.sampled(3)
-def test_what_hangs_on_an_order_that_is_lost_is_compared_with_nothing(
-    project: Project, against: tuple[str, ...], turned: bool
-) -> None:
+def test_what_hangs_on_a_lost_order_is_not_compared(project: Project, against: tuple[str, ...], turned: bool) -> None:
     """It was improved: a barrier that got longer was none any more."""
     base, head = step_of(200), step_of(300, 250)
     if turned:

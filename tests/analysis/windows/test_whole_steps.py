@@ -1,7 +1,5 @@
 """Do steps follow one another without a hole, is the time between them told, and does every step count?"""
 
-from __future__ import annotations
-
 import gzip
 import json
 import shutil

@@ -1,7 +1,5 @@
 """Which window does each pick give, which kernels are in it and count as what, and what is said where there is none?"""
 
-from __future__ import annotations
-
 import os
 from array import array
 from bisect import bisect_left
@@ -73,15 +71,7 @@ def test_a_span_is_the_range_or_the_time_to_the_next() -> None:
 
 def test_steady_is_the_middle_half() -> None:
     found = {count: list(steady_indices(count)) for count in (1, 2, 3, 4, 5, 8, 10)}
-    assert found == {
-        1: [0],
-        2: [0, 1],
-        3: [0, 1, 2],
-        4: [1, 2],
-        5: [1, 2, 3],
-        8: [2, 3, 4, 5],
-        10: [2, 3, 4, 5, 6, 7],
-    }
+    assert found == {1: [0], 2: [0, 1], 3: [0, 1, 2], 4: [1, 2], 5: [1, 2, 3], 8: [2, 3, 4, 5], 10: [2, 3, 4, 5, 6, 7]}
 
 
 def test_index_of_a_named_window_counts_its_own_ranges(gpu: OneProcess) -> None:

@@ -1,7 +1,5 @@
 """Is the drawing of a window a sane Chrome trace that says what was measured?"""
 
-from __future__ import annotations
-
 import gzip
 import json
 from collections.abc import Iterator

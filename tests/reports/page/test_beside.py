@@ -1,7 +1,5 @@
 """Are the windows of several ranks drawn where they were beside each other, on the clock that they have in common?"""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

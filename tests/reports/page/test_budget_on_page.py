@@ -1,7 +1,5 @@
 """Does the page show the budget above the timeline, each gap by its class, and who waited for whom?"""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

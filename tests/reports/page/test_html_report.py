@@ -1,7 +1,5 @@
 """Does ``--nsys-html`` write one whole page: verdicts first, exact, the same bytes again, all names as text?"""
 
-from __future__ import annotations
-
 import json
 import re
 import shutil

@@ -1,7 +1,5 @@
 """Are the colours of the page told apart in both themes, also by who does not see red, green or any colour?"""
 
-from __future__ import annotations
-
 import re
 from itertools import combinations
 

@@ -1,7 +1,5 @@
 """Is the page right in a real browser: no errors, no request, the pixels of the trace, also on a phone and dark?"""
 
-from __future__ import annotations
-
 from base64 import b64decode
 from pathlib import Path
 from typing import Any
@@ -74,9 +72,7 @@ def clean(browser: Browser, path: Path) -> None:
 
 @pytest.mark.parametrize("dark", [False, True])
 @pytest.mark.parametrize("width", [1280, 360])
-def test_it_loads_without_an_error_a_request_or_sideways_scrolling(
-    browser: Browser, written: Path, width: int, dark: bool
-) -> None:
+def test_it_loads_without_error_request_or_scrolling(browser: Browser, written: Path, width: int, dark: bool) -> None:
     browser.open(written, width, dark=dark)
     clean(browser, written)
     assert browser.run("document.documentElement.scrollWidth") <= width

@@ -1,7 +1,5 @@
 """Does the page of a red say of each row where it is and what came or went, and draw what it is about, once?"""
 
-from __future__ import annotations
-
 import contextlib
 import re
 import subprocess

@@ -1,7 +1,5 @@
 """Does a phone show what happened on its first screen, the whole red on three, and no label on another?"""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
@@ -98,9 +96,7 @@ def test_brackets_and_links_walk_through_the_roots(browser: Browser, project: Pr
 @pytest.mark.parametrize("script", [True, False])
 @pytest.mark.parametrize("width", [360, 390, 700, 1280])
 @pytest.mark.sampled(3)
-def test_labels_that_would_touch_give_way(
-    browser: Browser, red: Path, dualpipe: Path, width: int, script: bool
-) -> None:
+def test_labels_that_touch_give_way(browser: Browser, red: Path, dualpipe: Path, width: int, script: bool) -> None:
     for page in (red, dualpipe):
         browser.open(page, width, script=script)
         assert browser.run(OVERLAPPING) == []

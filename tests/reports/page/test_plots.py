@@ -1,7 +1,5 @@
 """Are the drawings true, readable and safe: a sparkline in a terminal, an SVG that stands alone?"""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Does each finding read as one sentence, with what mending it could win and what to type next?"""
 
-from __future__ import annotations
-
 import shlex
 from fractions import Fraction
 from pathlib import Path
@@ -73,10 +71,7 @@ SENTENCES = [
         finding(FindingKind.LAUNCHES, TINY, ranks=(0,)),
         "launch-bound: 1 ms launch-starved; 80 of 100 compute kernels take 10 us or less, 500 us of it before gemm",
     ),
-    (
-        finding(FindingKind.LAUNCHES, BEFORE, ranks=(0,)),
-        "launch-bound: 1 ms launch-starved, 500 us of it before gemm",
-    ),
+    (finding(FindingKind.LAUNCHES, BEFORE, ranks=(0,)), "launch-bound: 1 ms launch-starved, 500 us of it before gemm"),
     (
         finding(FindingKind.LAUNCHES, LAST, ranks=(0,)),
         "launch-bound: 1 ms launch-starved, all of it after the last kernel",

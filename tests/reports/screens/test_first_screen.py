@@ -1,7 +1,5 @@
 """How a summary reads on one screen: its order, its bounds, and that its shares add up to 100%."""
 
-from __future__ import annotations
-
 import dataclasses
 import io
 import os

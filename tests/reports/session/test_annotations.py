@@ -1,7 +1,5 @@
 """Does GitHub put each verdict at its line, whole, and never more than it takes?"""
 
-from __future__ import annotations
-
 import re
 from typing import Any
 from urllib.parse import unquote

@@ -1,7 +1,5 @@
 """Does each format of ``pytest-nsys compare`` say the same, whole, to the byte, with every foreign name harmless?"""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path

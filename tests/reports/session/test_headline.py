@@ -2,8 +2,6 @@
 group, and those of another one apart?
 """
 
-from __future__ import annotations
-
 import json
 import random
 import re
@@ -12,15 +10,7 @@ from typing import Any
 
 import pytest
 
-from pytest_nsys.analysis.explain.parts import (
-    Change,
-    ChangeKind,
-    Explained,
-    Explanation,
-    Root,
-    StepChange,
-    What,
-)
+from pytest_nsys.analysis.explain.parts import Change, ChangeKind, Explained, Explanation, Root, StepChange, What
 from pytest_nsys.analysis.windows.spans import UsedWindow
 from pytest_nsys.core.errors import Mistake
 from pytest_nsys.core.model import Label, Value, Window
@@ -217,9 +207,7 @@ COVER = Change(Root(ChangeKind.SHORTER, What.COVER, "gemm"), 0, 3 * MS, 0, expos
         ),
     ],
 )
-def test_what_became_of_a_row_is_told_as_what_follows(
-    subject: str, root: Root, world: int, more: dict[str, Any], expected: str
-) -> None:
+def test_a_state_of_rows_is_one_line(subject: str, root: Root, world: int, more: dict[str, Any], expected: str) -> None:
     at: dict[str, Label] = {"rank": 0} | ({"stage": "stage2_f"} if subject == "exposed_ns" else {})
     change = Change(root, 0, 2 * MS, 0 if root is GONE else MS, 2, 0 if root is GONE else 2)
     causes = (Explained(at, Explanation(3 * MS, (COVER,), 0), (change,)),)
@@ -239,9 +227,7 @@ def test_what_became_of_a_row_is_told_as_what_follows(
         (None, 19_850, "Step 0.75% faster (20 → 19.8 ms); "),
     ],
 )
-def test_where_the_median_step_is_unchanged_one_that_nearly_is_says_no_more(
-    period: int | None, now: int, expected: str
-) -> None:
+def test_beside_an_unchanged_median_step_one_nearly_so_is_silent(period: int | None, now: int, expected: str) -> None:
     change = Explained({"rank": 0}, Explanation(MS, (), MS), (Change(GONE, 0, 2 * MS, 0, 2, 0),))
     step = StepChange({0: 20 * MS}, {0: 1000 * now})
     records = [red("e", "exposed_ns", judged=(row(4 * MS, MS, 2 * MS),), causes=(change,), step=step)]
@@ -282,10 +268,7 @@ P90: dict[str, Label] = {"rank": 0, "quantile": "p90"}
             f"{STEP} on both ranks; and 1 red without a known cause",
         ),
         (
-            [
-                slow(),
-                red("a", "exposed_ns", judged=(row(4, 2, 3, labels={"rank": 7}),), causes=(cause(7, "k"),)),
-            ],
+            [slow(), red("a", "exposed_ns", judged=(row(4, 2, 3, labels={"rank": 7}),), causes=(cause(7, "k"),))],
             f"{STEP} on both ranks; and 1 more cause",
         ),
         (
@@ -317,10 +300,7 @@ P90: dict[str, Label] = {"rank": 0, "quantile": "p90"}
             [slow(), record("a", "error", message="damaged"), record("b", "no data", message="no row")],
             f"{STEP} on both ranks; 1 more assertion not judged; 1 more assertion without data",
         ),
-        (
-            [slow(), green(file="perf/b.nsys.yaml")],
-            f"{STEP} on 2 of 2 ranks, 1 of 2 gate files (perf/gate.nsys.yaml)",
-        ),
+        ([slow(), green(file="perf/b.nsys.yaml")], f"{STEP} on 2 of 2 ranks, 1 of 2 gate files (perf/gate.nsys.yaml)"),
         (
             [green(), green("b", 75)],
             "Both assertions passed; least headroom 25% of limit: overlap 75%, limit 60%, rank 0",

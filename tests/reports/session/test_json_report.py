@@ -1,7 +1,5 @@
 """Is everything that was judged in the JSON, in the shape of the schema, whatever the session came to?"""
 
-from __future__ import annotations
-
 import json
 import os
 import stat

@@ -1,7 +1,5 @@
 """Is a red of one root as short on 64 ranks, of twelve assertions and in eight configurations as of one, everywhere?"""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 
@@ -71,9 +69,7 @@ def outside_of_folded(markdown: str) -> list[str]:
 @pytest.mark.parametrize("assertions", [1, 5, 12])
 @pytest.mark.parametrize("ranks", [1, 2, 64])
 @pytest.mark.sampled(10)
-def test_whatever_the_ranks_assertions_and_configurations(
-    ranks: int, assertions: int, configurations: int, spread: int
-) -> None:
+def test_whatever_the_ranks_and_assertions(ranks: int, assertions: int, configurations: int, spread: int) -> None:
     told = make_session(*session(ranks, assertions, configurations, spread))
     lines = story_lines(told, WIDTH)
     assert len(lines) <= MOST_LINES

@@ -1,7 +1,5 @@
 """Does the summary read well on GitHub: everything in it, nothing of it markup by accident, never too long?"""
 
-from __future__ import annotations
-
 import re
 import subprocess
 import sys
@@ -63,10 +61,7 @@ def test_a_green_summary(project: Project) -> None:
     assert f"run `run.sqlite (2 ranks, pp=2 dp=1 cp=1 ep=1, NVIDIA H100 80GB HBM3, {found})`; against `base" in text
     (table,) = tables(text)
     assert table[0] == ["verdict", "assertion", "value", "limit", "headroom", "smallest change", "worst row"]
-    assert table[2] == [
-        *("passed", "`overlap >= 60%`", "80%", "&gt;= 60%", "20 pp", ""),
-        "rank 0 stage2\\_f",
-    ]
+    assert table[2] == [*("passed", "`overlap >= 60%`", "80%", "&gt;= 60%", "20 pp", ""), "rank 0 stage2\\_f"]
     assert table[3][5] == "≥ 50 us (noise not measured)"
     assert "rank 0–1: forward chunk 2 (phase1) backward chunk 2 (phase0), 3rd of 5, 15 ms" in text
     assert "####" not in text
@@ -270,12 +265,12 @@ def test_it_is_never_too_long(letter: str) -> None:
     assert "**Cut here: too long for GitHub.**" in text
 
 
-@pytest.mark.parametrize("room", range(100, 140))
-def test_what_fits_is_not_cut(room: int) -> None:
+def test_what_fits_is_not_cut() -> None:
     parts = ["a" * 9] * 12  # 120 bytes
-    text = cut(parts, room)
-    assert len(text) <= room
-    assert ("Cut here" not in text) == (room >= 120)
+    for room in range(100, 140):
+        text = cut(parts, room)
+        assert len(text) <= room
+        assert ("Cut here" not in text) == (room >= 120)
 
 
 def test_what_failed_is_said_beside_what_has_no_data() -> None:

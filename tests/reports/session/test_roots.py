@@ -1,7 +1,5 @@
 """Does a root read as one says it: what happened, by how much, and where?"""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 import pytest
@@ -64,10 +62,7 @@ SAME = (8000, 10_000)
             told(kernel(ChangeKind.OFTEN, What.CALL, "cudaMalloc"), (20, 60), counts=(1, 3)),
             "cudaMalloc is called 3 times instead of 1 (+40 us)",
         ),
-        (
-            told(kernel(ChangeKind.OFTEN), (8000, 10_000), counts=(4, 5)),
-            "flash_fwd runs 5 times instead of 4 (+2 ms)",
-        ),
+        (told(kernel(ChangeKind.OFTEN), (8000, 10_000), counts=(4, 5)), "flash_fwd runs 5 times instead of 4 (+2 ms)"),
         (
             told(kernel(ChangeKind.RARELY, What.COLLECTIVE, "AllReduce"), (4800, 4900), counts=(3, 1)),
             "AllReduce runs once instead of 3 times (1.6 → 4.9 ms each)",
@@ -98,21 +93,13 @@ def test_what_happened(root: StoryRoot, expected: str) -> None:
         (told(kernel(), SAME, SAME, SAME), 8, "flash_fwd 25% longer on ranks 0–2"),
         (told(kernel(), SAME), None, "flash_fwd 25% longer on rank 0"),
         (told(ALL, (8000, 8640), (8000, 8640)), 2, "all kernels alike +8% on both ranks"),
-        (
-            told(ALL, (8000, 8640), clock=(1980, 1830)),
-            1,
-            "all kernels alike +8% (SM clock 1980 → 1830 MHz)",
-        ),
+        (told(ALL, (8000, 8640), clock=(1980, 1830)), 1, "all kernels alike +8% (SM clock 1980 → 1830 MHz)"),
         (
             told(ALL, (8000, 9200), waiting=(1, 2, 3), waits_in="AllReduce"),
             4,
             "rank 0: all compute +15%; peers wait in AllReduce for it",
         ),
-        (
-            told(kernel(), SAME, waiting=(1,)),
-            2,
-            "rank 0: flash_fwd 25% longer; rank 1 waits for it",
-        ),
+        (told(kernel(), SAME, waiting=(1,)), 2, "rank 0: flash_fwd 25% longer; rank 1 waits for it"),
     ],
 )
 def test_where_it_happened(root: StoryRoot, world: int | None, expected: str) -> None:

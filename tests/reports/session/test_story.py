@@ -1,22 +1,12 @@
 """Does the story of a session tell every red once, below its root, and nothing twice, whatever the order of records?"""
 
-from __future__ import annotations
-
 import random
 from fractions import Fraction
 from typing import Any
 
 import pytest
 
-from pytest_nsys.analysis.explain.parts import (
-    Change,
-    ChangeKind,
-    Explained,
-    Explanation,
-    Root,
-    StepChange,
-    What,
-)
+from pytest_nsys.analysis.explain.parts import Change, ChangeKind, Explained, Explanation, Root, StepChange, What
 from pytest_nsys.analysis.windows.spans import UsedWindow
 from pytest_nsys.core.model import Label, Window
 from pytest_nsys.gates.model import JudgedRow, Outcome

@@ -1,7 +1,5 @@
 """Does the summary of a gate fit a terminal, and does a log keep a line for each assertion?"""
 
-from __future__ import annotations
-
 import os
 import pty
 import re

@@ -1,7 +1,5 @@
 """Does a refresh say what it left red, and what to type or to write for each?"""
 
-from __future__ import annotations
-
 import re
 import shlex
 

@@ -1,7 +1,5 @@
 """Does a table fit where it is read? Names give way, figures never."""
 
-from __future__ import annotations
-
 import io
 from pathlib import Path
 

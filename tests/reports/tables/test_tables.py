@@ -1,7 +1,5 @@
 """Does a table of HTML say what a table of text says, and is nothing in it markup?"""
 
-from __future__ import annotations
-
 from pytest_nsys.reports.tables.formats import Column, Table, number, texts, times
 
 

@@ -1,7 +1,5 @@
 """Does a report ever replace what is read: a trace, a gate file, a baseline, the history, another report?"""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

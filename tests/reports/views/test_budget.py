@@ -1,7 +1,5 @@
 """Does a budget read right: one unit, three digits, bounds as bounds, bars that add up, who blocks whom?"""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, replace

@@ -1,7 +1,5 @@
 """Is a trend the values with what is known of them, and do rows of one unit compare?"""
 
-from __future__ import annotations
-
 from fractions import Fraction
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Does ``why:`` of a row tell its roots with amounts and what they leave, and never a sum twice?"""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest
@@ -56,11 +54,7 @@ ROWS = {
     ),
     "and what is left": (
         row(2_000 * US, IDLE, Change(COPY, 0, 0, 1_680 * US, 0, 6)),
-        [
-            "rank 0, +2 ms:",
-            "  +1.68 ms  new copy from device to device (6 times)",
-            "   +320 us  not explained by this",
-        ],
+        ["rank 0, +2 ms:", "  +1.68 ms  new copy from device to device (6 times)", "   +320 us  not explained by this"],
     ),
     "or more than that": (
         row(1_000 * US, IDLE, Change(COPY, 0, 0, 1_680 * US, 0, 6)),
@@ -76,10 +70,7 @@ ROWS = {
     ),
     "without a root its parts": (
         row(1_690 * US, IDLE),
-        [
-            "rank 0, +1.69 ms:",
-            "  +1.69 ms  the GPU is idle before flash_fwd_kernel, already launched: 0.009 → 1.7 ms",
-        ],
+        ["rank 0, +1.69 ms:", "  +1.69 ms  the GPU is idle before flash_fwd_kernel, already launched: 0.009 → 1.7 ms"],
     ),
 }
 

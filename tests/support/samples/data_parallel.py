@@ -1,7 +1,5 @@
 """Traces of torch.profiler of a data-parallel step: each rank gathers weights, computes, and sums up its gradients."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any

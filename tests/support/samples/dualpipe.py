@@ -4,8 +4,6 @@ A step is simulated rank by rank: no rank depends on another, so a regression of
 others as they were. Streams, ranges and launch pattern are those of PithTrain; the durations are drawn.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 from random import Random
@@ -23,12 +21,7 @@ _FIRST_PID, _LAST_PID = 900, 4_000
 
 
 SAMPLE_SHAPE = StepShape(
-    chunks=12,
-    layers=2,
-    kernels_per_stage=1,
-    transfers_per_stage=1,
-    stage3_communication=True,
-    nccl_ranges=False,
+    chunks=12, layers=2, kernels_per_stage=1, transfers_per_stage=1, stage3_communication=True, nccl_ranges=False
 )
 """Small enough to ship: four ranks, twelve anchors, every purpose but the CP ring."""
 

@@ -5,8 +5,6 @@ databases of rocprofv3. Each is a folder with a file per rank. What the profiler
 (clocks, process ids, how a rank is named); kernels, launches, ranges and setup labels are the same, to the nanosecond.
 """
 
-from __future__ import annotations
-
 import enum
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -39,12 +37,7 @@ class Format(enum.StrEnum):
     ROCPD = "rocpd"
 
 
-ENDINGS: Mapping[Format, str] = {
-    Format.NSYS: "sqlite",
-    Format.KINETO: "json",
-    Format.JAX: "json",
-    Format.ROCPD: "db",
-}
+ENDINGS: Mapping[Format, str] = {Format.NSYS: "sqlite", Format.KINETO: "json", Format.JAX: "json", Format.ROCPD: "db"}
 """How the names of its files end, by which a reader is chosen."""
 
 BUILDERS: Mapping[Format, Callable[[], TraceBuilder | KinetoBuilder | RocpdBuilder]] = {

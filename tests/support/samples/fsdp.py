@@ -5,8 +5,6 @@ it computes, in the forward and in the backward, and reduces its gradients after
 weights of the next layer while the layer before still computes; the regressed one does not in its forward.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,14 +14,8 @@ from tests.support.samples.kineto import KinetoBuilder
 
 COMPUTE_STREAM, GATHER_STREAM, REDUCE_STREAM = 7, 20, 24
 
-FORWARD_US = {
-    "flash_fwd_kernel": 420,
-    "nvjet_tst_128x256_64x4_1x2_h_bz_coopA_TNT": 780,
-}
-BACKWARD_US = {
-    "flash_bwd_dq_dk_dv_loop_seqk_parallel_kernel": 900,
-    "nvjet_tst_192x192_64x4_2x1_v_bz_TNN": 1_500,
-}
+FORWARD_US = {"flash_fwd_kernel": 420, "nvjet_tst_128x256_64x4_1x2_h_bz_coopA_TNT": 780}
+BACKWARD_US = {"flash_bwd_dq_dk_dv_loop_seqk_parallel_kernel": 900, "nvjet_tst_192x192_64x4_2x1_v_bz_TNN": 1_500}
 GATHER, GATHER_US = "ncclDevKernel_AllGather_RING_LL", 560
 REDUCE, REDUCE_US = "ncclDevKernel_ReduceScatter_Sum_bf16_RING_LL", 700
 OPTIMIZER, OPTIMIZER_US = "multi_tensor_apply_kernel", 350

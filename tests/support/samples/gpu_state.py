@@ -1,7 +1,5 @@
 """What a trace may record of the GPU itself: what was allocated on it, and the clock of its SMs."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from tests.support.samples.builder import Process, TraceBuilder

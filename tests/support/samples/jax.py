@@ -9,8 +9,6 @@ Its calls are those of the builder of torch.profiler's traces, and the lanes are
 beside each stream repeats its kernels. The same calls give the same bytes.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

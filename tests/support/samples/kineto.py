@@ -9,8 +9,6 @@ Its calls are those of the builder of exports, so that one step can be written i
 same bytes.
 """
 
-from __future__ import annotations
-
 import gzip
 import itertools
 import json

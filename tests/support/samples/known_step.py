@@ -1,7 +1,5 @@
 """A step whose budget is known: each of its gaps has one cause."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from tests.support.samples.builder import Process, TraceBuilder

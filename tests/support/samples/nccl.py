@@ -8,8 +8,6 @@ nccl.call(gpu, "ncclAllReduce", 1_000, 2_000, 0xABC, 4_096)
 gpu.kernel("ncclDevKernel_AllReduce_Sum_f32_RING_LL", 4_000, 8_000, launch_ns=1_500)
 """
 
-from __future__ import annotations
-
 import struct
 from collections.abc import Sequence
 

@@ -1,7 +1,5 @@
 """Rows of a trace that no page of the documentation writes: replays of graphs, messages of the profiler."""
 
-from __future__ import annotations
-
 from tests.support.samples.builder import LAUNCH_LEAD_NS, LAUNCH_LENGTH_NS, Process, TraceBuilder
 from tests.support.samples.schema import GRAPH_TRACE, Cell
 

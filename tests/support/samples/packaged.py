@@ -4,8 +4,6 @@ Those of torch.profiler are the files. An export of nsys is the SQL that makes i
 cell that all rows of a table share stands there once, and a time is what it is later than that of the row before.
 """
 
-from __future__ import annotations
-
 import gzip
 import sqlite3
 import tempfile

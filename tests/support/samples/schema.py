@@ -9,8 +9,6 @@ SQLite, so that memory stays bounded; the end sorts them into the file. A file a
 all.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import sqlite3

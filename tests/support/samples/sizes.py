@@ -1,7 +1,5 @@
 """How large does a simulated step have to be to have so many kernels? For benchmarks."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path

@@ -5,8 +5,6 @@ compute of the other. The CPU runs ahead and waits once per layer, after ``stage
 the token counts. What the step is made of, and what can go wrong in it, are the parameters of the simulation.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from random import Random
@@ -121,14 +119,7 @@ _REDUCE_SCATTER = "ncclDevKernel_ReduceScatter_Sum_bf16_RING_LL"
 class RankStep:
     """One rank's step, from the setup label to the optimizer."""
 
-    def __init__(
-        self,
-        shape: StepShape,
-        rank: int,
-        defects: Regression,
-        export: Export,
-        global_pid: int,
-    ) -> None:
+    def __init__(self, shape: StepShape, rank: int, defects: Regression, export: Export, global_pid: int) -> None:
         self.shape = shape
         self.rank = rank
         self.stage_index = shape.coordinates(rank)["pp"]

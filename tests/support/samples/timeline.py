@@ -4,8 +4,6 @@ The CPU launches and goes on; a stream runs its kernels one after the other; who
 stream says until when. Everything else (which kernel, how long, what it waits for) is the program's business.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from random import Random

@@ -4,8 +4,6 @@ Each unit of work is a range ``unit N``; in it ``encode`` runs on one thread whi
 on another. How long a unit takes from start to start says how much of the shorter stage is hidden.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial

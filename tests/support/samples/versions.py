@@ -1,7 +1,5 @@
 """Which tables and columns did older and newer versions of nsys export than the one that the samples write?"""
 
-from __future__ import annotations
-
 from tests.support.samples.schema import (
     CUDA_EVENT,
     CURRENT,
