@@ -58,7 +58,7 @@ __all__ = [
     "profiled_step",
 ]
 
-_HOMES = {
+_PUBLIC_NAMES = {
     "capture.profiling": ("profiled_step",),
     "core.conventions": ("Convention", "KernelAnchor"),
     "core.errors": (
@@ -82,7 +82,7 @@ def __dir__() -> list[str]:
 def __getattr__(name: str) -> Any:
     # Each loads with what it needs: a training program takes profiled_step alone, and the command needs no pytest.
     source_name = "VERSION" if name == "__version__" else name
-    for module, names in _HOMES.items():
+    for module, names in _PUBLIC_NAMES.items():
         if source_name in names:
             return getattr(importlib.import_module(f"{__name__}.{module}"), source_name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -15,62 +15,62 @@ from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, TypeVar, overload
 
-from pytest_nsys.analysis.captures.cache import CaptureCache, check_captures, check_two_runs
-from pytest_nsys.analysis.captures.captures import Captures, usual, why_none
-from pytest_nsys.analysis.metrics.names import metric_named, unknown
+from pytest_nsys.analysis.captures.cache import CaptureCache, check_distinct_captures, check_distinct_runs
+from pytest_nsys.analysis.captures.captures import Captures, describe_missing_rows, resolve_default_spec
+from pytest_nsys.analysis.metrics.names import describe_unknown_metric, resolve_metric
 from pytest_nsys.analysis.metrics.registry import METRICS, Metric
 from pytest_nsys.analysis.metrics.table import NothingSelected, Selector
-from pytest_nsys.analysis.steps.convention_fit import Choice
-from pytest_nsys.analysis.windows.spans import (
+from pytest_nsys.analysis.steps.convention_fit import ConventionChoice
+from pytest_nsys.analysis.windows.window_selection import (
     MEDIAN,
-    OUTSIDE,
+    OUTSIDE_TRACE_SPEC,
     RUN,
     UsedWindow,
     WindowSpec,
-    as_one_step,
-    left_open,
-    meant_word,
+    assume_single_step,
+    list_open_fields,
+    suggest_window_word,
 )
-from pytest_nsys.core import shown
-from pytest_nsys.core.conventions import Anchor, Convention, written_anchor
-from pytest_nsys.core.errors import ArgumentMistake, NoRows, NsysError, hint
+from pytest_nsys.core import notebook_display
+from pytest_nsys.core.conventions import Anchor, Convention, format_anchor
+from pytest_nsys.core.errors import ArgumentMistake, NoRows, NsysError, suggest_or_list
 from pytest_nsys.core.file_names import GATE_SUFFIX
 from pytest_nsys.core.model import KernelsMode, Label, Note, Span, Value
-from pytest_nsys.core.units import kept_in, plain
-from pytest_nsys.core.words import printable
+from pytest_nsys.core.text_format import sanitize_line
+from pytest_nsys.core.units import find_stored_unit, to_plain_number
 from pytest_nsys.core.workload import Workload
-from pytest_nsys.gates.convention_keys import Named, check_named, convention_of
-from pytest_nsys.gates.gate_file import load_one
+from pytest_nsys.gates.convention_keys import ConventionSource, check_trace_paths, load_convention
+from pytest_nsys.gates.gate_file import load_configuration
 from pytest_nsys.gates.hiccups import leave_out_hiccup
-from pytest_nsys.gates.judgement import lacking
+from pytest_nsys.gates.judgement import describe_lacking_row
 from pytest_nsys.gates.limits import SentenceMistake
 from pytest_nsys.gates.model import (
     Assertion,
     GateFile,
     Location,
     Verdict,
-    requests_of,
+    build_requests,
 )
-from pytest_nsys.gates.selection import complete
-from pytest_nsys.gates.sentences import check_dimension, parse_sentence
-from pytest_nsys.reports.words.notebook import verdict_html
-from pytest_nsys.traces.measurements import measurements_of
-from pytest_nsys.traces.opening import find_traces
+from pytest_nsys.gates.selection import select_complete_rows
+from pytest_nsys.gates.sentences import explain_wrong_dimension, parse_sentence
+from pytest_nsys.reports.words.notebook import render_verdict_html
+from pytest_nsys.traces.sidecars.measurements import find_files_by_capture
+from pytest_nsys.traces.trace_files import find_traces
 from pytest_nsys.verdicts.comparison import Comparison, TwoRuns, compare_runs
-from pytest_nsys.verdicts.evaluate import GateContext, evaluate, resolved
-from pytest_nsys.verdicts.records import RowRecord, uniform
+from pytest_nsys.verdicts.evaluate import GateContext, evaluate, resolve_gate_convention
 from pytest_nsys.verdicts.references import OtherRun
+from pytest_nsys.verdicts.row_records import RowRecord, coerce_types
 
 if TYPE_CHECKING:
     from pytest_nsys.analysis.summary.summary import Summary
-    from pytest_nsys.reports.views.view import Shown
+    from pytest_nsys.reports.views.view import RenderedView
 
 Paths = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 """A capture (file, folder or glob), or several of one program."""
 
 ChoiceT = TypeVar("ChoiceT", bound=StrEnum)
 
-shown.register(Verdict, verdict_html)
+notebook_display.register_renderer(Verdict, render_verdict_html)
 
 
 @dataclass(frozen=True)
@@ -89,7 +89,12 @@ class MetricRow:
 
     def as_record(self) -> RowRecord:
         """Return the row as one plain dict: a fraction becomes a float, and what has the unit ``1`` always is one."""
-        return {"metric": self.metric, **self.labels, "value": plain(self.value, self.unit), "unit": self.unit}
+        return {
+            "metric": self.metric,
+            **self.labels,
+            "value": to_plain_number(self.value, self.unit),
+            "unit": self.unit,
+        }
 
 
 class NsysRun:
@@ -103,7 +108,7 @@ class NsysRun:
     def __init__(
         self,
         captures_for: Callable[[GateFile], Captures],
-        named: Convention | None,
+        named_convention: Convention | None,
         workload: Workload | None = None,
         close: Callable[[], None] = lambda: None,
         *,
@@ -113,15 +118,19 @@ class NsysRun:
     ) -> None:
         if not isinstance(workload, Workload | None):
             raise ArgumentMistake(f"workload= is a pytest_nsys.core.workload.Workload, not {workload!r}")
-        self.captures_for, self._named, self._workload = captures_for, named, workload or Workload()
+        self.captures_for, self._named_convention, self._workload = (
+            captures_for,
+            named_convention,
+            workload or Workload(),
+        )
         self.close, self._resolve, self._anchor, self._paths = close, resolve, anchor, tuple(paths)
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {', '.join(self._paths)}>"
 
-    def under(self, convention: Named, anchor: Anchor | None = None) -> Self:
+    def under(self, convention: ConventionSource, anchor: Anchor | None = None) -> Self:
         """Return the same run read with another convention: a built-in name, a YAML file, or one of your own."""
-        new_convention = convention_of(convention, anchor)
+        new_convention = load_convention(convention, anchor)
         return type(self)(
             *(self.captures_for, new_convention, self._workload, self.close),
             resolve=self._resolve,
@@ -129,25 +138,25 @@ class NsysRun:
             paths=self._paths,
         )
 
-    def resolved(self, gate: GateFile) -> GateFile:
+    def resolve_gate(self, gate: GateFile) -> GateFile:
         """Return the gate file with its convention: the one that it names, else the one that this run is read under."""
         if gate.convention is not None:
             return gate
-        if self._named is not None:
-            return replace(gate, convention=self._named)
+        if self._named_convention is not None:
+            return replace(gate, convention=self._named_convention)
         return self._resolve(gate, self._anchor)
 
     @property
-    def unresolved(self) -> GateFile:
+    def unresolved_gate(self) -> GateFile:
         """A gate file without assertions, under the convention that was named, if any was."""
-        return GateFile(Path(), (), self._named, workload=self._workload)
+        return GateFile(Path(), (), self._named_convention, workload=self._workload)
 
     @property
     def gate(self) -> GateFile:
         """A gate file without assertions, with the convention that the run is read under. Raises UsageMistake,
         TraceError.
         """
-        return self.resolved(self.unresolved)
+        return self.resolve_gate(self.unresolved_gate)
 
     @property
     def convention(self) -> Convention:
@@ -155,10 +164,12 @@ class NsysRun:
         return self.gate.resolved_convention
 
     @property
-    def found(self) -> Choice:
+    def convention_choice(self) -> ConventionChoice:
         """The convention that the run is read under, and what was searched for it."""
-        choice = self.gate.found
-        return Choice(self.convention, self.convention, searched=choice.searched if choice is not None else None)
+        choice = self.gate.found_convention
+        return ConventionChoice(
+            self.convention, self.convention, search_result=choice.kernel_search if choice is not None else None
+        )
 
     @property
     def captures(self) -> Captures:
@@ -174,7 +185,9 @@ class NsysRun:
     def notes(self) -> tuple[Note, ...]:
         """What a person should know of the run before a figure of its median window is believed."""
         captures = self.captures
-        return captures.notes(usual(captures.runs[0], captures.spec(MEDIAN), left_open()))
+        return captures.list_notes(
+            resolve_default_spec(captures.runs[0], captures.make_spec(MEDIAN), list_open_fields())
+        )
 
     def summary(self, window: str | None = None) -> Summary:
         """Return what is in the run, as ``pytest-nsys TRACE…`` shows it: of the median step, of a run without steps all
@@ -184,17 +197,21 @@ class NsysRun:
         """
         from pytest_nsys.analysis.summary.summary import (  # tests that gate do not pay for it
             Summary,
-            summary_of,
-            usual_spec,
+            choose_usual_spec,
+            summarize_captures,
         )
-        from pytest_nsys.reports.screens.first_screen_html import as_html
+        from pytest_nsys.reports.screens.first_screen_html import render_screen_html
 
-        shown.register(Summary, as_html)
+        notebook_display.register_renderer(Summary, render_screen_html)
         captures = self.captures
-        spec = usual_spec(captures) if window is None else self._spec(window, None, None)
-        named_options = (("--window", window), ("--anchor", self._anchor and written_anchor(self._anchor)))
+        spec = choose_usual_spec(captures) if window is None else self._resolve_spec(window, None, None)
+        named_options = (("--window", window), ("--anchor", self._anchor and format_anchor(self._anchor)))
         options = tuple((option, value) for option, value in named_options if value is not None)
-        return replace(summary_of(captures, spec, self._paths), given=options, searched=self.found.searched)
+        return replace(
+            summarize_captures(captures, spec, self._paths),
+            given_options=options,
+            searched=self.convention_choice.search_result,
+        )
 
     def _repr_html_(self) -> str:
         """Return what a notebook shows: the first screen, or why there is none."""
@@ -207,10 +224,10 @@ class NsysRun:
         self, window: str = MEDIAN, *, span: Span | str | None = None, kernels: KernelsMode | str | None = None
     ) -> tuple[UsedWindow, ...]:
         """Return the windows that are measured, of each rank of each capture. Raises TraceError where there is none."""
-        captures, spec = self.captures, self._spec(window, span, kernels)
-        if not (windows := captures.windows(spec)):
+        captures, spec = self.captures, self._resolve_spec(window, span, kernels)
+        if not (windows := captures.list_windows(spec)):
             for run in captures.runs:
-                run.windows(run.ranks[0], spec)  # says why
+                run.pick_windows(run.ranks[0], spec)  # says why
         return windows
 
     def rows(
@@ -230,9 +247,9 @@ class NsysRun:
         names ranks that may lack stages.
         """
         __tracebackhide__ = True  # a failing test shows its own line
-        name, captures = metric_of(metric).name, self.captures
-        measured, spec = captures.metric(name), self._spec(window, span, kernels)
-        spec = OUTSIDE if measured.outside else spec
+        name, captures = look_up_metric(metric).name, self.captures
+        measured, spec = captures.resolve_metric(name), self._resolve_spec(window, span, kernels)
+        spec = OUTSIDE_TRACE_SPEC if measured.is_outside_trace else spec
         if not isinstance(allow_missing, Mapping | None):
             raise ArgumentMistake(f"allow_missing= maps stages to ranks, as {{'stage1_*': [0]}}, not {allow_missing!r}")
         missing_ranks = {glob: frozenset(ranks) for glob, ranks in (allow_missing or {}).items()}
@@ -240,35 +257,41 @@ class NsysRun:
             raise ArgumentMistake(f"allow_missing= names ranks by their numbers, not {allow_missing!r}")
         axes = {axis for coordinates in captures.mesh.coordinates.values() for axis in coordinates}
         for dimension in where if captures.paths else ():
-            if mistake := check_dimension(dimension, measured, (*self.gate.axes, *axes)):
+            if mistake := explain_wrong_dimension(dimension, measured, (*self.gate.axes, *axes)):
                 raise ArgumentMistake(mistake)
-        selectors = {d: Selector(tuple(map(str, _listed(d, labels)))) for d, labels in where.items()}
-        captures.refuse_twins(spec)
-        table = captures.rows(measured, spec)
+        selectors = {d: Selector(tuple(map(str, _check_labels(d, labels)))) for d, labels in where.items()}
+        captures.check_no_twins(spec)
+        table = captures.measure_rows(measured, spec)
         try:
-            if reason := lacking(table, selectors):
+            if reason := describe_lacking_row(table, selectors):
                 raise NothingSelected(reason)
-            selected_rows = complete(table, selectors, missing_ranks)
+            selected_rows = select_complete_rows(table, selectors, missing_ranks)
         except NothingSelected as error:
             raise NoRows(f"{metric}: no data: {error}") from None
-        return [MetricRow(measured.name, labels, value, kept_in(measured.unit)) for labels, value in selected_rows]
+        return [
+            MetricRow(measured.name, labels, value, find_stored_unit(measured.unit)) for labels, value in selected_rows
+        ]
 
-    def to_records(self, metric: str, **asked: Any) -> list[RowRecord]:
+    def to_records(self, metric: str, **options: Any) -> list[RowRecord]:
         """Return the rows as plain dicts, which ``pandas.DataFrame`` and ``polars.DataFrame`` take; options are those
         of :meth:`rows`.
         """
         __tracebackhide__ = True
-        return uniform([row.as_record() for row in self.rows(metric, **asked)])
+        return coerce_types([row.as_record() for row in self.rows(metric, **options)])
 
     @property
     def metrics(self) -> Mapping[str, Metric]:
         """The metrics that have rows in the usual window, by name: unit, direction, dimensions, summary of each."""
-        from pytest_nsys.analysis.summary.summary import usual_spec
+        from pytest_nsys.analysis.summary.summary import choose_usual_spec
 
         captures = self.captures
-        spec = usual_spec(captures)
-        metrics = {name: metric for name, metric in METRICS.items() if not metric.outside and metric.needs is None}
-        return {name: metric for name, metric in metrics.items() if not why_none(captures, metric, spec)}
+        spec = choose_usual_spec(captures)
+        metrics = {
+            name: metric
+            for name, metric in METRICS.items()
+            if not metric.is_outside_trace and metric.required_key is None
+        }
+        return {name: metric for name, metric in metrics.items() if not describe_missing_rows(captures, metric, spec)}
 
     def view(
         self,
@@ -278,40 +301,42 @@ class NsysRun:
         span: Span | str | None = None,
         kernels: KernelsMode | str | None = None,
         **where: Label | Sequence[Label],
-    ) -> Shown:
+    ) -> RenderedView:
         """Return one part of the run in full, as ``pytest-nsys TRACE --view NAME`` shows it: ``run.view("kernels")``.
 
         ``to_records()`` has its rows as plain dicts; it prints as text, and a notebook shows it as tables. The run is
         its first capture. Raises NothingMeasured where the view has nothing to show.
         """
         __tracebackhide__ = True
-        from pytest_nsys.analysis.summary.summary import usual_spec
+        from pytest_nsys.analysis.summary.summary import choose_usual_spec
         from pytest_nsys.reports.views.all_views import VIEWS
-        from pytest_nsys.reports.views.view import Looked
+        from pytest_nsys.reports.views.view import ViewRequest
 
         if (view := VIEWS.get(name)) is None:
-            raise ArgumentMistake(f"there is no view '{printable(str(name), 40)}'{hint(str(name), VIEWS, 'there are')}")
+            raise ArgumentMistake(
+                f"there is no view '{sanitize_line(str(name), 40)}'{suggest_or_list(str(name), VIEWS, 'there are')}"
+            )
         gate, captures = self.gate, self.captures
-        has_anchor = not usual_spec(Captures(captures.runs[:1])).whole_run
-        requested_spec = self._spec(window or (view.window if has_anchor else RUN), span or view.span, kernels)
-        if "steps" in view.takes:
-            workload = as_one_step(gate.workload, requested_spec, anchored=has_anchor)
+        has_anchor = not choose_usual_spec(Captures(captures.runs[:1])).is_whole_run
+        requested_spec = self._resolve_spec(window or (view.window if has_anchor else RUN), span or view.span, kernels)
+        if "steps" in view.option_names:
+            workload = assume_single_step(gate.workload, requested_spec, has_anchor=has_anchor)
             captures = self.captures_for(replace(gate, workload=workload))
         captures = Captures(captures.runs[:1])
-        spec = usual(captures.runs[0], requested_spec, left_open(window, span, kernels))
-        ranks = _listed("rank", where.pop("rank", []), some=False)
+        spec = resolve_default_spec(captures.runs[0], requested_spec, list_open_fields(window, span, kernels))
+        ranks = _check_labels("rank", where.pop("rank", []), needs_label=False)
         if not all(isinstance(rank, int) for rank in ranks):
             raise ArgumentMistake(f"rank= is a number or a list of numbers, not {ranks!r}")
-        selectors = {d: Selector(tuple(map(str, _listed(d, labels)))) for d, labels in where.items()}
-        return view.look(Looked(captures, spec, [int(rank) for rank in ranks], selectors))
+        selectors = {d: Selector(tuple(map(str, _check_labels(d, labels)))) for d, labels in where.items()}
+        return view.show(ViewRequest(captures, spec, [int(rank) for rank in ranks], selectors))
 
-    def _spec(self, window: str, span: Span | str | None, kernels: KernelsMode | str | None) -> WindowSpec:
+    def _resolve_spec(self, window: str, span: Span | str | None, kernels: KernelsMode | str | None) -> WindowSpec:
         __tracebackhide__ = True
         if not isinstance(window, str):
             raise ArgumentMistake(f"window= is text, as in 'median' or '3', not {window!r}")
-        if suggestion := meant_word(window):
-            raise ArgumentMistake(f"unknown window '{printable(window, 40)}'{suggestion}")
-        return self.captures.spec(window, _one_of(Span, span), _one_of(KernelsMode, kernels))
+        if suggestion := suggest_window_word(window):
+            raise ArgumentMistake(f"unknown window '{sanitize_line(window, 40)}'{suggestion}")
+        return self.captures.make_spec(window, _parse_choice(Span, span), _parse_choice(KernelsMode, kernels))
 
     def __enter__(self) -> Self:
         return self
@@ -323,7 +348,7 @@ class NsysRun:
 def open_run(
     paths: Paths = (),
     *,
-    convention: Named | None = None,
+    convention: ConventionSource | None = None,
     anchor: Anchor | None = None,
     workload: Workload | None = None,
     measurements: Paths = (),
@@ -337,16 +362,18 @@ def open_run(
     pattern (``%``) of a range, or ``KernelAnchor("NAME")``. Raises UsageMistake for a path or name that means nothing,
     TraceError for a trace that cannot be read.
     """
-    beside_traces, cache = measurements_of(_values(measurements, needed=False), Path()), CaptureCache()
-    values = _values(paths, needed=not beside_traces)
+    beside_traces, cache = find_files_by_capture(_check_paths(measurements, is_required=False), Path()), CaptureCache()
+    values = _check_paths(paths, is_required=not beside_traces)
 
     def open_captures(gate: GateFile) -> Captures:
-        return cache.captures(values, Path(), gate.resolved_convention, gate.workload, requests_of(gate), beside_traces)
+        return cache.open_captures(
+            values, Path(), gate.resolved_convention, gate.workload, build_requests(gate), beside_traces
+        )
 
     def resolve(gate: GateFile, anchor: Anchor | None) -> GateFile:
-        return resolved(gate, partial(cache.fitting, values, Path(), anchor))
+        return resolve_gate_convention(gate, partial(cache.choose_convention, values, Path(), anchor))
 
-    given_paths, named_convention = values or _values(measurements), convention_of(convention, anchor)
+    given_paths, named_convention = values or _check_paths(measurements), load_convention(convention, anchor)
     run = NsysRun(
         open_captures, named_convention, workload, cache.close, resolve=resolve, anchor=anchor, paths=given_paths
     )
@@ -369,23 +396,23 @@ def judge(sentence_or_file: str | Path, run: NsysRun, against: NsysRun | None = 
     if not all(isinstance(side, NsysRun) for side in (run, against or run)):
         raise ArgumentMistake("what is judged, and what it is held against, is a run: judge(sentence, open_run(…))")
     if isinstance(sentence_or_file, Path):
-        gate = load_one(sentence_or_file)
+        gate = load_configuration(sentence_or_file)
     elif sentence_or_file.endswith(GATE_SUFFIX):
-        raise ArgumentMistake(f"'{printable(sentence_or_file)}' is a gate file: judge(Path(…), run)")
+        raise ArgumentMistake(f"'{sanitize_line(sentence_or_file)}' is a gate file: judge(Path(…), run)")
     else:
-        gate = run.unresolved
-        gate = replace(gate, assertions=(assertion_of(sentence_or_file, gate),))
+        gate = run.unresolved_gate
+        gate = replace(gate, assertions=(build_assertion(sentence_or_file, gate),))
     if against is None and isinstance(sentence_or_file, str) and gate.assertions[0].needs_baseline:
         raise ArgumentMistake("a baseline is another run: judge(sentence, run, against=…)")
     if against is None:
-        gate = run.resolved(gate)
+        gate = run.resolve_gate(gate)
     elif gate.convention is None:
-        gate = resolved(gate, lambda _: run.found, lambda _: against.found)
+        gate = resolve_gate_convention(gate, lambda _: run.convention_choice, lambda _: against.convention_choice)
     captures = run.captures_for(gate)
     context = GateContext(leave_out_hiccup(captures, gate), gate)
     if against is not None:
         baseline_captures = against.captures_for(gate)
-        check_two_runs(captures.paths, baseline_captures.paths)
+        check_distinct_runs(captures.paths, baseline_captures.paths)
         context.baseline = OtherRun(context.captures, gate, leave_out_hiccup(baseline_captures, gate))
     verdicts = tuple(evaluate(assertion, context) for assertion in gate.assertions)
     return verdicts if isinstance(sentence_or_file, Path) else verdicts[0]
@@ -396,7 +423,7 @@ def compare(
     head: Paths,
     gate: str | os.PathLike[str] | None = None,
     *,
-    convention: Named | None = None,
+    convention: ConventionSource | None = None,
     anchor: Anchor | None = None,
     base_measurements: Paths = (),
     head_measurements: Paths = (),
@@ -406,30 +433,39 @@ def compare(
     ``gate`` is the gate file that judges, under its own convention; without one a built-in set of assertions does.
     Raises as :func:`judge` does.
     """
-    measurement_paths = _values(base_measurements, needed=False), _values(head_measurements, needed=False)
-    measurements = measurements_of(measurement_paths[0], Path()), measurements_of(measurement_paths[1], Path())
-    sides = _values(base, needed=not all(measurements)), _values(head, needed=not all(measurements))
-    check_captures(*([find_traces(value, Path()) for value in side] for side in sides))
+    measurement_paths = (
+        _check_paths(base_measurements, is_required=False),
+        _check_paths(head_measurements, is_required=False),
+    )
+    measurements = (
+        find_files_by_capture(measurement_paths[0], Path()),
+        find_files_by_capture(measurement_paths[1], Path()),
+    )
+    sides = _check_paths(base, is_required=not all(measurements)), _check_paths(head, is_required=not all(measurements))
+    check_distinct_captures(*([find_traces(value, Path()) for value in side] for side in sides))
     if gate is not None and (convention is not None or anchor is not None):
         raise ArgumentMistake("the gate file says the convention: give gate=, or convention= and anchor=")
-    named_convention, written_gate = convention_of(convention, anchor), None if gate is None else load_one(Path(gate))
+    named_convention, written_gate = (
+        load_convention(convention, anchor),
+        None if gate is None else load_configuration(Path(gate)),
+    )
     with contextlib.closing(CaptureCache()) as cache:
         runs = TwoRuns(cache, *sides, measurements, anchor)
-        pair = runs.under(runs.usual_gate(named_convention) if written_gate is None else written_gate)
+        pair = runs.open_pair(runs.make_builtin_gate(named_convention) if written_gate is None else written_gate)
         return compare_runs([pair], *(sides if any(sides) else measurement_paths))
 
 
-def metric_of(name: str) -> Metric:
+def look_up_metric(name: str) -> Metric:
     """Find the metric of a name. Raises ArgumentMistake where there is none."""
     __tracebackhide__ = True
     if not isinstance(name, str):
         raise ArgumentMistake(f"a metric is a name, as in 'exposed_ns', not {name!r}")
-    if (metric := metric_named(name)) is None:
-        raise ArgumentMistake(unknown(name, "; `pytest-nsys metrics` lists them"))
+    if (metric := resolve_metric(name)) is None:
+        raise ArgumentMistake(describe_unknown_metric(name, "; `pytest-nsys metrics` lists them"))
     return metric
 
 
-def assertion_of(sentence: str, gate: GateFile) -> Assertion:
+def build_assertion(sentence: str, gate: GateFile) -> Assertion:
     """Build an assertion from a sentence, with the settings of a gate file. Raises ArgumentMistake."""
     __tracebackhide__ = True
     try:
@@ -438,31 +474,31 @@ def assertion_of(sentence: str, gate: GateFile) -> Assertion:
         raise ArgumentMistake(f"{sentence!r}, character {mistake.offset + 1}: {mistake}") from None
 
 
-def _one_of(kind: type[ChoiceT], value: str | None) -> ChoiceT | None:
+def _parse_choice(kind: type[ChoiceT], value: str | None) -> ChoiceT | None:
     __tracebackhide__ = True
     if value is None:
         return None
     if value not in list(kind):
-        raise ArgumentMistake(f"'{printable(value, 40)}' is none of {', '.join(kind)}")
+        raise ArgumentMistake(f"'{sanitize_line(value, 40)}' is none of {', '.join(kind)}")
     return kind(value)
 
 
-def _listed(dimension: str, labels: object, *, some: bool = True) -> list[Label]:
+def _check_labels(dimension: str, labels: object, *, needs_label: bool = True) -> list[Label]:
     """List the labels that a selector names. Raises ArgumentMistake for what is no label."""
     __tracebackhide__ = True
     listed = [labels] if isinstance(labels, int | str) else [*labels] if isinstance(labels, Iterable) else []
-    if (some and not listed) or not all(isinstance(label, int | str) for label in listed):
+    if (needs_label and not listed) or not all(isinstance(label, int | str) for label in listed):
         raise ArgumentMistake(f"{dimension}= is a label or a list of labels, as in rank=[0, 1], not {labels!r}")
     return listed
 
 
-def _values(paths: Paths, *, needed: bool = True) -> tuple[str, ...]:
+def _check_paths(paths: Paths, *, is_required: bool = True) -> tuple[str, ...]:
     """Return the paths as text. Raises ArgumentMistake where a required one lacks, UsageMistake for an empty one."""
     try:
         texts = tuple(os.fspath(path) for path in ([paths] if isinstance(paths, str | os.PathLike) else paths))
     except TypeError:
         raise ArgumentMistake("a trace is a path, or a list of them, not " + type(paths).__name__) from None
-    if not texts and needed:
+    if not texts and is_required:
         raise ArgumentMistake("there is no trace: give a path, or several captures")
-    check_named(texts)
+    check_trace_paths(texts)
     return texts

@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import pytest
 
-from pytest_nsys.core.words import fit_to_print
+from pytest_nsys.core.text_format import sanitize_text
 
 
 class BadVerdict(AssertionError):
     """Tells pytest of a verdict that is not good, in a text that commands no terminal."""
 
     def __init__(self, text: str) -> None:
-        super().__init__(fit_to_print(text))
+        super().__init__(sanitize_text(text))
 
 
 class GateFailed(BadVerdict):
@@ -33,4 +33,4 @@ class NsysWarning(pytest.PytestWarning):
     """Warns of a gate that passed with something to say: a stale baseline, ``severity: warn``, an early warning."""
 
     def __init__(self, text: str) -> None:
-        super().__init__(fit_to_print(text))
+        super().__init__(sanitize_text(text))

@@ -13,14 +13,20 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
-from pytest_nsys.tools.files import lock
+from pytest_nsys.tools.files import lock_descriptor
 from pytest_nsys.tools.git import BRANCH_VARIABLES, TARGET_VARIABLES
-from pytest_nsys.traces import opening
-from pytest_nsys.traces.opening import READERS
-from pytest_nsys.traces.recorded import RecordedTrace
+from pytest_nsys.traces import trace_files
+from pytest_nsys.traces.recorded_trace import RecordedTrace
+from pytest_nsys.traces.trace_files import READERS
 from tests.support.gates import Project
 from tests.support.git_project import isolate
-from tests.support.quick_python import import_everything, name_hooks_alone, quick_python, remember_plugins
+from tests.support.quick_python import (
+    import_everything,
+    name_hooks_alone,
+    quick_python,
+    remember_plugins,
+    tell_interruptions_shortly,
+)
 
 pytest_plugins = ["pytester", "tests.support.marks", "tests.support.one_process"]
 
@@ -49,6 +55,7 @@ def pytest_sessionstart(session: pytest.Session) -> None:
     if not session.config.getoption("numprocesses", 0):  # this one runs tests, and hands none to workers
         import_everything()
         name_hooks_alone()
+        tell_interruptions_shortly()
 
 
 def pytest_collection_finish() -> None:
@@ -71,6 +78,8 @@ def no_ci() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         for name in (*OF_CI, *BRANCH_VARIABLES, *TARGET_VARIABLES, *(n for n in os.environ if n.startswith("GITHUB_"))):
             patch.delenv(name, raising=False)
+        # a run inside of this one looks through all objects of this process for what it lost; this one does at its end
+        patch.setattr("_pytest.unraisableexception.gc_collect_harder", lambda _: None, raising=False)
         yield
 
 
@@ -100,7 +109,7 @@ def read_once() -> Iterator[None]:
     """Many commands ask of a few traces, which stay as they are: what one has read the next ones know."""
     known = {suffix: functools.cache(partial(RecordedTrace, open_trace=reader)) for suffix, reader in READERS.items()}
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(opening, "READERS", known)
+        patch.setattr(trace_files, "READERS", known)
         yield
 
 
@@ -108,5 +117,5 @@ def read_once() -> Iterator[None]:
 def nsys_alone() -> Iterator[None]:
     """No other test of this machine starts a real nsys meanwhile."""
     with (Path(tempfile.gettempdir()) / "pytest-nsys-tests.lock").open("w") as file:
-        lock(file.fileno())
+        lock_descriptor(file.fileno())
         yield

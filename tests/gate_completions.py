@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 from pytest_nsys.analysis.metrics.registry import METRICS
-from pytest_nsys.analysis.windows.spans import MEDIAN, RUN, STEADY
+from pytest_nsys.analysis.windows.window_selection import MEDIAN, RUN, STEADY
 from pytest_nsys.gates.convention_keys import AUTO
 
 FOUND: Mapping[str, str] = {AUTO: "The convention and the anchor that the trace fits (default)."}

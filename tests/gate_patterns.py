@@ -7,26 +7,26 @@ them accepts. Every expression means the same in Python and in JavaScript.
 import re
 from collections.abc import Callable, Iterable
 
-from pytest_nsys.analysis.metrics.names import BY_UNIT, SHORT
-from pytest_nsys.analysis.metrics.registry import MEASURED, METRICS
+from pytest_nsys.analysis.metrics.names import METRICS_BY_UNIT, UNITLESS_NAMES
+from pytest_nsys.analysis.metrics.registry import MEASURED_WORD, METRICS
 from pytest_nsys.core.units import (
-    ANY,
+    ANY_UNIT,
     BARE,
     COUNT,
     HASH,
-    OWN_UNIT,
+    OWN_UNIT_PATTERN,
     RATIO,
     TIME,
     WRITTEN_UNITS,
     Quantity,
     UnitMistake,
-    absolute_amount,
-    absolute_amounts,
-    limit_value,
+    convert_to_absolute,
+    convert_to_limit,
+    list_absolute_amounts,
     parse_quantity,
 )
 from pytest_nsys.gates.limits import COMPARISONS
-from pytest_nsys.gates.model import Unmatched
+from pytest_nsys.gates.model import UnmatchedRows
 
 _NUMBER = r"[0-9]{1,18}(?:\.[0-9]{1,18})?"
 _ANY = r"[\s\S]*"
@@ -72,10 +72,13 @@ QUANTITY = rf"{_NUMBER}(?:\s*[^\s0-9._,()<>=+-][^\s,()]*)?"
 """A number in any unit: what was measured outside of a trace may have one of its own."""
 
 SHARE = amount([RATIO])
-ABSOLUTE = rf"(?:{amount(_fitting(absolute_amounts))}|{_NUMBER}\s*{OWN_UNIT})"
+ABSOLUTE = rf"(?:{amount(_fitting(list_absolute_amounts))}|{_NUMBER}\s*{OWN_UNIT_PATTERN})"
 
 
-_OTHER_NAMES = [*SHORT.items(), *((word, name) for word, names in BY_UNIT.items() for name in names.values())]
+_OTHER_NAMES = [
+    *UNITLESS_NAMES.items(),
+    *((word, name) for word, names in METRICS_BY_UNIT.items() for name in names.values()),
+]
 
 
 def metric_name(names: Iterable[str]) -> str:
@@ -103,15 +106,15 @@ _SOURCE = (
 
 def _tolerance(unit: str) -> str:
     """A tolerance for values of this unit."""
-    own = [RATIO, *_fitting(lambda quantity: absolute_amount(quantity, unit, ""))]
-    part = QUANTITY if unit == ANY else amount(own)
+    own = [RATIO, *_fitting(lambda quantity: convert_to_absolute(quantity, unit, ""))]
+    part = QUANTITY if unit == ANY_UNIT else amount(own)
     return rf"(?:noise|tolerance|max\s*\(\s*{part}\s*,\s*{part}\s*\)|{part})"
 
 
 def _constant(unit: str) -> str:
-    if unit == ANY:
+    if unit == ANY_UNIT:
         return QUANTITY
-    fits = amount(_fitting(lambda quantity: limit_value(quantity, unit, "")))
+    fits = amount(_fitting(lambda quantity: convert_to_limit(quantity, unit, "")))
     return rf"(?:{fits}|{SHARE}\s+of\s+(?:the\s+)?step)" if unit == TIME else fits
 
 
@@ -139,16 +142,16 @@ def of_unit(unit: str) -> list[str]:
     return [metric.name for metric in METRICS.values() if metric.unit == unit]
 
 
-EARLY = alone(rf"{_COMPARED}\s*{_constants(ANY)}")
+EARLY = alone(rf"{_COMPARED}\s*{_constants(ANY_UNIT)}")
 """What stands behind ``warn:``."""
 
 
-OUTSIDE = rf"{MEASURED}\s+[^\s<>=≤≥][^<>=≤≥]*?"
+OUTSIDE = rf"{MEASURED_WORD}\s+[^\s<>=≤≥][^<>=≤≥]*?"
 """What was measured outside of a trace: its name, and perhaps labels."""
 
 
 def _sentences() -> list[str]:
-    kernels = rf"{one_of(f'{each} kernels' for each in Unmatched)}(?:\s+above\s+{SHARE})?"
+    kernels = rf"{one_of(f'{each} kernels' for each in UnmatchedRows)}(?:\s+above\s+{SHARE})?"
     zero = [*map(metric_name, (of_unit(TIME), of_unit(COUNT))), kernels, OUTSIDE]
     balance = rf"balance\s+(?:of\s+)?(?:{metric_name(METRICS)}|{OUTSIDE})\s+across\s+[^\s<>=]+"
     found = [
@@ -159,10 +162,10 @@ def _sentences() -> list[str]:
         if names := of_unit(unit):
             subject = rf"(?:{_ANY}\s)?{metric_name(names)}(?:\s+of\s{_ANY}?)?"
             found.append(subject + _compared(unit))
-    return [*found, rf"(?:{_ANY}\s)?{OUTSIDE}{_compared(ANY)}"]
+    return [*found, rf"(?:{_ANY}\s)?{OUTSIDE}{_compared(ANY_UNIT)}"]
 
 
-NAMED = rf"(?:^|\s)(?:{metric_name(METRICS)}(?![A-Za-z0-9_])|(?:no|{MEASURED})\s)"
+NAMED = rf"(?:^|\s)(?:{metric_name(METRICS)}(?![A-Za-z0-9_])|(?:no|{MEASURED_WORD})\s)"
 """What every sentence has in it."""
 
 SENTENCE = alone(f"(?:{'|'.join(_sentences())})")

@@ -7,17 +7,17 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from pytest_nsys.core.conventions import COMPUTE, MIXED, UNKNOWN, CopyKind
-from pytest_nsys.core.families import OTHER
-from pytest_nsys.core.file_names import CONFIGURATION
+from pytest_nsys.core.conventions import COMPUTE_PURPOSE, MIXED_PURPOSE, UNKNOWN_PURPOSE, CopyKind
+from pytest_nsys.core.families import OTHER_FAMILY
+from pytest_nsys.core.file_names import CONFIGURATION_PATTERN
 from pytest_nsys.core.model import KernelsMode, Span
 from pytest_nsys.core.version import DOCUMENTATION
 from pytest_nsys.gates.comparability import FIELDS
-from pytest_nsys.gates.gate_file import MATRIX, OF_EACH
+from pytest_nsys.gates.gate_file import MATRIX, PER_CONFIGURATION_KEYS
 from pytest_nsys.gates.kinds import FORBIDDEN_MARKS, KEYS, SOURCE, KeyRow
-from pytest_nsys.gates.limits import MAX_RUNS, NOISE
+from pytest_nsys.gates.limits import MAX_HISTORY_RUNS, NOISE_WORD
 from pytest_nsys.gates.model import Severity
-from pytest_nsys.gates.sentences import MAX_LENGTH
+from pytest_nsys.gates.sentences import MAX_SENTENCE_LENGTH
 from tests.gate_completions import (
     AXES,
     CONVENTIONS,
@@ -115,7 +115,7 @@ HELP: Mapping[str, str] = {
     "quantity": "A number, with its unit where it has one: 5%, 50us, 3pp, 2.",
     "number": "A whole number from 0 on.",
     "size": "A whole number from 1 on.",
-    "runs": f"A whole number from 1 to {MAX_RUNS}.",
+    "runs": f"A whole number from 1 to {MAX_HISTORY_RUNS}.",
     "moment": "A time on the trace's clock, in whole ns.",
     "day": "A day of the calendar, written as in 2026-12-31.",
     "link": "An address that begins with https:// or http://.",
@@ -172,7 +172,7 @@ SCHEMAS: Mapping[str, Mapping[str, Any]] = {
     "window": {"anyOf": [offered(WINDOWS), {**TEXT, "minimum": 0, "multipleOf": 1}, {"keys": "window"}]},
     "span": _choice(Span),
     "kernels": _choice(KernelsMode),
-    "tolerance": {"anyOf": [_choice([NOISE]), {"keys": "tolerance"}], "defaultSnippets": snippets(TOLERANCES)},
+    "tolerance": {"anyOf": [_choice([NOISE_WORD]), {"keys": "tolerance"}], "defaultSnippets": snippets(TOLERANCES)},
     "quantity": {**_written(alone(QUANTITY), "no amount such as 3ms, 60% or 2", "number"), "minimum": 0},
     "share": _written(alone(SHARE), "no share of the baseline, such as 5%"),
     "amounts": _one_or_some({**_written(alone(ABSOLUTE), "no amount such as 50us, 1pp or 2", "number"), "minimum": 0}),
@@ -189,7 +189,7 @@ SCHEMAS: Mapping[str, Mapping[str, Any]] = {
     "assertions": _some({"anyOf": [_of("sentence"), _ASSERTION], "defaultSnippets": snippets([*SENTENCES, *MAPPINGS])}),
     "sentence": {
         "type": "string",
-        "maxLength": MAX_LENGTH,
+        "maxLength": MAX_SENTENCE_LENGTH,
         "if": {"pattern": NAMED},
         "then": _written(
             SENTENCE,
@@ -200,17 +200,19 @@ SCHEMAS: Mapping[str, Mapping[str, Any]] = {
     "early_limit": _written(EARLY, "no constant limit such as >= 70%"),
     "matrix": {
         **_by_name({"anyOf": [{"type": "null"}, _of("texts"), {"keys": "configuration"}]}),
-        "propertyNames": {"pattern": f"^{CONFIGURATION}$"},
+        "propertyNames": {"pattern": f"^{CONFIGURATION_PATTERN}$"},
     },
     "configurations": _of("texts"),
     "waivers": _some({"keys": "waiver", "defaultSnippets": snippets([WAIVER])}),
-    "purposes": _by_name({"anyOf": [_of("texts"), {"keys": "purpose"}]}, COMPUTE, MIXED, UNKNOWN),
+    "purposes": _by_name(
+        {"anyOf": [_of("texts"), {"keys": "purpose"}]}, COMPUTE_PURPOSE, MIXED_PURPOSE, UNKNOWN_PURPOSE
+    ),
     "kinds": {**_by_name(_of("text")), "propertyNames": {"pattern": "^[a-z]+$"}},
     "copies": _one_or_some(_choice(CopyKind)),
-    "families": _by_name(_one_or_some(_of("text")), OTHER),
+    "families": _by_name(_one_or_some(_of("text")), OTHER_FAMILY),
     "number": _whole(0),
     "size": _whole(1),
-    "runs": _whole(1, "[0-9]{0,3}", maximum=MAX_RUNS),
+    "runs": _whole(1, "[0-9]{0,3}", maximum=MAX_HISTORY_RUNS),
     "moment": _whole(0),
     "time": TIMES,
     "bandwidth": _text(r"[0-9]+(\.[0-9]+)?\s*GB/s"),
@@ -273,7 +275,7 @@ def schema() -> dict[str, Any]:
         "title": "pytest-nsys gate file",
         "description": "What must stay true of a profiled training step (*.nsys.yaml).",
         **_expanded({"keys": "file", "defaultSnippets": snippets([FILE])}),
-        "allOf": [{"not": _needs(MATRIX, key)} for key in OF_EACH],
+        "allOf": [{"not": _needs(MATRIX, key)} for key in PER_CONFIGURATION_KEYS],
         "$defs": {
             name: ({"description": HELP[name]} if name in HELP else {}) | _expanded(kind)
             for name, kind in {**SCHEMAS, **PARTS}.items()

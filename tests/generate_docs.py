@@ -35,11 +35,11 @@ import yaml
 
 from pytest_nsys.analysis.metrics.registry import METRICS, Better
 from pytest_nsys.cli import main
-from pytest_nsys.cli.group import GROUPS
-from pytest_nsys.core.conventions import BUILT_IN, Convention
+from pytest_nsys.cli.command_group import COMMAND_GROUPS
+from pytest_nsys.core.conventions import BUILT_IN_CONVENTIONS, Convention
 from pytest_nsys.core.families import LIBRARIES
-from pytest_nsys.core.family_table import TABLE
-from pytest_nsys.core.kept import grouped
+from pytest_nsys.core.family_table import FAMILY_TABLE
+from pytest_nsys.core.memoize import group_by_key
 from pytest_nsys.core.model import KernelsMode, Span
 from pytest_nsys.plugin.settings import SETTINGS
 from tests import repository
@@ -132,7 +132,7 @@ def convention_yaml(convention: Convention) -> str:
     if convention.part:
         keys["part"] = True
     if convention.kinds:
-        keys["kinds"] = {kind.name: kind.anchors for kind in convention.kinds}
+        keys["kinds"] = {kind.name: kind.anchor_pattern for kind in convention.kinds}
     if convention.communication:
         keys["communication"] = list(convention.communication)
     keys["span"], keys["kernels"] = str(Span(convention.span)), str(KernelsMode(convention.kernels))
@@ -142,15 +142,15 @@ def convention_yaml(convention: Convention) -> str:
 
 def conventions() -> str:
     """The built-in conventions that name stages, spelt out."""
-    told = [c for c in BUILT_IN.values() if c.stage]
+    told = [c for c in BUILT_IN_CONVENTIONS.values() if c.stage]
     return "\n".join(f"```yaml\n{convention_yaml(c)}```\n" for c in told)
 
 
 def families() -> str:
     """The built-in families by what brings their kernels."""
     lines = []
-    for source, rows in grouped((row.source, row) for row in TABLE).items():
-        own = grouped((f"`{row.family}`", f"`{glob}`") for row in rows for glob in row.globs)
+    for source, rows in group_by_key((row.source, row) for row in FAMILY_TABLE).items():
+        own = group_by_key((f"`{row.family}`", f"`{glob}`") for row in rows for glob in row.globs)
         lines.append(f"- {source}: {'; '.join(' '.join((family, *globs)) for family, globs in own.items())}\n")
     return "".join(lines)
 
@@ -166,7 +166,7 @@ def commands() -> str:
     What else a command says of itself, its ``--help`` says.
     """
     shown = ""
-    for title, names in GROUPS.items():
+    for title, names in COMMAND_GROUPS.items():
         shown += f"### {title}\n\n"
         for name in names:
             found = main.get_command(click.Context(main), name)

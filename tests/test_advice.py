@@ -111,12 +111,11 @@ def test_no_text_names_a_page_that_an_installed_package_lacks() -> None:
 
 
 def test_the_number_of_steps_is_asked_for_where_it_can_be_typed(tmp_path: Path) -> None:
-    trace = TraceBuilder()
-    gpu = trace.process()
+    gpu = TraceBuilder().process()
     for at in range(0, 5_000, 1_000):
         gpu.range(f"ProfilerStep#{at}", at, at + 900)
         gpu.kernel("gemm", at + 100, at + 500)
-    path = trace.write(tmp_path / "run.sqlite")
+    path = gpu.trace.write(tmp_path / "run.sqlite")
     said = run("rows", "family_ns", path, "--window", "950:2500", code=3).output
     assert said.endswith("in the gate file, or look with `pytest-nsys TRACE --view kernels --steps N`\n")
     run(path, "--window", "950:2500", "--view", "kernels", "--steps", 2, code=0)

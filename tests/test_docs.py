@@ -15,17 +15,17 @@ import pytest
 import yaml
 
 from pytest_nsys.analysis.explain.budget_lines import BudgetPart
-from pytest_nsys.analysis.windows.circumstances import RunKey
-from pytest_nsys.analysis.windows.spans import UsedWindow
-from pytest_nsys.core.conventions import BUILT_IN
+from pytest_nsys.analysis.windows.run_conditions import RunKey
+from pytest_nsys.analysis.windows.window_selection import UsedWindow
+from pytest_nsys.core.conventions import BUILT_IN_CONVENTIONS
 from pytest_nsys.core.errors import GateFileError
 from pytest_nsys.core.model import KernelsMode, Span, Window
 from pytest_nsys.core.units import NANOSECONDS
 from pytest_nsys.core.version import DOCUMENTATION
-from pytest_nsys.gates.gate_file import loads_gate_file
+from pytest_nsys.gates.gate_file import parse_gate_file
 from pytest_nsys.gates.kinds import KEYS
-from pytest_nsys.gates.model import Aggregate, FromBaseline, GateFile, JudgedRow, Outcome, Tolerance
-from pytest_nsys.reports.screens.rank_bars import HEADS
+from pytest_nsys.gates.model import Aggregate, BaselineLimit, GateFile, JudgedRow, Outcome, Tolerance
+from pytest_nsys.reports.screens.rank_bars import COLUMN_HEADS
 from tests.gates.test_gate_file_schema import validates
 from tests.generate_docs import GENERATED, MARKED, ROOT, DocsMistake, convention_yaml, pages, rewritten, steady
 from tests.support.commands import run
@@ -172,9 +172,9 @@ def test_every_junit_property() -> None:
     window = UsedWindow(0, 0, Window(0, 1, "step"))
     row = JudgedRow({"rank": 0}, 3, 2, Outcome.FAILED, baseline=1, tolerance=1, margin=-1)
     told: dict[str, Any] = {"windows": (window,), "measured_as": "median", "compared_with": "b", "accepted_for": "a"}
-    told |= {"limit": FromBaseline(Tolerance(Fraction(1), {})), "run": "run"}
+    told |= {"limit": BaselineLimit(Tolerance(Fraction(1), {})), "run": "run"}
     waived = replace(row, waived=True, ceiling=4)
-    names = {name for each in (row, waived) for name, _ in record(judged=[each], **told).properties()}
+    names = {name for each in (row, waived) for name, _ in record(judged=[each], **told).list_junit_properties()}
     text = by_hand("commands.md")
     assert len(names) == 15
     assert [name for name in names if f"`{name}`" not in text] == []
@@ -233,7 +233,7 @@ def test_the_index_has_every_page() -> None:
 def test_the_words_of_the_first_screen_are_told_where_its_help_says() -> None:
     (named,) = re.findall(rf"{re.escape(DOCUMENTATION)}([\w-]+)/", run("show", "--help", code=0).stdout)
     told = page(f"{named}.md").partition("## Words of the first screen\n")[2].partition("\n## ")[0]
-    words = {*HEADS.values(), "step", "window", "exposed", "at most", "doubtful"}
+    words = {*COLUMN_HEADS.values(), "step", "window", "exposed", "at most", "doubtful"}
     assert {*re.findall(r"\*\*([^*]+)\*\*", told)} == words
     others = ("blocked", "throughput gain", BudgetPart.BESIDE)
     assert [word for word in others if f"*{word}*" not in told] == []
@@ -317,7 +317,7 @@ def _load(code: str, folder: Path) -> GateFile | None:
     else:
         code += "" if "version" in content else "version: 1\n"
         code += "" if "assertions" in content else "assertions: [no syncs]\n"
-    gate = loads_gate_file(code, path=folder / "example.nsys.yaml")
+    gate = parse_gate_file(code, path=folder / "example.nsys.yaml")
     assert validates(code) == ""
     return gate
 
@@ -332,7 +332,7 @@ def test_examples_load(code: str, mistaken: bool, tmp_path: Path) -> None:
 
 
 def test_a_convention_is_what_its_page_spells_out(tmp_path: Path) -> None:
-    for convention in BUILT_IN.values():
+    for convention in BUILT_IN_CONVENTIONS.values():
         gate = _load(convention_yaml(convention), tmp_path)
         assert gate is not None
         assert gate.convention == convention

@@ -15,10 +15,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from pytest_nsys.core.file_names import CUT_MEMBER, CUT_TABLE
+from pytest_nsys.core.file_names import CUT_MARK_MEMBER, CUT_MARK_TABLE
 from pytest_nsys.tools.nvidia_smi import GpuState
-from pytest_nsys.traces.cut import LostWork
-from pytest_nsys.traces.gpu_log import GpuLog, write_log
+from pytest_nsys.traces.cut_trace import LostWork
+from pytest_nsys.traces.sidecars.gpu_log import GpuLog, write_gpu_log
 from tests.analysis.metrics.test_pipeline import GATE as STAGES
 from tests.cli.test_report_command import CONFIG, write_run
 from tests.support.commands import answer, run
@@ -93,16 +93,16 @@ def write_everything(project: Project) -> Iterator[tuple[str, object]]:
         yield "facts of a run in a history", json.loads(facts)
 
     run("cut", BAD, "-o", "cut.json.gz", code=0)
-    yield "mark of a cut", read_json("cut.json.gz")[CUT_MEMBER]
+    yield "mark of a cut", read_json("cut.json.gz")[CUT_MARK_MEMBER]
     run("cut", PIPELINE, "-o", "cut.sqlite", code=0)
-    ((mark,),) = ask(Path("cut.sqlite"), f"SELECT mark FROM {CUT_TABLE}")
+    ((mark,),) = ask(Path("cut.sqlite"), f"SELECT mark FROM {CUT_MARK_TABLE}")
     yield "mark of a cut", json.loads(mark)
     yield "mark of a cut", {"lost": [msgspec.to_builtins(LostWork(process=1, called_ns=None, records=[]))]}
     run("cut", BAD, "--format", "perfetto", "-o", "drawn.json", code=0)
     yield "drawing for Perfetto", read_json("drawn.json")
 
     state = GpuState(0, "NVIDIA H100", "555.42", 1980, 1980, 0)
-    yield "log of GPUs", read_json(write_log(project.root / "run.nsys-rep", GpuLog([state], [state])))
+    yield "log of GPUs", read_json(write_gpu_log(project.root / "run.nsys-rep", GpuLog([state], [state])))
 
 
 def test_no_key_of_what_is_written_changes(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,8 +17,8 @@ from typing import Any
 import pytest
 
 import pytest_nsys
-from pytest_nsys.core.words import fit_to_print
-from pytest_nsys.stored.history.database import append
+from pytest_nsys.core.text_format import sanitize_text
+from pytest_nsys.stored.history.database import append_session
 from tests.fuzz.databases import tables
 from tests.fuzz.kinds import MEASURED, OF_MEASUREMENTS, write_good
 from tests.support.commands import run
@@ -93,18 +93,20 @@ def each_kind(document: Any) -> list[tuple[Any, ...]]:
     ],
 )
 def test_lines_that_are_fit_to_print(text: str, shown: str) -> None:
-    assert fit_to_print(text) == shown
+    assert sanitize_text(text) == shown
 
 
 def test_colours_of_ours_stay() -> None:
-    assert fit_to_print("\x1b[33mgold\x1b[0m\x1b]0;t\x07", coloured=True) == "\x1b[33mgold\x1b[0m�]0;t�"
+    assert sanitize_text("\x1b[33mgold\x1b[0m\x1b]0;t\x07", keep_colours=True) == "\x1b[33mgold\x1b[0m�]0;t�"
 
 
 ALLOWED = {
-    "cli/saying.py": {"click.echo"},
-    "plugin/saying.py": {"terminalreporter.line"},
+    "cli/terminal_text.py": {"click.echo"},
+    "plugin/terminal_text.py": {"terminalreporter.line"},
     "plugin/reporting.py": {"terminalreporter.line"},  # commands of ours to GitHub
-    **{each: {"print"} for each in ("cli/options.py", "tools/executors.py", "traces/nsys/exports.py")},  # how far it is
+    **{
+        each: {"print"} for each in ("cli/options.py", "tools/executors.py", "traces/nsys/export_cache.py")
+    },  # how far it is
 }
 PRINTS = re.compile(r"print|click\.(echo|secho)|(terminal)?reporter\.(line|write|write_line)")
 
@@ -156,7 +158,7 @@ def test_in_a_baseline(accepted: Project, part: int) -> None:
 def test_in_a_history(project: Project, table: str) -> None:
     project.gated("- exposed_ns <= median of last 3 runs of main + 5%\n- exposed_ns < 1 ms\n", 900)
     path = project.root / "perf.db"
-    append(path, [entry(verdict={"message": "m", "unit": "ns", "value": "1", "row": "rank 0"})] * 3)
+    append_session(path, [entry(verdict={"message": "m", "unit": "ns", "value": "1", "row": "rank 0"})] * 3)
     whole = path.read_bytes()
     with closing(sqlite3.connect(path)) as database:
         columns = [row[1] for row in database.execute(f"PRAGMA table_info({table})") if row[2] == "TEXT"]
@@ -307,7 +309,7 @@ OPTIONS = (
 
 
 def test_in_an_option_of_a_command(accepted: Project) -> None:
-    append(accepted.root / "perf.db", [entry(every=[series({(0, "stage2_f"): "1"})])])
+    append_session(accepted.root / "perf.db", [entry(every=[series({(0, "stage2_f"): "1"})])])
     found = {" ".join(words): commands_in(run(*words).output) for words in OPTIONS}
     assert {words: lines for words, lines in found.items() if lines} == {}
 

@@ -15,15 +15,15 @@ import pytest
 
 import pytest_nsys
 from pytest_nsys import NoRows, NsysError, NsysRun, compare, judge, open_run
-from pytest_nsys.core.conventions import BUILT_IN, Convention, KernelAnchor
+from pytest_nsys.core.conventions import BUILT_IN_CONVENTIONS, Convention, KernelAnchor
 from pytest_nsys.core.errors import ArgumentMistake, NothingMeasured, TraceError, UsageMistake
-from pytest_nsys.core.shown import html_of
+from pytest_nsys.core.notebook_display import render_object
 from pytest_nsys.gates.model import GateFile, JudgedRow, Outcome, Verdict
-from pytest_nsys.library import assertion_of
-from pytest_nsys.reports.screens.first_screen_json import screen
-from pytest_nsys.reports.words.notebook import AMBER, GREEN, RED
+from pytest_nsys.library import build_assertion
+from pytest_nsys.reports.screens.first_screen_json import build_screen_object
+from pytest_nsys.reports.words.notebook import BAD_COLOUR, DOUBTFUL_COLOUR, GOOD_COLOUR
 from pytest_nsys.verdicts.comparison import Result
-from pytest_nsys.verdicts.records import records_of, uniform
+from pytest_nsys.verdicts.row_records import coerce_types, make_row_records
 from tests.support.commands import run as command
 from tests.support.gates import Exposed, write_trace
 from tests.support.samples.builder import TraceBuilder
@@ -109,7 +109,7 @@ def test_under_another_convention(run: NsysRun, trace: Callable[..., Path], fold
     assert run.under("generic").rows("compute_ns", window="run")
     yaml = folder / "own.yaml"
     yaml.write_text("name: own\nanchor: layer00.stage2_f\n")
-    for said in (str(yaml), yaml, BUILT_IN["generic"]):
+    for said in (str(yaml), yaml, BUILT_IN_CONVENTIONS["generic"]):
         with open_run(trace(), convention=said, anchor="layer00.stage2_f") as other:
             assert other.windows()[0].window.name == "layer00.stage2_f"
 
@@ -286,34 +286,42 @@ def test_rows_of_a_comparison_are_flat_records_with_the_same_keys(trace: Callabl
 
 def test_a_dimension_that_is_called_as_a_key_ends_otherwise() -> None:
     gate = GateFile(Path("a.nsys.yaml"), (), None)
-    asked = assertion_of("measured tokens == baseline", gate)
+    asked = build_assertion("measured tokens == baseline", gate)
     row = JudgedRow({"limit": "a", "node": "b"}, 5, None, Outcome.NO_DATA)
-    (record,) = records_of([(Verdict(asked, Outcome.NO_DATA, "", "1"), row)])
+    (record,) = make_row_records([(Verdict(asked, Outcome.NO_DATA, "", "1"), row)])
     assert (record["limit_"], record["limit"], record["node"]) == ("a", None, "b")
     assert (record["head"], record["base"], record["change"], record["verdict"]) == (5.0, None, None, "no data")
 
 
 def test_a_column_of_records_has_one_type() -> None:
     """polars goes by the first hundred rows: it would cut the decimals of the others, or refuse them."""
-    assert uniform([{"rank": 0, "stream": 7, "value": 1}, {"rank": 1, "stream": "0/1/7", "value": 1.5}]) == [
+    assert coerce_types([{"rank": 0, "stream": 7, "value": 1}, {"rank": 1, "stream": "0/1/7", "value": 1.5}]) == [
         {"rank": 0, "stream": "7", "value": 1.0},
         {"rank": 1, "stream": "0/1/7", "value": 1.5},
     ]
-    assert [type(value) for value in uniform([{"a": 1}, {"a": 1.5}, {"a": None}])[0].values()] == [float]
-    assert uniform([]) == []
+    assert [type(value) for value in coerce_types([{"a": 1}, {"a": 1.5}, {"a": None}])[0].values()] == [float]
+    assert coerce_types([]) == []
 
 
 @pytest.mark.parametrize(
     ("sentence", "colour", "said"),
     [
-        ("stage2 overlap >= 60%", GREEN, ["passed", "stage2 overlap &gt;= 60%", ">80%</td>", "headroom", ">20 pp<"]),
-        ("stage4 overlap >= 70%", RED, ["failed", "1 of 2 rows below", ">66.7%</td>", "stage4_f"]),
-        ("stage5 overlap >= 60%", RED, ["no data"]),
+        (
+            "stage2 overlap >= 60%",
+            GOOD_COLOUR,
+            ["passed", "stage2 overlap &gt;= 60%", ">80%</td>", "headroom", ">20 pp<"],
+        ),
+        ("stage4 overlap >= 70%", BAD_COLOUR, ["failed", "1 of 2 rows below", ">66.7%</td>", "stage4_f"]),
+        ("stage5 overlap >= 60%", BAD_COLOUR, ["no data"]),
     ],
 )
 def test_a_notebook_shows_a_verdict_with_its_rows(run: NsysRun, sentence: str, colour: str, said: list[str]) -> None:
     shown = judge(sentence, run)._repr_html_()
-    assert [colour in shown for colour in (colour, *({RED, GREEN, AMBER} - {colour}))] == [True, False, False]
+    assert [colour in shown for colour in (colour, *({BAD_COLOUR, GOOD_COLOUR, DOUBTFUL_COLOUR} - {colour}))] == [
+        True,
+        False,
+        False,
+    ]
     assert [each for each in said if each not in shown] == []
 
 
@@ -324,7 +332,7 @@ def test_a_notebook_shows_why_a_verdict_is_red(run: NsysRun, trace: Callable[...
     assert "baseline</th>" in red
     assert "<pre>  why:" in red
     assert "333" in red
-    assert f'{AMBER}">improved' in amber
+    assert f'{DOUBTFUL_COLOUR}">improved' in amber
 
 
 def test_names_of_others_are_no_markup(run: NsysRun) -> None:
@@ -335,15 +343,15 @@ def test_names_of_others_are_no_markup(run: NsysRun) -> None:
 
 
 def test_what_nobody_knows_to_show_is_its_repr() -> None:
-    assert html_of(Fraction(1, 2)) == "<pre>Fraction(1, 2)</pre>"
+    assert render_object(Fraction(1, 2)) == "<pre>Fraction(1, 2)</pre>"
 
 
 def test_a_run_sums_itself_up(run: NsysRun) -> None:
     found = run.summary()
     assert repr(found).startswith("<Summary of ")
     assert [budget.rank for budget in found.budgets] == [*run.ranks]
-    assert run.summary("first").subject.found.index == 0
-    assert run.summary("run").subject.found.whole_run
+    assert run.summary("first").environment.selection.index == 0
+    assert run.summary("run").environment.selection.is_whole_run
 
 
 def test_a_notebook_shows_a_run_as_its_first_screen(run: NsysRun, folder: Path) -> None:
@@ -396,7 +404,7 @@ def test_the_commands_of_a_summary_of_captures_run(folder: Path) -> None:
     """What is found and cut is of the first capture: commands would take all of them for files of one run."""
     paths = [str(write_trace(folder / f"capture{n}.sqlite", 100 * n)) for n in (1, 2)]
     with open_run(paths) as several:
-        found = screen(several.summary("first"))
+        found = build_screen_object(several.summary("first"))
     assert found["findings"]
     for told in found["findings"]:
         assert "--window first" in told["command"]
@@ -408,7 +416,7 @@ def test_the_commands_of_a_summary_of_captures_run(folder: Path) -> None:
 
 def test_a_view_of_kernels_sums_over_the_ranks_that_are_asked_for(run: NsysRun) -> None:
     def total_ns(*ranks: int) -> float:
-        return float(str(run.view("kernels", rank=ranks).paragraph.facts["total_kernel_ns"]))
+        return float(str(run.view("kernels", rank=ranks).summary.facts["total_kernel_ns"]))
 
     assert total_ns(0) != total_ns(1)
     assert 2 * total_ns() == 2 * total_ns(0, 1) == total_ns(0) + total_ns(1)

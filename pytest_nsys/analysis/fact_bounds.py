@@ -11,11 +11,11 @@ from pytest_nsys.core.units import MEGAHERTZ, TIME
 
 # A median of fewer moves with each of them.
 FEW_ANCHORS = 5
-AT_LEAST = frozenset({"anchors", "sm_clock"})
+LOWER_BOUNDED_FACTS = frozenset({"anchors", "sm_clock"})
 """Facts whose bound is the least that is good; of all others it is the most."""
 
 # Units of the bounds that are no counts.
-UNITS: Mapping[str, str] = {
+FACT_UNITS: Mapping[str, str] = {
     **dict.fromkeys(("launches_without_work", "unlaunched", "unlaunched_in_run", "unstaged", "unclassified"), "%"),
     **dict.fromkeys(("unknown_communication", "unsized_collectives", "empty_anchors", "slow_steps"), "%"),
     "apart": TIME,
@@ -27,10 +27,10 @@ UNITS: Mapping[str, str] = {
 
 # More than a job of CI lasts, of which nothing says the length: GitHub ends those on its machines after six hours. A
 # commit may be made, or rebased, after its capture began, and JAX names local time, which is up to 14 hours off.
-LONGEST_JOB_NS = 24 * 60 * 60 * 1_000_000_000
+MAX_JOB_NS = 24 * 60 * 60 * 1_000_000_000
 
 # Rows of time that are not 0, or kernels: fewer may agree by chance, as two steps of one kernel do.
-ENOUGH = 8
+ENOUGH_ROWS = 8
 
 OFF = "off"
 """In place of a bound: any value passes."""
@@ -67,7 +67,7 @@ class Bounds:
     typicality: Fraction | None = None
     clocks: int | None = None
     same_as_baseline: int | None = None
-    older_than_commit: Fraction | None = Fraction(LONGEST_JOB_NS)
+    older_than_commit: Fraction | None = Fraction(MAX_JOB_NS)
     profiler_overhead: Fraction | None = None
     sm_clock: Fraction | None = None
     # No bound, but how many ranks the gate file states: one that no trace mentions is missing, too.
@@ -76,20 +76,20 @@ class Bounds:
     # alone is enough; None: a median was asked for, which one step is not.
     usual_steps: int | None = 1
 
-    def each(self) -> Iterator[tuple[str, str, Value | None]]:
+    def list_bounds(self) -> Iterator[tuple[str, str, Value | None]]:
         """List the name, the unit and the bound of each check."""
-        return ((name, unit_of(name), getattr(self, name)) for name in DEFAULTS)
+        return ((name, find_fact_unit(name), getattr(self, name)) for name in DEFAULT_BOUNDS)
 
 
-def unit_of(name: str) -> str:
+def find_fact_unit(name: str) -> str:
     """Return the unit of a fact's value and bound."""
-    return UNITS.get(name, "count")
+    return FACT_UNITS.get(name, "count")
 
 
 # The bounds of a gate file that bounds nothing on purpose.
 NO_BOUNDS = Bounds()
 
 # What a gate file that says nothing bears, by name.
-DEFAULTS: Mapping[str, Value | None] = {
+DEFAULT_BOUNDS: Mapping[str, Value | None] = {
     field.name: getattr(NO_BOUNDS, field.name) for field in fields(Bounds) if field.name not in ("world", "usual_steps")
 }

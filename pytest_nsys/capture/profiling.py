@@ -23,33 +23,35 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-INJECTION = "NVTX_INJECTION64_PATH"
+INJECTION_VARIABLE = "NVTX_INJECTION64_PATH"
 # Numbers of the tables that a tool asks for (NvtxExportTableID of nvtxDetail/nvtxTypes.h).
-CALLBACKS, VERSION_INFO = 1, 3
+CALLBACKS_TABLE, VERSION_TABLE = 1, 3
 
 NVTX_VERSION = 3
-CORE, RANGE_PUSH, RANGE_POP = 1, 9, 11
+CORE_MODULE, RANGE_PUSH_SLOT, RANGE_POP_SLOT = 1, 9, 11
 # Functions of each module (core, CUDA, OpenCL, CUDA runtime, core 2, synchronisation), the unused number 0 too.
 MODULE_SLOTS = {1: 16, 2: 9, 3: 15, 4: 7, 5: 16, 6: 7}
 
 CUDART_LIBRARIES = ("libcudart.so.13", "libcudart.so.12", "libcudart.so.11.0", "libcudart.so")
 
 
-class Marker(NamedTuple):
+class RangeMarker(NamedTuple):
     """Opens and closes a named range on this thread."""
 
     push: Callable[[str], object]
     pop: Callable[[], object]
-    kept: tuple[Any, ...] = ()  # held, as the recording tool points into them
+    references: tuple[Any, ...] = ()  # held, as the recording tool points into them
 
 
-class Profiler(NamedTuple):
+class ProfilerControl(NamedTuple):
     """Starts and stops the recording."""
 
     start: Callable[[], object]
     stop: Callable[[], object]
-    finish: Callable[[], object]  # waits for what the GPU has still to do
-    meet: Callable[[], object]  # waits for other ranks: the first that stops stops the recording of its whole node
+    wait_for_gpu: Callable[[], object]  # waits for what the GPU has still to do
+    wait_for_ranks: Callable[
+        [], object
+    ]  # waits for other ranks: the first that stops stops the recording of its whole node
 
 
 @contextlib.contextmanager
@@ -76,9 +78,9 @@ def profiled_step(step: int, warmup: int = 5, label: str | None = None, *, steps
         yield False
         return
     marker, profiler = find_marker(), find_profiler()
-    _warn_where_nothing_is_there(marker, profiler)
+    _warn_of_missing_tools(marker, profiler)
     if step == warmup:
-        profiler.finish()  # what warm-up steps left on the GPU is none of the profiled step
+        profiler.wait_for_gpu()  # what warm-up steps left on the GPU is none of the profiled step
         profiler.start()
         if label is not None:  # within what is recorded: before, it would not be in the report
             marker.push(label)
@@ -87,57 +89,59 @@ def profiled_step(step: int, warmup: int = 5, label: str | None = None, *, steps
         marker.push(f"ProfilerStep#{step}")
         try:
             yield True
-            profiler.finish()  # so that the step's kernels end within its range
+            profiler.wait_for_gpu()  # so that the step's kernels end within its range
         finally:
             marker.pop()
     except BaseException:
         profiler.stop()
         raise
     if step == warmup + steps - 1:
-        profiler.meet()
+        profiler.wait_for_ranks()
         profiler.stop()
 
 
-def _nothing(*_: object) -> None:
+def _do_nothing(*_: object) -> None:
     pass
 
 
-NO_MARKER = Marker(_nothing, _nothing)
-NO_PROFILER = Profiler(_nothing, _nothing, _nothing, _nothing)
+NO_MARKER = RangeMarker(_do_nothing, _do_nothing)
+NO_PROFILER = ProfilerControl(_do_nothing, _do_nothing, _do_nothing, _do_nothing)
 
 
-def find_marker() -> Marker:
+def find_marker() -> RangeMarker:
     """Return what writes ranges: torch where it is imported, else the recording tool itself, else nothing."""
-    torch = _torch()
+    torch = _find_torch()
     if torch is not None:
-        return Marker(torch.cuda.nvtx.range_push, torch.cuda.nvtx.range_pop)
-    return nvtx_client() or NO_MARKER
+        return RangeMarker(torch.cuda.nvtx.range_push, torch.cuda.nvtx.range_pop)
+    return connect_nvtx_tool() or NO_MARKER
 
 
-def find_profiler() -> Profiler:
+def find_profiler() -> ProfilerControl:
     """Return what starts the recording: torch where it is imported, else libcudart, else nothing."""
-    torch = _torch()
+    torch = _find_torch()
     if torch is not None:
         cudart = torch.cuda.cudart()
-        meet = functools.partial(_meet, torch.distributed)
-        return Profiler(cudart.cudaProfilerStart, cudart.cudaProfilerStop, torch.cuda.synchronize, meet)
-    return _profiler_without_torch()
+        meet = functools.partial(_wait_for_ranks, torch.distributed)
+        return ProfilerControl(cudart.cudaProfilerStart, cudart.cudaProfilerStop, torch.cuda.synchronize, meet)
+    return _find_cudart_profiler()
 
 
 @functools.cache
-def _profiler_without_torch() -> Profiler:
-    library = _cudart()
+def _find_cudart_profiler() -> ProfilerControl:
+    library = _load_cudart()
     if library is None:
         return NO_PROFILER
-    return Profiler(library.cudaProfilerStart, library.cudaProfilerStop, library.cudaDeviceSynchronize, _nothing)
+    return ProfilerControl(
+        library.cudaProfilerStart, library.cudaProfilerStop, library.cudaDeviceSynchronize, _do_nothing
+    )
 
 
-def _meet(distributed: Any) -> None:
+def _wait_for_ranks(distributed: Any) -> None:
     if distributed.is_available() and distributed.is_initialized():
         distributed.barrier()
 
 
-def _torch() -> Any:
+def _find_torch() -> Any:
     """Return torch as the program has imported it, and only with CUDA, which its marks need; else None."""
     torch = sys.modules.get("torch")
     try:
@@ -146,16 +150,16 @@ def _torch() -> Any:
         return None
 
 
-def _cudart() -> Any:
+def _load_cudart() -> Any:
     """Load the CUDA runtime: the copy that the process has loaded, such as a wheel's, before one of the machine."""
     library_name = ctypes.util.find_library("cudart")
-    for file in (*_loaded("cudart"), *CUDART_LIBRARIES, *([library_name] if library_name else [])):
+    for file in (*_list_loaded_libraries("cudart"), *CUDART_LIBRARIES, *([library_name] if library_name else [])):
         with contextlib.suppress(OSError):
             return ctypes.CDLL(file)
     return None
 
 
-def _loaded(name: str) -> list[str]:
+def _list_loaded_libraries(name: str) -> list[str]:
     """Return the files of a library that this process has loaded."""
     try:
         maps = Path("/proc/self/maps").read_text(encoding="utf-8", errors="replace")
@@ -164,7 +168,7 @@ def _loaded(name: str) -> list[str]:
     return sorted(set(re.findall(rf"/\S*/lib{name}[^/\s]*\.so[^/\s]*", maps)))
 
 
-def _warn_where_nothing_is_there(marker: Marker, profiler: Profiler) -> None:
+def _warn_of_missing_tools(marker: RangeMarker, profiler: ProfilerControl) -> None:
     if marker is NO_MARKER:
         _warn_once("profiled_step names nothing: no tool records the ranges of this process (run it under nsys)")
     if profiler is NO_PROFILER:
@@ -181,8 +185,8 @@ def _warn_once(text: str) -> None:
 
 # Named ranges without any library
 
-_Slots = ctypes.POINTER(ctypes.c_void_p)
-_GetTable = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_int, ctypes.POINTER(_Slots), ctypes.POINTER(ctypes.c_uint))
+_SlotTable = ctypes.POINTER(ctypes.c_void_p)
+_GetTable = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_int, ctypes.POINTER(_SlotTable), ctypes.POINTER(ctypes.c_uint))
 _SetVersion = ctypes.CFUNCTYPE(None, ctypes.c_uint32)
 _GetExport = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_uint32)
 
@@ -201,19 +205,19 @@ class _VersionInfo(ctypes.Structure):
 
 
 @functools.cache
-def nvtx_client() -> Marker | None:
+def connect_nvtx_tool() -> RangeMarker | None:
     """Return the connection of this process to the tool that records it, None where no tool does."""
-    path = os.environ.get(INJECTION)
+    path = os.environ.get(INJECTION_VARIABLE)
     # The variable names a library of 64 bits.
     if not path or ctypes.sizeof(ctypes.c_void_p) != 8:
         return None
     with contextlib.suppress(OSError, AttributeError):
         library = ctypes.CDLL(path)
-        return _connected(library, library.InitializeInjectionNvtx2)
+        return _connect_tool(library, library.InitializeInjectionNvtx2)
     return None
 
 
-def _connected(library: ctypes.CDLL, initialize: Any) -> Marker | None:
+def _connect_tool(library: ctypes.CDLL, initialize: Any) -> RangeMarker | None:
     """Connect to the tool by its entry point, and return what pushes and pops ranges; None where it records none."""
     slots = {module: (ctypes.c_void_p * count)() for module, count in MODULE_SLOTS.items()}
     tables = {module: (ctypes.c_void_p * (len(module_slots) + 1))() for module, module_slots in slots.items()}
@@ -228,20 +232,20 @@ def _connected(library: ctypes.CDLL, initialize: Any) -> Marker | None:
         if size:
             size[0] = len(slots[module])
         if table:
-            table[0] = ctypes.cast(tables[module], _Slots)
+            table[0] = ctypes.cast(tables[module], _SlotTable)
         return 1
 
     callbacks = _Callbacks(ctypes.sizeof(_Callbacks), _GetTable(get_table))
     version = _VersionInfo(ctypes.sizeof(_VersionInfo), NVTX_VERSION, 0, _SetVersion(lambda _: None))
-    exports = {CALLBACKS: ctypes.addressof(callbacks), VERSION_INFO: ctypes.addressof(version)}
+    exports = {CALLBACKS_TABLE: ctypes.addressof(callbacks), VERSION_TABLE: ctypes.addressof(version)}
     get_export = _GetExport(lambda number: exports.get(number))
     initialize.argtypes, initialize.restype = [_GetExport], ctypes.c_int
     if not initialize(get_export):
         return None
-    push, pop = slots[CORE][RANGE_PUSH], slots[CORE][RANGE_POP]
+    push, pop = slots[CORE_MODULE][RANGE_PUSH_SLOT], slots[CORE_MODULE][RANGE_POP_SLOT]
     if not push or not pop:
         return None
     call_push = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_char_p)(push)
     call_pop = ctypes.CFUNCTYPE(ctypes.c_int)(pop)
     references = (library, slots, tables, callbacks, version, get_export)
-    return Marker(lambda name: call_push(name.encode()), call_pop, references)
+    return RangeMarker(lambda name: call_push(name.encode()), call_pop, references)

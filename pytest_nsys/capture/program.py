@@ -20,19 +20,19 @@ from math import prod
 from pathlib import Path
 from typing import IO
 
-from pytest_nsys.core.errors import CaptureError, NothingMeasured, UsageMistake, one_line
-from pytest_nsys.core.words import counted, printable
-from pytest_nsys.tools.nsys_command import Nsys, find_nsys
-from pytest_nsys.tools.nvidia_smi import GpuState, ask
-from pytest_nsys.traces.gpu_log import ENDING as GPU_LOG
-from pytest_nsys.traces.gpu_log import GpuLog, write_log
+from pytest_nsys.core.errors import CaptureError, NothingMeasured, UsageMistake, convert_os_errors
+from pytest_nsys.core.text_format import format_count, sanitize_line
+from pytest_nsys.tools.nsys_command import InstalledNsys, find_nsys
+from pytest_nsys.tools.nvidia_smi import GpuState, query_gpus
+from pytest_nsys.traces.sidecars.gpu_log import GPU_LOG_SUFFIX as GPU_LOG
+from pytest_nsys.traces.sidecars.gpu_log import GpuLog, write_gpu_log
 
 # Per pipeline stage, as PithTrain's captures have it.
 MICRO_BATCHES = 32
 
 
 @dataclass(frozen=True)
-class Plan:
+class RunPlan:
     """Says what the sizes of a run come to."""
 
     nodes: int
@@ -40,9 +40,9 @@ class Plan:
     global_batch: int  # samples of a step at a micro-batch of one
 
 
-def plan(
+def plan_run(
     world: int, pp: int = 1, ep: int = 1, cp: int = 1, gpus_per_node: int = 8, allocated_nodes: int | None = None
-) -> Plan:
+) -> RunPlan:
     """Return the plan of a run on ``world`` GPUs.
 
     Raises UsageMistake for sizes that do not divide, or that the allocation cannot hold: sizes are refused, never
@@ -52,21 +52,21 @@ def plan(
     for name, size in {"world size": world, **axes, "GPUs per node": gpus_per_node}.items():
         if size < 1:
             raise UsageMistake(f"{name} is {size}: every size is at least 1")
-    _divides(world, prod(axes.values()), f"pp × ep × cp = {' × '.join(map(str, axes.values()))}")
+    _check_divisible(world, prod(axes.values()), f"pp × ep × cp = {' × '.join(map(str, axes.values()))}")
     if world > gpus_per_node:
-        _divides(world, gpus_per_node, "the GPUs of a node")
+        _check_divisible(world, gpus_per_node, "the GPUs of a node")
     nodes = -(-world // gpus_per_node)
     if allocated_nodes is not None and nodes > allocated_nodes:
         missing_nodes = nodes - allocated_nodes
         raise UsageMistake(
-            f"world size {world} needs {counted(nodes, 'node')} of {gpus_per_node} GPUs: the allocation "
-            f"has {allocated_nodes}, {counted(missing_nodes, 'node')} ({missing_nodes * gpus_per_node} GPUs) short"
+            f"world size {world} needs {format_count(nodes, 'node')} of {gpus_per_node} GPUs: the allocation "
+            f"has {allocated_nodes}, {format_count(missing_nodes, 'node')} ({missing_nodes * gpus_per_node} GPUs) short"
         )
     dp = world // prod(axes.values())
-    return Plan(nodes, dp, MICRO_BATCHES * dp * ep)
+    return RunPlan(nodes, dp, MICRO_BATCHES * dp * ep)
 
 
-def _divides(world: int, part: int, what: str) -> None:
+def _check_divisible(world: int, part: int, divisor_text: str) -> None:
     """Raise UsageMistake where the world size is no multiple of a part, with the nearest sizes that are."""
     remainder = world % part
     if remainder == 0:
@@ -74,22 +74,22 @@ def _divides(world: int, part: int, what: str) -> None:
     larger_world = world - remainder + part
     smaller_text = f", or take {remainder} away for {world - remainder}" if world > part else ""
     raise UsageMistake(
-        f"world size {world} is not a multiple of {part} ({what}): "
-        f"{counted(part - remainder, 'GPU')} short of {larger_world}{smaller_text}"
+        f"world size {world} is not a multiple of {part} ({divisor_text}): "
+        f"{format_count(part - remainder, 'GPU')} short of {larger_world}{smaller_text}"
     )
 
 
-SUFFIXES = (".nsys-rep", ".qdrep")
-EXPORT = ".sqlite"
+REPORT_ENDINGS = (".nsys-rep", ".qdrep")
+EXPORT_ENDING = ".sqlite"
 # How a good run ends: by itself, or by the signal with which nsys stops it after the captured range.
-ENDED_BY_NSYS = (0, 143, -15)
+GOOD_EXIT_CODES = (0, 143, -15)
 
 # SLURM numbers its own steps (batch, interactive, extern) from here on.
 FIRST_SPECIAL_STEP = 0xFFFFFFF0
 
 # CUDA and NVTX alone, the kernels of CUDA graphs one by one, the events that streams wait for where these change the
 # run little, and only the profiled step.
-FLAGS = {
+PROFILE_FLAGS = {
     "trace": "cuda,nvtx",
     "cuda-graph-trace": "node",
     "cuda-event-trace": "auto",
@@ -101,24 +101,24 @@ FLAGS = {
 }
 
 # A process that the program left behind may hold the output open for ever.
-OUTPUT_ENDS_S = 5.0
+OUTPUT_TIMEOUT_S = 5.0
 # A progress bar may write one line without an end: so much of it is enough for the name of a file.
-LONGEST_LINE = 4096
+LONGEST_OUTPUT_LINE = 4096
 # A file to which nsys gave a name of its own, as it does where it cannot write the requested one.
-_TEMPORARY = re.compile(rb"(/[^\s']*/nsys-report-[0-9A-Za-z]+\.(?:nsys-rep|qdrep|qdstrm))")
+_TEMPORARY_FILE = re.compile(rb"(/[^\s']*/nsys-report-[0-9A-Za-z]+\.(?:nsys-rep|qdrep|qdstrm))")
 
-OF_THE_RANGE = ("capture-range", "capture-range-end")
+RANGE_FLAGS = ("capture-range", "capture-range-end")
 
 
 @dataclass(frozen=True)
-class Slurm:
+class SlurmJob:
     """Describes where SLURM runs this process."""
 
     nodes: int | None = None  # of the allocation or job step, None outside SLURM
     node: int = 0
     in_step: bool = False
     host: str = ""
-    one_of_many: bool = False  # other nodes write to the same folder now
+    is_one_of_many: bool = False  # other nodes write to the same folder now
 
 
 @dataclass(frozen=True)
@@ -134,14 +134,15 @@ class NsysCommand:
     options: tuple[str, ...] = ()
 
     @property
-    def numbers(self) -> range:
+    def node_numbers(self) -> range:
         """The numbers of the nodes whose reports are expected."""
         return range(self.nodes) if self.nodes > 1 else range(self.node, self.node + 1)
 
-    def found(self) -> dict[int, Path]:
+    def find_reports(self) -> dict[int, Path]:
         """Return the reports that are there, by node."""
         candidates = {
-            node: [self.folder / f"{self.name}_node{node}{suffix}" for suffix in SUFFIXES] for node in self.numbers
+            node: [self.folder / f"{self.name}_node{node}{suffix}" for suffix in REPORT_ENDINGS]
+            for node in self.node_numbers
         }
         existing = {node: [path for path in paths if path.is_file()] for node, paths in candidates.items()}
         return {node: paths[0] for node, paths in existing.items() if paths}
@@ -152,53 +153,56 @@ class ProgramRun:
     """Describes what a capture left."""
 
     reports: tuple[Path, ...]  # one of every node
-    code: int
-    good: bool  # the program ended by itself, or by nsys after the captured range
+    exit_code: int
+    is_good: bool  # the program ended by itself, or by nsys after the captured range
 
 
-def job_of(environment: Mapping[str, str]) -> Slurm:
+def read_slurm_job(environment: Mapping[str, str]) -> SlurmJob:
     """Return what SLURM says of this process. Raises UsageMistake where several tasks of a node would write one
     report.
     """
     if not environment.get("SLURM_JOB_ID"):
-        return Slurm()
-    step = _number(environment, "SLURM_STEP_ID")
+        return SlurmJob()
+    step = _read_number(environment, "SLURM_STEP_ID")
     in_step = step is not None and step < FIRST_SPECIAL_STEP
-    nodes = _number(environment, "SLURM_STEP_NUM_NODES") if in_step else None
+    nodes = _read_number(environment, "SLURM_STEP_NUM_NODES") if in_step else None
     if nodes is None:
-        nodes = _number(environment, "SLURM_JOB_NUM_NODES") or _number(environment, "SLURM_NNODES")
+        nodes = _read_number(environment, "SLURM_JOB_NUM_NODES") or _read_number(environment, "SLURM_NNODES")
     tasks = environment.get("SLURM_STEP_TASKS_PER_NODE", "1") if in_step else "1"
     if any(int(n) > 1 for n in re.findall(r"(?:^|,)([0-9]{1,6})", tasks)):
         raise UsageMistake(
-            f"the job step has several tasks on a node (SLURM_STEP_TASKS_PER_NODE={printable(tasks, 40)}), and each "
+            f"the job step has several tasks on a node (SLURM_STEP_TASKS_PER_NODE={sanitize_line(tasks, 40)}), and "
+            "each "
             "would write the same report: start one a node with --ntasks-per-node=1"
         )
-    node = _number(environment, "SLURM_NODEID") or 0
-    return Slurm(nodes, node if in_step else 0, in_step, environment.get("SLURMD_NODENAME", ""), one_of_many=in_step)
+    node = _read_number(environment, "SLURM_NODEID") or 0
+    return SlurmJob(
+        nodes, node if in_step else 0, in_step, environment.get("SLURMD_NODENAME", ""), is_one_of_many=in_step
+    )
 
 
-def _number(environment: Mapping[str, str], name: str) -> int | None:
+def _read_number(environment: Mapping[str, str], name: str) -> int | None:
     """Return a variable of the environment that is a whole number, None for another one."""
     text = environment.get(name, "")
     return int(text) if text.isdecimal() and len(text) < 12 else None
 
 
-def flags_of(nsys: Nsys) -> dict[str, str]:
+def select_flags(nsys: InstalledNsys) -> dict[str, str]:
     """Return those of ``PROFILE_FLAGS`` that this nsys knows."""
-    known_options = nsys.options("profile")
-    flags = {name: value for name, value in FLAGS.items() if name in known_options}
-    if "cuda-event-trace" in flags and not nsys.takes("profile", "cuda-event-trace", "auto"):
+    known_options = nsys.list_options("profile")
+    flags = {name: value for name, value in PROFILE_FLAGS.items() if name in known_options}
+    if "cuda-event-trace" in flags and not nsys.accepts_value("profile", "cuda-event-trace", "auto"):
         flags["cuda-event-trace"] = "true"
     return flags
 
 
-def profile_words(nsys: str, capture: NsysCommand, flags: Mapping[str, str] = FLAGS) -> list[str]:
+def build_profile_command(nsys: str, capture: NsysCommand, flags: Mapping[str, str] = PROFILE_FLAGS) -> list[str]:
     """Return the command line of ``nsys profile``, with flags that the capture's own options replace.
 
     The node's number in the report's name is filled in on each node, by nsys itself, where several are captured.
     """
     replaced_flags = [option.partition("=")[0].lstrip("-") for option in capture.options]
-    replaced_flags += OF_THE_RANGE if capture.whole_run else ()
+    replaced_flags += RANGE_FLAGS if capture.whole_run else ()
     flags = {n: v for n, v in flags.items() if n not in replaced_flags}
     node = "%q{SLURM_NODEID}" if capture.nodes > 1 else str(capture.node)
     folder = str(capture.folder.absolute()).replace("%", "%%")
@@ -206,50 +210,50 @@ def profile_words(nsys: str, capture: NsysCommand, flags: Mapping[str, str] = FL
     return [nsys, "profile", *(f"--{n}={v}" for n, v in flags.items()), *capture.options, output, *capture.program]
 
 
-def run_capture(capture: NsysCommand, job: Slurm, *, force: bool = False) -> ProgramRun:
+def run_capture(capture: NsysCommand, job: SlurmJob, *, force: bool = False) -> ProgramRun:
     """Run the program under the profiler, its output going where ours goes, and find the reports.
 
     Raises UsageMistake for what can be seen before, CaptureError where a report is missing, NothingMeasured where
     the program never started the profiler.
     """
-    nsys = _nsys(capture, job)
-    _ready(capture, job, force=force)
-    gpus_before = _gpus(capture)
-    command = profile_words("nsys" if capture.nodes > 1 else nsys.path, capture, flags_of(nsys))
+    nsys = _find_nsys(capture, job)
+    _prepare_folder(capture, job, force=force)
+    gpus_before = _query_gpus(capture)
+    command = build_profile_command("nsys" if capture.nodes > 1 else nsys.path, capture, select_flags(nsys))
     if capture.nodes > 1:
-        command = [*_srun(capture), *command]
+        command = [*_build_srun_command(capture), *command]
     elif shutil.which(capture.program[0]) is None:
-        raise UsageMistake(f"there is no program '{printable(capture.program[0])}' (on PATH, or executable)")
-    code, temporary_files = _run(command)
-    reports = capture.found()
-    gpus_after = _gpus(capture)
-    missing_nodes = [n for n in capture.numbers if n not in reports]
+        raise UsageMistake(f"there is no program '{sanitize_line(capture.program[0])}' (on PATH, or executable)")
+    code, temporary_files = _run_command(command)
+    reports = capture.find_reports()
+    gpus_after = _query_gpus(capture)
+    missing_nodes = [n for n in capture.node_numbers if n not in reports]
     if missing_nodes:
-        _say_why(capture, job, code, missing_nodes, temporary_files)
+        _raise_missing_reports(capture, job, code, missing_nodes, temporary_files)
     for number, report in reports.items():
         log = GpuLog(gpus_before.get(number, ()), gpus_after.get(number, ()))
         if any(log):
             with contextlib.suppress(OSError):  # a report without it is a good one
-                write_log(report, log)
-    good = code in ENDED_BY_NSYS[: 1 if capture.whole_run else None]
-    return ProgramRun(tuple(reports[n] for n in capture.numbers), code, good)
+                write_gpu_log(report, log)
+    good = code in GOOD_EXIT_CODES[: 1 if capture.whole_run else None]
+    return ProgramRun(tuple(reports[n] for n in capture.node_numbers), code, good)
 
 
-def _gpus(capture: NsysCommand) -> Mapping[int, Sequence[GpuState]]:
+def _query_gpus(capture: NsysCommand) -> Mapping[int, Sequence[GpuState]]:
     """Return what nvidia-smi says of the GPUs, by node; nothing where it cannot run."""
     if capture.nodes > 1:
-        return ask([*_srun(capture), "--label"])
-    return {capture.node: ask().get(0, ())}
+        return query_gpus([*_build_srun_command(capture), "--label"])
+    return {capture.node: query_gpus().get(0, ())}
 
 
-def _nsys(capture: NsysCommand, job: Slurm) -> Nsys:
+def _find_nsys(capture: NsysCommand, job: SlurmJob) -> InstalledNsys:
     """Return the nsys of this node; where a job step is started, it must be there inside the step too.
 
     Raises CaptureError where it is not.
     """
     nsys = find_nsys()
     if nsys is None:
-        location = f" inside the job step, on node {job.node} {printable(job.host)}".rstrip() if job.in_step else ""
+        location = f" inside the job step, on node {job.node} {sanitize_line(job.host)}".rstrip() if job.in_step else ""
         advice = (
             "load its module in the step's own script" if job.in_step else "install Nsight Systems, or load its module"
         )
@@ -258,35 +262,38 @@ def _nsys(capture: NsysCommand, job: Slurm) -> Nsys:
         if shutil.which("srun") is None:
             raise CaptureError("srun is not on PATH: it starts nsys on every node")
         check = subprocess.run(
-            [*_srun(capture), "nsys", "--version"], stdin=subprocess.DEVNULL, capture_output=True, check=False
+            [*_build_srun_command(capture), "nsys", "--version"],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            check=False,
         )
         if check.returncode != 0:
             last_line = (check.stderr.decode("utf-8", "replace").strip().splitlines() or [""])[-1]
             raise CaptureError(
                 f"nsys is not on PATH inside the job step: `srun … nsys --version` ended with {check.returncode} "
-                f"({printable(last_line)}): load its module before, or `export PATH`"
+                f"({sanitize_line(last_line)}): load its module before, or `export PATH`"
             )
     return nsys
 
 
-def _srun(capture: NsysCommand) -> list[str]:
+def _build_srun_command(capture: NsysCommand) -> list[str]:
     """Return the beginning of a command that runs once on each node."""
     # A good run ends in 143: that of one node must not end the others, which still write their reports.
     options = ["--ntasks-per-node=1", "--kill-on-bad-exit=0", "--wait=0"]
     return ["srun", f"--nodes={capture.nodes}", f"--ntasks={capture.nodes}", *options]
 
 
-def _ready(capture: NsysCommand, job: Slurm, *, force: bool) -> None:
+def _prepare_folder(capture: NsysCommand, job: SlurmJob, *, force: bool) -> None:
     """Make the folder, and check that it can be written and holds nothing of an earlier capture of this name."""
     folder = capture.folder
-    with one_line(CaptureError, f"{folder}: a report cannot be written there"):
+    with convert_os_errors(CaptureError, f"{folder}: a report cannot be written there"):
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=folder):
             pass
-    node = str(capture.node) if job.one_of_many else "*"
+    node = str(capture.node) if job.is_one_of_many else "*"
     old_files = [
         path
-        for suffix in (*SUFFIXES, EXPORT, GPU_LOG)
+        for suffix in (*REPORT_ENDINGS, EXPORT_ENDING, GPU_LOG)
         for path in sorted(folder.glob(f"{capture.name}_node{node}{suffix}"))
     ]
     if old_files and not force:
@@ -295,25 +302,25 @@ def _ready(capture: NsysCommand, job: Slurm, *, force: bool) -> None:
         path.unlink()
 
 
-def _run(words: Sequence[str]) -> tuple[int, list[Path]]:
+def _run_command(command: Sequence[str]) -> tuple[int, list[Path]]:
     """Run a command, and return its exit code and the files in a temporary folder that nsys said it wrote."""
-    with one_line(CaptureError, f"{words[0]}: cannot be started"):
-        process = subprocess.Popen(words, stdout=subprocess.PIPE, bufsize=0)
+    with convert_os_errors(CaptureError, f"{command[0]}: cannot be started"):
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, bufsize=0)
     file_lines: list[bytes] = []
-    listener = threading.Thread(target=_pass_on, args=(process.stdout, file_lines), daemon=True)
+    listener = threading.Thread(target=_forward_output, args=(process.stdout, file_lines), daemon=True)
     listener.start()
     while True:
         # Ctrl-C reaches nsys too: it stops the program and writes what it has.
         with contextlib.suppress(KeyboardInterrupt):
             code = process.wait()
             # A process that the program left behind may hold the output open for ever.
-            listener.join(OUTPUT_ENDS_S)
+            listener.join(OUTPUT_TIMEOUT_S)
             break
-    named_files = _TEMPORARY.findall(b"".join(file_lines))
+    named_files = _TEMPORARY_FILE.findall(b"".join(file_lines))
     return code, sorted({Path(os.fsdecode(path)) for path in named_files})
 
 
-def _pass_on(output: IO[bytes], said: list[bytes]) -> None:
+def _forward_output(output: IO[bytes], file_lines: list[bytes]) -> None:
     """Write the output of nsys where our own output goes, and keep the lines in which it names a file."""
     line = b""
     is_open = True
@@ -324,26 +331,28 @@ def _pass_on(output: IO[bytes], said: list[bytes]) -> None:
                 sys.stdout.buffer.flush()
             except (OSError, ValueError):  # nobody reads on: the program is not to be held up by that
                 is_open = False
-        *lines, line = re.split(rb"[\r\n]", line[-LONGEST_LINE:] + block)
-        said += [text for text in (*lines, line) if _TEMPORARY.search(text)]
+        *lines, line = re.split(rb"[\r\n]", line[-LONGEST_OUTPUT_LINE:] + block)
+        file_lines += [text for text in (*lines, line) if _TEMPORARY_FILE.search(text)]
 
 
-def _say_why(capture: NsysCommand, job: Slurm, code: int, missing: Sequence[int], temporary: Sequence[Path]) -> None:
+def _raise_missing_reports(
+    capture: NsysCommand, job: SlurmJob, exit_code: int, missing_nodes: Sequence[int], temporary_files: Sequence[Path]
+) -> None:
     """Raise CaptureError that says why reports are missing, NothingMeasured where the program never started the
     profiler.
     """
-    nodes = f" of node {', '.join(map(str, missing))}" if capture.nodes > 1 or job.nodes else ""
+    nodes = f" of node {', '.join(map(str, missing_nodes))}" if capture.nodes > 1 or job.nodes else ""
     problem = f"there is no report{nodes}"
-    moved_reports = [path for path in temporary if path.suffix in SUFFIXES]
+    moved_reports = [path for path in temporary_files if path.suffix in REPORT_ENDINGS]
     if moved_reports:
-        target = capture.folder / f"{capture.name}_node{missing[0]}{moved_reports[-1].suffix}"
+        target = capture.folder / f"{capture.name}_node{missing_nodes[0]}{moved_reports[-1].suffix}"
         raise CaptureError(
             f"nsys could not write {target} and moved the report to its temporary folder: it is {moved_reports[-1]}; "
             "move it where it belongs"
         )
-    names = [f"{capture.name}_node{n}.qdstrm" for n in missing]
+    names = [f"{capture.name}_node{n}.qdstrm" for n in missing_nodes]
     raw_streams = [
-        path for path in (*(capture.folder / name for name in names), *temporary) if path.suffix == ".qdstrm"
+        path for path in (*(capture.folder / name for name in names), *temporary_files) if path.suffix == ".qdstrm"
     ]
     raw_streams = [path for path in raw_streams if path.is_file()]
     if raw_streams:
@@ -351,11 +360,11 @@ def _say_why(capture: NsysCommand, job: Slurm, code: int, missing: Sequence[int]
             f"{problem}, only {raw_streams[0]}: nsys could not import what it had recorded (is QdstrmImporter "
             "installed, is the disk full?): import it with `QdstrmImporter -i` of the same Nsight Systems"
         )
-    if code not in ENDED_BY_NSYS:
-        raise CaptureError(f"{problem}: the program, or nsys itself, ended with {code}; see their output above")
+    if exit_code not in GOOD_EXIT_CODES:
+        raise CaptureError(f"{problem}: the program, or nsys itself, ended with {exit_code}; see their output above")
     if not capture.whole_run:
         raise NothingMeasured(
             f"{problem}: the program ended without starting the profiler: mark the step with pytest_nsys.profiled_step "
             "(or cudaProfilerStart), let it run beyond the warm-up steps, or give --whole-run"
         )
-    raise CaptureError(f"{problem}, although nsys ended with {code}: see its output above")
+    raise CaptureError(f"{problem}, although nsys ended with {exit_code}: see its output above")

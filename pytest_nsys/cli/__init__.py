@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from pytest_nsys.cli.group import LazyGroup, show_version
+from pytest_nsys.cli.command_group import LazyGroup, show_version
 
 
 @click.group(

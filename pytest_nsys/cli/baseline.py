@@ -8,32 +8,47 @@ from pathlib import Path
 
 import click
 
-from pytest_nsys.cli.asking import shown, stores, update
-from pytest_nsys.cli.gate_check import holds_gates
-from pytest_nsys.cli.group import Exit, ListingGroup, complain
-from pytest_nsys.cli.options import format_option, measurements_option, print_answer
-from pytest_nsys.cli.saying import say
+from pytest_nsys.cli.command_group import ExitCode, ListingGroup, print_error
+from pytest_nsys.cli.gate_check import has_gate_files
+from pytest_nsys.cli.options import format_option, make_measurements_option, print_answer
+from pytest_nsys.cli.pytest_session import list_gates_with_stores, shorten_path, update_baselines
 from pytest_nsys.cli.shared_options import executor_option, folder_option
+from pytest_nsys.cli.terminal_text import echo
 from pytest_nsys.core.errors import BaselineError, UsageMistake
-from pytest_nsys.core.file_names import GATE_SUFFIX, Address, gate_files_below
-from pytest_nsys.core.words import counted, label_words, printable
+from pytest_nsys.core.file_names import GATE_SUFFIX, GateAddress, find_gate_files
+from pytest_nsys.core.text_format import format_count, format_labels_in_full, sanitize_line
 from pytest_nsys.drafting.gate_text import SCHEMA_NAME
-from pytest_nsys.gates.comparability import shown as in_words
+from pytest_nsys.gates.comparability import format_circumstance as in_words
 from pytest_nsys.gates.noise import FEWEST_TRACES
 from pytest_nsys.merge_base.judge_process import JudgeRequest, start_judge
-from pytest_nsys.plugin.session import BASELINES
-from pytest_nsys.plugin.settings import spell_whole_options
-from pytest_nsys.reports.session.markdown import merge_base_parts
-from pytest_nsys.reports.tables.formats import CellKind, Column, Format, Measure, Row, Table, number, texts
-from pytest_nsys.stored.baselines.baseline_file import Baseline, load, spelled
-from pytest_nsys.stored.baselines.store import BaselineStore, Pruned, orphans, remove, window_beside
-from pytest_nsys.stored.baselines.store import prune as prune_shelf
-from pytest_nsys.tools.files import append, write_whole
-from pytest_nsys.verdicts.refresh_modes import KEPT_RUNS, Acceptance, Mode
+from pytest_nsys.plugin.session import BASELINE_FOLDER_NAME
+from pytest_nsys.plugin.settings import format_whole_options
+from pytest_nsys.reports.session.markdown import render_merge_base
+from pytest_nsys.reports.tables.formats import (
+    CellKind,
+    Column,
+    Format,
+    Measure,
+    Row,
+    Table,
+    make_number_column,
+    make_text_columns,
+)
+from pytest_nsys.stored.baselines.baseline_file import Baseline, describe_series, load_baseline
+from pytest_nsys.stored.baselines.store import (
+    BaselineStore,
+    PruneResult,
+    build_window_path,
+    find_orphans,
+    remove_orphan,
+)
+from pytest_nsys.stored.baselines.store import prune_store as prune_shelf
+from pytest_nsys.tools.files import append_to_file, write_atomically
+from pytest_nsys.verdicts.refresh_modes import MAX_ACCEPTED_RUNS, RefreshMode, RefreshOptions
 
-COLUMNS = (
-    *texts("file", "gate", "metric", "labels"),
-    *(number("value"), Column("unit", CellKind.UNIT), number("runs"), Column("measured")),
+BASELINE_COLUMNS = (
+    *make_text_columns("file", "gate", "metric", "labels"),
+    *(make_number_column("value"), Column("unit", CellKind.UNIT), make_number_column("runs"), Column("measured")),
 )
 
 
@@ -45,11 +60,13 @@ def baseline() -> None:
 @baseline.command()
 @click.argument("gate_files", nargs=-1, required=True, metavar="GATE_FILES…")
 @click.option("--trace", "traces", multiple=True, metavar="PATH", help="The run to accept; repeat for its captures.")
-@measurements_option("--measurements", "trace")
+@make_measurements_option("--measurements", "trace")
 @click.option("--reason", required=True, help="Why the change is right; stored with the rows.")
 @click.option("-k", "selected", metavar="EXPRESSION", help="Only the assertions that pytest -k selects.")
 @click.option("--all", "every_row", is_flag=True, help="Write every row, not only what moved beyond its tolerance.")
-@click.option("--accept-run", is_flag=True, help=f"Add the run to the accepted runs, of which {KEPT_RUNS} are kept.")
+@click.option(
+    "--accept-run", is_flag=True, help=f"Add the run to the accepted runs, of which {MAX_ACCEPTED_RUNS} are kept."
+)
 @click.option("--no-window", is_flag=True, help="Do not keep the windows of the run, which say why a later one is red.")
 @folder_option
 @executor_option
@@ -79,17 +96,17 @@ def refresh(
     """
     if accept_run and every_row:
         raise UsageMistake("--accept-run takes every row: leave --all out")
-    mode = Mode.ACCEPT_RUN if accept_run else Mode.ALL if every_row else Mode.MOVED
+    mode = RefreshMode.ACCEPT_RUN if accept_run else RefreshMode.ALL if every_row else RefreshMode.MOVED
     run_options = [
-        *_spell_run_options(traces, measurements, executor),
+        *_format_run_options(traces, measurements, executor),
         *(["-k", selected] if selected is not None else []),
     ]
-    context.exit(update(gate_files, baseline_dir, reason, Acceptance(mode, not no_window), run_options))
+    context.exit(update_baselines(gate_files, baseline_dir, reason, RefreshOptions(mode, not no_window), run_options))
 
 
 @baseline.command()
 @click.argument("traces", nargs=-1, metavar="TRACES…")
-@measurements_option("--measurements", "trace")
+@make_measurements_option("--measurements", "trace")
 @click.option(
     *("--gate", "gate_files"),
     multiple=True,
@@ -119,67 +136,73 @@ def calibrate(
         raise UsageMistake(
             f"noise is measured on {FEWEST_TRACES} or more traces of one commit, not on {run_count}: give more"
         )
-    gate_paths = list(gate_files) or sorted(map(str, gate_files_below(Path())))
+    gate_paths = list(gate_files) or sorted(map(str, find_gate_files(Path())))
     if not gate_paths:
         raise UsageMistake(f"there is no gate file (*{GATE_SUFFIX}) below {Path().resolve()}: give --gate FILE")
-    run_options = _spell_run_options(traces, measurements, executor)
-    context.exit(update(gate_paths, baseline_dir, reason, Acceptance(Mode.CALIBRATE), run_options))
+    run_options = _format_run_options(traces, measurements, executor)
+    context.exit(update_baselines(gate_paths, baseline_dir, reason, RefreshOptions(RefreshMode.CALIBRATE), run_options))
 
 
-def _spell_run_options(traces: tuple[str, ...], measurements: tuple[str, ...], executor: str | None) -> list[str]:
+def _format_run_options(traces: tuple[str, ...], measurements: tuple[str, ...], executor: str | None) -> list[str]:
     """Return the options of pytest that name the run whose rows are written."""
     options = [f"--nsys-trace={trace}" for trace in traces] + [f"--nsys-measurements={file}" for file in measurements]
     return [*options, *([f"--nsys-executor={executor}"] if executor is not None else [])]
 
 
 @baseline.command()
-@click.argument("folder", default=BASELINES)
+@click.argument("folder", default=BASELINE_FOLDER_NAME)
 @format_option
 def show(folder: str, format: Format) -> None:
     """Print the rows of every baseline below FOLDER.
 
     The default is baselines/. Of gate files, or a folder of them, those that a gate run finds.
     """
-    root = Path(Address.of(folder).file)
+    root = Path(GateAddress.parse(folder).file)
     if not root.exists():
         raise UsageMistake(f"{root}: there is no such folder: give that of the baselines, or the gate files")
-    paths = _baselines_below(folder)
+    paths = _find_baseline_files(folder)
     if not paths:
         raise UsageMistake(f"{root}: holds no baseline (*.json): give the folder of the baselines, or the gate files")
-    baselines = [(path, load(path)) for path in paths]
-    rows = [row for path, stored_baseline in baselines for row in _rows(path, stored_baseline)]
-    print_answer(format, Table(COLUMNS, rows))
+    baselines = [(path, load_baseline(path)) for path in paths]
+    rows = [row for path, stored_baseline in baselines for row in _list_stored_rows(path, stored_baseline)]
+    print_answer(format, Table(BASELINE_COLUMNS, rows))
     for path, stored_baseline in baselines:
         key_text = ", ".join(
             f"{name} {in_words(value)}" for name, value in stored_baseline.key.items() if value is not None
         )
-        window = BaselineStore(path.parent, stored_baseline.gate).kept_window(path, stored_baseline)
-        window_text = f"; its windows are in {window_beside(path).name}" if window is not None else ""
-        say(
+        window = BaselineStore(path.parent, stored_baseline.gate).read_stored_window(path, stored_baseline)
+        window_text = f"; its windows are in {build_window_path(path).name}" if window is not None else ""
+        echo(
             f"{path}: {key_text}; {stored_baseline.provenance.get('reason', 'no reason stored')}{window_text}", err=True
         )
 
 
-def _baselines_below(word: str) -> list[Path]:
+def _find_baseline_files(path_text: str) -> list[Path]:
     """Return the baseline files that a path means: one of them, those below a folder, or those of gate files."""
-    root = Path(word)
+    root = Path(path_text)
     if root.is_file() and root.suffix == ".json":
         return [root]
     if files_below := sorted(path for path in root.rglob("*.json") if path.name != SCHEMA_NAME):
         return files_below
-    if not holds_gates(Path(Address.of(word).file)):
+    if not has_gate_files(Path(GateAddress.parse(path_text).file)):
         return []
-    gate_baselines = (path for gate, place in stores([word], None) for path, _ in place.store(gate).all())
-    return sorted({shown(path) for path in gate_baselines})
+    gate_baselines = (
+        path
+        for gate, place in list_gates_with_stores([path_text], None)
+        for path, _ in place.find_gate_store(gate).load_all()
+    )
+    return sorted({shorten_path(path) for path in gate_baselines})
 
 
-def _rows(path: Path, stored: Baseline) -> list[Row]:
+def _list_stored_rows(path: Path, stored_baseline: Baseline) -> list[Row]:
     rows: list[Row] = []
-    for sid, series in sorted(stored.series.items()):
+    for sid, series in sorted(stored_baseline.series.items()):
         for labels, values in series.rows.items():
-            labels_text = label_words(zip(series.dimensions, labels, strict=True))
-            first_cells = (str(path), stored.gate, sid.metric, labels_text)
-            rows.append((*first_cells, Measure(values[-1], series.unit), series.unit, len(values), ", ".join(sid.how)))
+            labels_text = format_labels_in_full(zip(series.dimensions, labels, strict=True))
+            first_cells = (str(path), stored_baseline.gate, sid.metric, labels_text)
+            rows.append(
+                (*first_cells, Measure(values[-1], series.unit), series.unit, len(values), ", ".join(sid.window_fields))
+            )
     return rows
 
 
@@ -187,9 +210,9 @@ def _rows(path: Path, stored: Baseline) -> list[Row]:
 @click.argument("ref")
 @click.argument("paths", nargs=-1, metavar="PATHS…")
 @click.option("--trace", "traces", multiple=True, metavar="PATH", help="The run to judge; repeat for its captures.")
-@measurements_option("--measurements", "trace")
+@make_measurements_option("--measurements", "trace")
 @click.option("--against", multiple=True, metavar="PATH", help="The run in place of the stored baselines (repeatable).")
-@measurements_option("--against-measurements", "against")
+@make_measurements_option("--against-measurements", "against")
 @click.option("--history", metavar="FILE", help="The database that limits from the history read. Nothing is written.")
 @click.option("--config-file", "ini_file", metavar="FILE", help="The ini file, as pytest -c takes it.")
 @folder_option
@@ -228,17 +251,15 @@ def judge(
         "nsys_history": history,
         "nsys_executor": executor,
     }
-    options = [*spell_whole_options(run_settings, Path.cwd())]
-    verdict = start_judge(
-        JudgeRequest(ref, Path.cwd(), paths, options, baseline_dir, ini_file, gates_alone=True)
-    ).wait()
+    options = [*format_whole_options(run_settings, Path.cwd())]
+    verdict = start_judge(JudgeRequest(ref, Path.cwd(), paths, options, baseline_dir, ini_file, gates_only=True)).wait()
     if json_file is not None:
-        write_whole(Path(json_file), (json.dumps(verdict.as_json(), indent=1) + "\n").encode())
+        write_atomically(Path(json_file), (json.dumps(verdict.as_json(), indent=1) + "\n").encode())
     if summary is not None:
-        append(Path(summary), ("\n".join(merge_base_parts(verdict)) + "\n").encode("utf-8", "replace"))
-    for line in verdict.lines():
-        say(line)
-    context.exit(Exit.MISTAKE if verdict.broken else Exit.WORSE if verdict.red else Exit.GOOD)
+        append_to_file(Path(summary), ("\n".join(render_merge_base(verdict)) + "\n").encode("utf-8", "replace"))
+    for line in verdict.render_lines():
+        echo(line)
+    context.exit(ExitCode.MISTAKE if verdict.is_broken else ExitCode.WORSE if verdict.is_red else ExitCode.GOOD)
 
 
 @baseline.command()
@@ -254,38 +275,43 @@ def prune(
 
     Needs no trace. Also lists baselines whose gate file is gone.
     """
-    gates_and_places = stores(gate_files, baseline_dir)
+    gates_and_places = list_gates_with_stores(gate_files, baseline_dir)
     lines: list[str] = []
     # A file that cannot be read does not keep the others from being pruned.
     errors: list[BaselineError] = []
     for gate, place in gates_and_places:
-        results, store_errors = prune_shelf(gate, place.store(gate), dry_run=dry_run)
-        lines += [line for result in results for line in _dropped(result, dry_run)]
+        results, store_errors = prune_shelf(gate, place.find_gate_store(gate), dry_run=dry_run)
+        lines += [line for result in results for line in _describe_pruned(result, dry_run)]
         errors += store_errors
-    known_stores = [place.store(gate) for gate, place in gates_and_places]
-    folders = sorted({(place.folder, place.root) for _, place in gates_and_places})
-    for orphan in (orphan for folder, root in folders for orphan in orphans(folder, root, known_stores)):
+    known_stores = [place.find_gate_store(gate) for gate, place in gates_and_places]
+    folders = sorted({(place.baseline_folder, place.root_folder) for _, place in gates_and_places})
+    for orphan in (orphan for folder, root in folders for orphan in find_orphans(folder, root, known_stores)):
         try:
             if drop_orphans and not dry_run:
-                remove(orphan)
+                remove_orphan(orphan)
             action = "--orphans removes" if not drop_orphans else "would remove" if dry_run else "removed"
-            count_text = counted(len(orphan.files), "baseline")
-            lines.append(f"{shown(orphan.folder)}: its gate file {orphan.gate} is gone; {action} its {count_text}")
+            count_text = format_count(len(orphan.files), "baseline")
+            lines.append(
+                f"{shorten_path(orphan.folder)}: its gate file {orphan.gate} is gone; {action} its {count_text}"
+            )
         except BaselineError as error:
             errors.append(error)
     for line in lines if lines or errors else ["nothing to prune: every stored series is in use"]:
-        say(printable(line, 2000))
+        echo(sanitize_line(line, 2000))
     for broken_file in errors:
-        complain(broken_file)
-    context.exit(Exit.MISTAKE if errors else Exit.GOOD)
+        print_error(broken_file)
+    context.exit(ExitCode.MISTAKE if errors else ExitCode.GOOD)
 
 
-def _dropped(pruned: Pruned, dry_run: bool) -> Iterator[str]:
+def _describe_pruned(result: PruneResult, dry_run: bool) -> Iterator[str]:
     """Describe what was pruned from one file, or would be, on one or two lines."""
     drop_verb, removal = ("would drop", "would be removed") if dry_run else ("dropped", "was removed")
-    if not pruned.series:
-        yield f"{shown(pruned.path)}: {removal}, its windows are of a different run"
+    if not result.series:
+        yield f"{shorten_path(result.path)}: {removal}, its windows are of a different run"
         return
-    yield f"{shown(pruned.path)}: {drop_verb} {', '.join(map(spelled, pruned.series))}: {counted(pruned.rows, 'row')}"
-    if pruned.removed:
-        yield f"{shown(pruned.path)}: {removal}, as nothing of it is read"
+    yield (
+        f"{shorten_path(result.path)}: {drop_verb} {', '.join(map(describe_series, result.series))}: "
+        f"{format_count(result.row_count, 'row')}"
+    )
+    if result.is_removed:
+        yield f"{shorten_path(result.path)}: {removal}, as nothing of it is read"

@@ -11,14 +11,23 @@ from pathlib import Path
 
 import click
 
-from pytest_nsys.capture.program import EXPORT, MICRO_BATCHES, NsysCommand, ProgramRun, Slurm, job_of, plan, run_capture
-from pytest_nsys.cli.group import LONGEST_LINE, Exit, complain
-from pytest_nsys.cli.saying import say
+from pytest_nsys.capture.program import (
+    EXPORT_ENDING,
+    MICRO_BATCHES,
+    NsysCommand,
+    ProgramRun,
+    SlurmJob,
+    plan_run,
+    read_slurm_job,
+    run_capture,
+)
+from pytest_nsys.cli.command_group import LONGEST_ERROR_LINE, ExitCode, print_error
+from pytest_nsys.cli.terminal_text import echo
 from pytest_nsys.core.errors import NsysError, UsageMistake
-from pytest_nsys.core.words import printable
-from pytest_nsys.traces.gpu_log import notes_on_gpus
-from pytest_nsys.traces.nsys.exports import export_to, own_export
-from pytest_nsys.traces.opening import EXPORTS, REPORTS, find_traces
+from pytest_nsys.core.text_format import sanitize_line
+from pytest_nsys.traces.nsys.export_cache import export_report, find_user_export
+from pytest_nsys.traces.sidecars.gpu_log import make_gpu_notes
+from pytest_nsys.traces.trace_files import EXPORT_SUFFIXES, REPORT_SUFFIXES, find_traces
 
 
 @click.command(context_settings={"allow_interspersed_args": False})
@@ -63,82 +72,86 @@ def capture(
 
     Exit codes: 0 good; 1 the program failed; 2 no report; 3 nothing was profiled.
     """
-    job = _placed(job_of(os.environ), node)
+    job = _set_node(read_slurm_job(os.environ), node)
     if only_plan or world is not None:
         if world is None:
             raise UsageMistake("--plan needs --world-size")
-        sizes = plan(world, pp, ep, cp, gpus_per_node, job.nodes)
+        sizes = plan_run(world, pp, ep, cp, gpus_per_node, job.nodes)
         product = f"{MICRO_BATCHES} micro-batches per stage × DP {sizes.dp} × EP {ep}"
-        say(f"nodes         {sizes.nodes}\nDP            {sizes.dp}\nglobal batch  {sizes.global_batch} ({product})")
+        echo(f"nodes         {sizes.nodes}\nDP            {sizes.dp}\nglobal batch  {sizes.global_batch} ({product})")
         if only_plan:
             if program:
                 raise UsageMistake("--plan runs nothing: leave the program out, or --plan")
             return
     elif (pp, ep, cp) != (1, 1, 1):
         raise UsageMistake("--pp, --ep and --cp are checked against --world-size: give that too")
-    _check(program, output, name, options)
-    command = NsysCommand(Path(output), program, name, _nodes(nodes, job), job.node, whole_run, options)
+    _check_arguments(program, output, name, options)
+    command = NsysCommand(Path(output), program, name, _count_nodes(nodes, job), job.node, whole_run, options)
     sys.stdout.flush()  # else what the program prints stands before it
     program_run = run_capture(command, job, force=force)
-    _tell(program_run, export=not no_export)
-    if not program_run.good:
-        complain(f"the program ended with {program_run.code}; its report is kept")
-        sys.exit(Exit.WORSE)
-    say(f"judge it: pytest --nsys-trace={printable(output)}")
+    _print_captured_reports(program_run, export=not no_export)
+    if not program_run.is_good:
+        print_error(f"the program ended with {program_run.exit_code}; its report is kept")
+        sys.exit(ExitCode.WORSE)
+    echo(f"judge it: pytest --nsys-trace={sanitize_line(output)}")
 
 
-def _placed(job: Slurm, node: int | None) -> Slurm:
+def _set_node(job: SlurmJob, node: int | None) -> SlurmJob:
     """Return the job with the number of this node, where a person gives it."""
     if node is None:
         return job
     if node < 0:
         raise UsageMistake(f"--node {node}: nodes are counted from 0")
-    return replace(job, node=node, one_of_many=True)
+    return replace(job, node=node, is_one_of_many=True)
 
 
-def _check(program: tuple[str, ...], output: str, name: str, options: tuple[str, ...]) -> None:
+def _check_arguments(program: tuple[str, ...], output: str, name: str, options: tuple[str, ...]) -> None:
     """Raise UsageMistake for arguments with which nothing can be captured."""
     if not program:
         raise UsageMistake("no program: pytest-nsys capture -- torchrun … train.py")
     if not output:
         raise UsageMistake("--output is empty")
     if not re.fullmatch(r"[A-Za-z0-9-][A-Za-z0-9_-]*", name):
-        raise UsageMistake(f"--name '{printable(name, 40)}': letters, digits, - and _")
+        raise UsageMistake(f"--name '{sanitize_line(name, 40)}': letters, digits, - and _")
     for option in options:
         if not re.match(r"--[a-z][a-z0-9-]*(=|$)", option):
-            raise UsageMistake(f"--nsys-option '{printable(option, 40)}': write it as --nsys-option=--sample=none")
+            raise UsageMistake(f"--nsys-option '{sanitize_line(option, 40)}': write it as --nsys-option=--sample=none")
         if option.startswith("--output"):
             raise UsageMistake("--nsys-option=--output: use --output and --name for the path of the report")
 
 
-def _nodes(asked: int | None, job: Slurm) -> int:
+def _count_nodes(requested: int | None, job: SlurmJob) -> int:
     """Return the number of nodes on which a job step is started; 1 where this node is captured.
 
     Raises UsageMistake for a number that the SLURM allocation does not have.
     """
-    if asked is None or (asked == 1 and not job.nodes):
+    if requested is None or (requested == 1 and not job.nodes):
         return 1
-    if asked < 1:
-        raise UsageMistake(f"--nodes {asked}: at least 1")
+    if requested < 1:
+        raise UsageMistake(f"--nodes {requested}: at least 1")
     if job.nodes is None:
         raise UsageMistake(
-            f"--nodes {asked} needs a SLURM allocation (SLURM_JOB_ID is not set): on other clusters run "
+            f"--nodes {requested} needs a SLURM allocation (SLURM_JOB_ID is not set): on other clusters run "
             "`pytest-nsys capture --node K` on each node"
         )
-    if job.in_step and asked != job.nodes:
-        raise UsageMistake(f"--nodes {asked}: this job step has {job.nodes}, and each node captures itself")
-    if asked > job.nodes:
-        raise UsageMistake(f"--nodes {asked}: the allocation has {job.nodes}, {asked - job.nodes} short")
-    return 1 if job.in_step else asked
+    if job.in_step and requested != job.nodes:
+        raise UsageMistake(f"--nodes {requested}: this job step has {job.nodes}, and each node captures itself")
+    if requested > job.nodes:
+        raise UsageMistake(f"--nodes {requested}: the allocation has {job.nodes}, {requested - job.nodes} short")
+    return 1 if job.in_step else requested
 
 
-def _tell(captured: ProgramRun, *, export: bool) -> None:
-    for report in captured.reports:
-        say(f"captured {printable(str(report))} ({report.stat().st_size / 1e6:.1f} MB)")
+def _print_captured_reports(program_run: ProgramRun, *, export: bool) -> None:
+    for report in program_run.reports:
+        echo(f"captured {sanitize_line(str(report))} ({report.stat().st_size / 1e6:.1f} MB)")
         if export:
-            say(printable(f"exported {_exported(report, report.with_suffix(EXPORT))}", LONGEST_LINE))
-        for note in notes_on_gpus(report):
-            say(note.labelled)
+            echo(
+                sanitize_line(
+                    f"exported {_write_export(report, report.with_suffix(EXPORT_ENDING))}", LONGEST_ERROR_LINE
+                )
+            )
+        for note in make_gpu_notes(report):
+            echo(note.labelled_text)
 
 
 @click.command()
@@ -153,33 +166,33 @@ def export(reports: tuple[str, ...], output: str | None, force: bool) -> None:
     REPORTS are files, folders or globs. Commands and gates read reports directly and cache the export. Use this to keep
     an export, or to carry it to a machine without nsys. An export that is newer than its report is kept.
     """
-    paths = _reports(reports)
-    targets = _targets(paths, output)
+    paths = _find_reports(reports)
+    targets = _choose_export_targets(paths, output)
     failed = False
     for report, target in zip(paths, targets, strict=True):
         try:
-            say(printable(_export(report, target, force=force), LONGEST_LINE))
+            echo(sanitize_line(_export_report(report, target, force=force), LONGEST_ERROR_LINE))
         except NsysError as error:
             failed = True
-            complain(error)
+            print_error(error)
     if failed:
-        sys.exit(Exit.MISTAKE)
+        sys.exit(ExitCode.MISTAKE)
 
 
-def _reports(values: Sequence[str]) -> list[Path]:
+def _find_reports(path_texts: Sequence[str]) -> list[Path]:
     all_reports: list[Path] = []
-    for path_text in values:
+    for path_text in path_texts:
         if not path_text:
             raise UsageMistake("the path of a report is empty")
         traces = find_traces(path_text, Path())
-        reports = [path for path in traces if path.suffix in REPORTS]
+        reports = [path for path in traces if path.suffix in REPORT_SUFFIXES]
         if not reports:
-            raise UsageMistake(f"{printable(str(traces[0]))}: is not a report (*{', *'.join(REPORTS)})")
+            raise UsageMistake(f"{sanitize_line(str(traces[0]))}: is not a report (*{', *'.join(REPORT_SUFFIXES)})")
         all_reports += [path for path in reports if path not in all_reports]
     return all_reports
 
 
-def _targets(reports: Sequence[Path], output: str | None) -> list[Path]:
+def _choose_export_targets(reports: Sequence[Path], output: str | None) -> list[Path]:
     """Return the path of each report's export. Raises UsageMistake where two would go to one file."""
     if output is None:
         targets = [report.with_suffix(".sqlite") for report in reports]
@@ -189,7 +202,7 @@ def _targets(reports: Sequence[Path], output: str | None) -> list[Path]:
         targets = [Path(output) / report.with_suffix(".sqlite").name for report in reports]
     elif len(reports) > 1:
         raise UsageMistake(f"--output {output}: {len(reports)} reports need a folder, and this is none")
-    elif Path(output).suffix not in EXPORTS:
+    elif Path(output).suffix not in EXPORT_SUFFIXES:
         raise UsageMistake(f"--output {output}: an export ends in .sqlite (a folder must exist, or end in /)")
     else:
         targets = [Path(output)]
@@ -200,9 +213,9 @@ def _targets(reports: Sequence[Path], output: str | None) -> list[Path]:
     return targets
 
 
-def _export(report: Path, target: Path, *, force: bool) -> str:
+def _export_report(report: Path, target: Path, *, force: bool) -> str:
     """Export one report, and describe what was done on one line. Raises TraceError, UsageMistake."""
-    existing_export = own_export(report)
+    existing_export = find_user_export(report)
     if target.exists() and not force:
         is_newer = (
             existing_export is not None and existing_export.path == target
@@ -211,10 +224,10 @@ def _export(report: Path, target: Path, *, force: bool) -> str:
             return f"{target} is there, and not older than its report (--force exports again)"
         raise UsageMistake(f"{target}: is there, and older than {report.name}: --force replaces it")
     target.parent.mkdir(parents=True, exist_ok=True)
-    return f"wrote {_exported(report, target)}"
+    return f"wrote {_write_export(report, target)}"
 
 
-def _exported(report: Path, target: Path) -> str:
+def _write_export(report: Path, target: Path) -> str:
     """Export one report, and describe the file with its size and the version of nsys."""
-    nsys = export_to(report, target)
+    nsys = export_report(report, target)
     return f"{target} ({target.stat().st_size / 1e6:.1f} MB) with nsys {nsys.version}"

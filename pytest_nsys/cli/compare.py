@@ -9,38 +9,45 @@ from typing import TYPE_CHECKING
 
 import click
 
-from pytest_nsys.analysis.captures.cache import check_captures
-from pytest_nsys.cli.group import Exit
-from pytest_nsys.cli.options import MeasureOptions, deliver, format_of, measurements_option, measuring, reading
-from pytest_nsys.cli.saying import say
+from pytest_nsys.analysis.captures.cache import check_distinct_captures
+from pytest_nsys.cli.command_group import ExitCode
+from pytest_nsys.cli.options import (
+    MeasureOptions,
+    add_measure_options,
+    make_measurements_option,
+    open_cache,
+    resolve_format,
+    write_answer,
+)
+from pytest_nsys.cli.terminal_text import echo
 from pytest_nsys.core.errors import UsageMistake
-from pytest_nsys.core.file_names import GATE_SUFFIX, Address, gate_files_below
-from pytest_nsys.core.words import printable
+from pytest_nsys.core.file_names import GATE_SUFFIX, GateAddress, find_gate_files
+from pytest_nsys.core.text_format import sanitize_line
 from pytest_nsys.gates.comparability import FIELDS
-from pytest_nsys.gates.convention_keys import check_named
-from pytest_nsys.gates.gate_file import load_one
+from pytest_nsys.gates.convention_keys import check_trace_paths
+from pytest_nsys.gates.gate_file import load_configuration
 from pytest_nsys.gates.model import Verdict
-from pytest_nsys.reports.session.comparison_report import comparison_text, session_of_comparison
+from pytest_nsys.reports.session.comparison_report import make_comparison_session, render_comparison
 from pytest_nsys.reports.session.session import Session
-from pytest_nsys.traces.measurements import measurements_of
-from pytest_nsys.traces.opening import find_traces
+from pytest_nsys.traces.sidecars.measurements import find_files_by_capture
+from pytest_nsys.traces.trace_files import find_traces
 from pytest_nsys.verdicts.comparison import Result, TwoRuns, compare_runs
 from pytest_nsys.verdicts.references import OtherRun
 
 if TYPE_CHECKING:
-    from pytest_nsys.reports.drawings.pictures import AssertionPictures
+    from pytest_nsys.reports.drawings.pictures import PicturesByAssertion
 
 # A comparison that decides nothing is no success to CI: it ends as one without data does.
-ENDS = {
-    Result.NOT_WORSE: Exit.GOOD,
-    Result.WORSE: Exit.WORSE,
-    Result.INCOMPARABLE: Exit.NO_DATA,
-    Result.UNDECIDED: Exit.NO_DATA,
+EXIT_CODES = {
+    Result.NOT_WORSE: ExitCode.GOOD,
+    Result.WORSE: ExitCode.WORSE,
+    Result.INCOMPARABLE: ExitCode.NO_DATA,
+    Result.UNDECIDED: ExitCode.NO_DATA,
 }
 
 
 FORMATS = ("table", "markdown", "json", "html")
-SUFFIXES = {".txt": "table", ".md": "markdown", ".json": "json", ".html": "html", ".htm": "html"}
+FORMAT_BY_SUFFIX = {".txt": "table", ".md": "markdown", ".json": "json", ".html": "html", ".htm": "html"}
 """The format that a file's name requests, where no --format does."""
 
 
@@ -51,8 +58,8 @@ SUFFIXES = {".txt": "table", ".md": "markdown", ".json": "json", ".html": "html"
 @click.option(
     "--gate", "gates", multiple=True, metavar="FILE", help="Gate file, or folder of them, that judges (repeatable)."
 )
-@measurements_option("--base-measurements", "capture of the base")
-@measurements_option("--head-measurements", "capture of the head")
+@make_measurements_option("--base-measurements", "capture of the base")
+@make_measurements_option("--head-measurements", "capture of the head")
 @click.option("--format", type=click.Choice(FORMATS), help="Default: the suffix of --output, else table.")
 @click.option("-o", "--output", metavar="FILE", help="File of the report; one line is printed.")
 @click.option(
@@ -63,7 +70,7 @@ SUFFIXES = {".txt": "table", ".md": "markdown", ".json": "json", ".html": "html"
 )
 @click.option("--artifacts", metavar="DIR", help="Folder for both windows of each failed assertion.")
 @click.option("-v", "--verbose", is_flag=True, help="Show every row, also within limits.")
-@measuring(without=["ranks", "format"])
+@add_measure_options(omitted=["ranks", "format"])
 @click.pass_context
 def compare(
     context: click.Context,
@@ -87,74 +94,81 @@ def compare(
 
     Exit codes: 0 nothing is worse; 1 something is; 2 a mistake or an unreadable trace; 3 not comparable, or no data.
     """
-    measurements_by_side = measurements_of(base_measurements, Path()), measurements_of(head_measurements, Path())
-    sides = ((), ()) if all(measurements_by_side) and not (paths or base or head) else _sides(paths, base, head)
+    measurements_by_side = (
+        find_files_by_capture(base_measurements, Path()),
+        find_files_by_capture(head_measurements, Path()),
+    )
+    sides = ((), ()) if all(measurements_by_side) and not (paths or base or head) else _split_sides(paths, base, head)
     captures = [[find_traces(value, Path()) for value in side] for side in sides]
     traces = [path for side in captures for capture in side for path in capture]
     input_files = [(path, "is one of the traces") for path in traces]
-    input_files += [(Path(Address.of(gate).file), "is one of the gate files") for gate in gates]
+    input_files += [(Path(GateAddress.parse(gate).file), "is one of the gate files") for gate in gates]
     input_files += [
         (path, "is one of the measurements")
         for side in measurements_by_side
         for capture_files in side
         for path in capture_files
     ]
-    output_format = format_of(format, output, SUFFIXES, input_files, default="table")
-    gate_paths = _gate_paths(gates)
+    output_format = resolve_format(format, output, FORMAT_BY_SUFFIX, input_files, default="table")
+    gate_paths = _find_gate_files(gates)
     # Mistakes in what was typed are reported before any trace is read.
-    check_captures(*captures)
-    _refuse_both(asked, gate_paths)
-    gate_files = [load_one(gate) for gate in gate_paths]
+    check_distinct_captures(*captures)
+    _check_gate_options(asked, gate_paths)
+    gate_files = [load_configuration(gate) for gate in gate_paths]
     if artifacts is not None:
         _check_artifacts(artifacts, traces)
-    with reading(asked.executor, output_format) as library:
+    with open_cache(asked.executor, output_format) as library:
         runs = TwoRuns(library, *sides, measurements_by_side, asked.anchor)
-        gate_files = gate_files or [runs.usual_gate(asked.named, asked.window, asked.span, asked.kernels)]
+        gate_files = gate_files or [
+            runs.make_builtin_gate(asked.named_convention, asked.window, asked.span, asked.kernels)
+        ]
         if comparable_on:
             gate_files = [dataclasses.replace(gate, comparable_on=comparable_on) for gate in gate_files]
-        pairs = {gate.address: runs.under(gate) for gate in gate_files}
+        pairs = {gate.address: runs.open_pair(gate) for gate in gate_files}
         comparison = compare_runs([*pairs.values()], sides[0] or base_measurements, sides[1] or head_measurements)
         pairs_and_verdicts = [(pairs[verdict.address], verdict) for verdict in comparison.verdicts]
         if artifacts is not None:
-            _keep_windows(Path(artifacts), pairs_and_verdicts)
-        session = session_of_comparison(comparison)
+            _write_failed_windows(Path(artifacts), pairs_and_verdicts)
+        session = make_comparison_session(comparison)
         if output_format == "html":
-            session = dataclasses.replace(session, pictures=_pictures(session, pairs_and_verdicts))
-    deliver(_report(session, output_format, verbose), output)
+            session = dataclasses.replace(session, pictures=_draw_assertion_pictures(session, pairs_and_verdicts))
+    write_answer(_render_comparison(session, output_format, verbose), output)
     if output is not None:
-        say(f"{session.headline}; written to {output}")
-    context.exit(ENDS[comparison.result])
+        echo(f"{session.headline}; written to {output}")
+    context.exit(EXIT_CODES[comparison.result])
 
 
-def _report(session: Session, format: str, verbose: bool) -> str:
+def _render_comparison(session: Session, format: str, verbose: bool) -> str:
     """Render the report of a comparison; each format is imported only when it is requested."""
     if format == "json":
-        from pytest_nsys.reports.session.json_report import report_text
+        from pytest_nsys.reports.session.json_report import render_report
 
-        return report_text(session)
+        return render_report(session)
     if format == "markdown":
-        from pytest_nsys.reports.session.markdown import summary
+        from pytest_nsys.reports.session.markdown import render_summary
 
-        return summary(session, verbose=verbose)
+        return render_summary(session, verbose=verbose)
     if format == "html":
-        from pytest_nsys.reports.page.session_page import session_page
+        from pytest_nsys.reports.page.session_page import render_session_page
 
-        return session_page(session)
-    return comparison_text(session, verbose=verbose)
+        return render_session_page(session)
+    return render_comparison(session, verbose=verbose)
 
 
-def _pictures(session: Session, judged: Sequence[tuple[OtherRun, Verdict]]) -> AssertionPictures:
+def _draw_assertion_pictures(
+    session: Session, pairs_and_verdicts: Sequence[tuple[OtherRun, Verdict]]
+) -> PicturesByAssertion:
     """Draw the pictures of the page: of assertions that need a look, else of the one that is nearest to failing."""
-    from pytest_nsys.reports.drawings.pictures import pictures_of
-    from pytest_nsys.reports.session.story import led_by
+    from pytest_nsys.reports.drawings.pictures import draw_verdict
+    from pytest_nsys.reports.session.story import sort_by_severity
 
-    records, shown_pictures = led_by(session.records), set[str]()
-    drawn_names = {record.known_by for record in [r for r in records if r.is_open] or records[:1]}
+    records, shown_pictures = sort_by_severity(session.records), set[str]()
+    drawn_names = {record.identity for record in [r for r in records if r.needs_attention] or records[:1]}
     verdict_by_name = {
-        (pair.gate.address, v.assertion.location.line, v.assertion.name): (pair, v) for pair, v in judged
+        (pair.gate.address, v.assertion.location.line, v.assertion.name): (pair, v) for pair, v in pairs_and_verdicts
     }
     return {
-        name: pictures_of(verdict, pair.captures, pair.before, shown_pictures)
+        name: draw_verdict(verdict, pair.captures, pair.base_captures, shown_pictures)
         for name, (pair, verdict) in verdict_by_name.items()
         if name in drawn_names
     }
@@ -166,20 +180,22 @@ def _check_artifacts(folder: str, traces: Sequence[Path]) -> None:
 
     if not folder.strip():
         raise UsageMistake("--artifacts is empty: write --artifacts=DIR")
-    check_folder(f"--artifacts={printable(folder)}", Path(folder), traces)
+    check_folder(f"--artifacts={sanitize_line(folder)}", Path(folder), traces)
 
 
-def _keep_windows(folder: Path, judged: Sequence[tuple[OtherRun, Verdict]]) -> None:
+def _write_failed_windows(folder: Path, pairs_and_verdicts: Sequence[tuple[OtherRun, Verdict]]) -> None:
     """Write the windows of what failed, and print where, beside the report."""
     from pytest_nsys.plugin.artifacts import has_failed, write_window
 
-    for pair, verdict in judged:
+    for pair, verdict in pairs_and_verdicts:
         if has_failed(verdict):
-            path = write_window(folder, pair.gate.address, verdict, pair.captures, pair.before)
-            say(f"wrote {printable(str(path), 1000)}: {printable(verdict.assertion.full_name)}", err=True)
+            path = write_window(folder, pair.gate.address, verdict, pair.captures, pair.base_captures)
+            echo(f"wrote {sanitize_line(str(path), 1000)}: {sanitize_line(verdict.assertion.full_name)}", err=True)
 
 
-def _sides(paths: Sequence[str], base: Sequence[str], head: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+def _split_sides(
+    paths: Sequence[str], base: Sequence[str], head: Sequence[str]
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Return the captures of base and of head. Raises UsageMistake where one is missing, or both forms are mixed."""
     if paths and (base or head):
         raise UsageMistake("give BASE and HEAD, or --base and --head, not both")
@@ -191,25 +207,25 @@ def _sides(paths: Sequence[str], base: Sequence[str], head: Sequence[str]) -> tu
     if not base or not head:
         missing = "HEAD is" if paths or base else "BASE is" if head else "BASE and HEAD are"
         raise UsageMistake(f"{missing} missing: pytest-nsys compare BASE HEAD, or --base PATH --head PATH")
-    check_named((*base, *head))
+    check_trace_paths((*base, *head))
     return tuple(base), tuple(head)
 
 
-def _gate_paths(values: Sequence[str]) -> list[Path]:
+def _find_gate_files(path_texts: Sequence[str]) -> list[Path]:
     """Return the gate files that paths of files and folders mean. Raises UsageMistake for a folder without any."""
     gate_files: list[Path] = []
-    for path_text in values:
-        files = sorted(gate_files_below(Path(path_text))) if Path(path_text).is_dir() else [Path(path_text)]
+    for path_text in path_texts:
+        files = sorted(find_gate_files(Path(path_text))) if Path(path_text).is_dir() else [Path(path_text)]
         if not files:
             raise UsageMistake(f"{path_text}: holds no gate file (*{GATE_SUFFIX})")
         gate_files += files
     return gate_files
 
 
-def _refuse_both(asked: MeasureOptions, gates: Sequence[Path]) -> None:
+def _check_gate_options(measure_options: MeasureOptions, gates: Sequence[Path]) -> None:
     """Raise UsageMistake where options say what the gate files say, and for a gate file that is given twice."""
-    if gates and asked.typed:
-        option, _ = asked.typed[0]
+    if gates and measure_options.typed_options:
+        option, _ = measure_options.typed_options[0]
         raise UsageMistake(f"{option} is what the gate file says: give --gate or {option}, not both")
     if len({gate.resolve() for gate in gates}) < len(gates):
         raise UsageMistake("a gate file is given twice")

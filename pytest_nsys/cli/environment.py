@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pytest_nsys.core.errors import NsysError
+from pytest_nsys.core.text_format import sanitize_line
 from pytest_nsys.core.version import VERSION
-from pytest_nsys.core.words import printable
 from pytest_nsys.reports.screens.check import Plugin, Surroundings
 from pytest_nsys.tools.nsys_command import find_nsys
 
@@ -30,7 +30,7 @@ PLUGIN, MODULE = "nsys", "pytest_nsys.plugin"
 AUTOLOAD = "PYTEST_DISABLE_PLUGIN_AUTOLOAD"
 
 
-class Looking:
+class ConfigProbe:
     """Ends a pytest session before anything is collected, and remembers how pytest was configured."""
 
     config: pytest.Config | None = None
@@ -41,7 +41,7 @@ class Looking:
         return 0
 
 
-def look_around() -> Surroundings:
+def inspect_environment() -> Surroundings:
     """Report what is installed, and what pytest does in this folder."""
     import pytest
 
@@ -56,21 +56,21 @@ def look_around() -> Surroundings:
         python=platform.python_version(),
         executable=sys.executable,
         pytest=pytest.__version__,
-        plugin=_plugin(),
+        plugin=_inspect_plugin(),
         nsys=nsys_text,
         extras={name: find_spec(module) is not None for name, module in EXTRAS.items()},
-        notes=[*_about_path()],
+        notes=[*_list_path_notes()],
     )
 
 
-def _plugin() -> Plugin:
+def _inspect_plugin() -> Plugin:
     """Report whether pytest loads the plugin here.
 
     pytest itself is run for it, because options and ini files of many kinds decide it.
     """
     import pytest
 
-    probe, output = Looking(), io.StringIO()
+    probe, output = ConfigProbe(), io.StringIO()
     with redirect_stdout(output), redirect_stderr(output):
         code = pytest.main([], plugins=[probe])
     config = probe.config
@@ -78,35 +78,35 @@ def _plugin() -> Plugin:
         lines = [line for line in output.getvalue().splitlines() if line.strip()]
         # The line that says what is wrong, without the usage that pytest prints beside it.
         error_lines = [line for line in lines if "error: " in line.lower() and "usage:" not in line] or lines
-        problem = printable(error_lines[0] if error_lines else f"it ended with {code}", 300)
+        problem = sanitize_line(error_lines[0] if error_lines else f"it ended with {code}", 300)
         return Plugin(active=False, why_not=f"pytest does not start here: {problem}", rootdir=None, inifile=None)
-    inifile, problem = str(config.inipath) if config.inipath is not None else None, _why_inactive(config)
+    inifile, problem = str(config.inipath) if config.inipath is not None else None, _explain_inactive(config)
     return Plugin(active=not problem, why_not=problem, rootdir=str(config.rootpath), inifile=inifile)
 
 
-def _why_inactive(config: pytest.Config) -> str:
+def _explain_inactive(config: pytest.Config) -> str:
     """Explain why pytest has not loaded the plugin; empty where it has."""
     manager = config.pluginmanager
     if any(getattr(plugin, "__name__", "") == MODULE for _, plugin in manager.list_name_plugin()):
         return ""
     if manager.is_blocked(PLUGIN) or manager.is_blocked(MODULE):
-        return f"-p no:{PLUGIN} is in {_who_says(config, 'no:')}: take it out"
+        return f"-p no:{PLUGIN} is in {_find_setting_source(config, 'no:')}: take it out"
     if not entry_points(group="pytest11", name=PLUGIN):
         return f"{sys.executable} has no entry point of it: pip install pytest-nsys there"
     if os.environ.get(AUTOLOAD):
         return f"{AUTOLOAD} is set: unset it, or write -p {MODULE} into addopts"
-    source = _who_says(config, "--disable-plugin-autoload")
+    source = _find_setting_source(config, "--disable-plugin-autoload")
     return f"--disable-plugin-autoload is in {source}: take it out, or write -p {MODULE} beside it"
 
 
-def _about_path() -> Iterator[str]:
+def _list_path_notes() -> Iterator[str]:
     """Yield a note where the pytest that a person types belongs to another Python."""
     pytest_on_path = shutil.which("pytest")
     if pytest_on_path is not None and Path(pytest_on_path).parent.resolve() != Path(sys.executable).parent.resolve():
         yield f"the pytest on PATH ({pytest_on_path}) is not of this Python: `python -m pytest` is"
 
 
-def _who_says(config: pytest.Config, word: str) -> str:
+def _find_setting_source(config: pytest.Config, word: str) -> str:
     if word in os.environ.get("PYTEST_ADDOPTS", ""):
         return "PYTEST_ADDOPTS"
     return f"addopts of {config.inipath}" if config.inipath is not None else "the options"

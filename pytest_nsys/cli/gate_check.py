@@ -8,17 +8,17 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from pytest_nsys.cli.asking import collected, shown
-from pytest_nsys.cli.saying import say
+from pytest_nsys.cli.pytest_session import collect_gates, shorten_path
+from pytest_nsys.cli.terminal_text import echo
 from pytest_nsys.core.errors import GateFileError, Mistake
-from pytest_nsys.core.file_names import GATE_SUFFIX, gate_files_below, misnamed, named_as_gate
-from pytest_nsys.core.words import counted, typed
+from pytest_nsys.core.file_names import GATE_SUFFIX, find_gate_files, find_name_mistake, has_gate_name
+from pytest_nsys.core.text_format import format_count, quote_command
 from pytest_nsys.gates.gate_file import load_gate_file
 from pytest_nsys.gates.kinds import SCHEMA, SCHEMA_TITLE
-from pytest_nsys.reports.screens.check import CheckedGate, MistakeAt
+from pytest_nsys.reports.screens.check import CheckedGate, LocatedMistake
 
 
-class GateFiles(NamedTuple):
+class GateFileCheck(NamedTuple):
     """Holds what a check of gate files found."""
 
     files: Sequence[CheckedGate] = ()
@@ -26,28 +26,30 @@ class GateFiles(NamedTuple):
     problems: Sequence[str] = ()
 
 
-def holds_gates(path: Path) -> bool:
+def has_gate_files(path: Path) -> bool:
     """Return whether a path means gate files: one by its name, or a folder with some."""
-    return any(gate_files_below(path, named_as_gate)) if path.is_dir() else named_as_gate(path.name)
+    return any(find_gate_files(path, has_gate_name)) if path.is_dir() else has_gate_name(path.name)
 
 
-def checked_gates(values: Sequence[str], *, collects: bool) -> GateFiles:
+def check_gate_files(values: Sequence[str], *, can_collect: bool) -> GateFileCheck:
     """Check the gate files that files and folders mean: those that pytest collects, or all where pytest cannot run."""
     absent_files = [f"{value}: there is no such file or folder" for value in values if not Path(value).exists()]
     existing_files = [value for value in values if Path(value).exists()]
     gate_paths: list[Path] = []
     for path in map(Path, existing_files):
-        gate_paths += gate_files_below(path, named_as_gate) if path.is_dir() else [path]
-    if not collects:
-        return _told(gate_paths, [], absent_files)
-    gates, output = collected(existing_files, None) if existing_files else ([], "")
-    paths = [shown(gate.path) for gate in gates]
+        gate_paths += find_gate_files(path, has_gate_name) if path.is_dir() else [path]
+    if not can_collect:
+        return _build_check(gate_paths, [], absent_files)
+    gates, output = collect_gates(existing_files, None) if existing_files else ([], "")
+    paths = [shorten_path(gate.path) for gate in gates]
     collected_paths = {path.resolve() for path in paths}
-    missed_paths = [path for path in gate_paths if path.resolve() not in collected_paths and not misnamed(path.name)]
-    checked = _told(paths, missed_paths, absent_files)
+    missed_paths = [
+        path for path in gate_paths if path.resolve() not in collected_paths and not find_name_mistake(path.name)
+    ]
+    checked = _build_check(paths, missed_paths, absent_files)
     if output and not any(gate.mistakes for gate in checked.files):  # a mark that is not registered, a conftest
-        say(output, err=True, nl=False)
-        return GateFiles(
+        echo(output, err=True, nl=False)
+        return GateFileCheck(
             (), checked.not_collected, [*absent_files, "pytest cannot collect the gate files: see what it printed"]
         )
     if existing_files and not gates:
@@ -56,30 +58,33 @@ def checked_gates(values: Sequence[str], *, collects: bool) -> GateFiles:
     return checked
 
 
-def _told(paths: Sequence[Path], missed: Sequence[Path], absent: Sequence[str]) -> GateFiles:
+def _build_check(paths: Sequence[Path], missed_paths: Sequence[Path], absent_files: Sequence[str]) -> GateFileCheck:
     """Check each gate file, and return the results with the problems."""
-    files = [_checked(path) for path in paths]
-    problems = [f"{gate.file}: {counted(len(gate.mistakes), 'mistake')}" for gate in files if gate.mistakes]
-    return GateFiles(files, [*map(str, missed)], [*absent, *problems])
+    files = [_check_gate(path) for path in paths]
+    problems = [f"{gate.file}: {format_count(len(gate.mistakes), 'mistake')}" for gate in files if gate.mistakes]
+    return GateFileCheck(files, [*map(str, missed_paths)], [*absent_files, *problems])
 
 
-def _checked(path: Path) -> CheckedGate:
+def _check_gate(path: Path) -> CheckedGate:
     """Check one gate file, and return how many assertions or which mistakes it has."""
     try:
-        if problem := misnamed(path.name):
+        if problem := find_name_mistake(path.name):
             raise GateFileError([Mistake(str(path), problem, 1, 1)])
         gate = load_gate_file(path.resolve(), display=path)
     except GateFileError as error:
         return CheckedGate(
-            str(path), None, [MistakeAt(mistake.line, mistake.column, mistake.text) for mistake in error.mistakes], None
+            str(path),
+            None,
+            [LocatedMistake(mistake.line, mistake.column, mistake.text) for mistake in error.mistakes],
+            None,
         )
-    return CheckedGate(str(path), len(gate.assertions), [], _stale_schema(path) or None)
+    return CheckedGate(str(path), len(gate.assertions), [], _describe_stale_schema(path) or None)
 
 
 _NAMED_SCHEMA = re.compile(r"^#.*\$schema[=:]\s*(?P<path>\S+)", re.MULTILINE)
 
 
-def _stale_schema(path: Path) -> str:
+def _describe_stale_schema(path: Path) -> str:
     """Describe a copy of the schema, which the gate file names for editors, of another version; else return an empty
     text.
     """
@@ -88,6 +93,6 @@ def _stale_schema(path: Path) -> str:
         copy = path.parent / match["path"] if match is not None else None
         content = copy.read_bytes() if copy is not None and copy.is_file() else b""
         if copy is not None and SCHEMA_TITLE in content and content != SCHEMA.read_bytes():
-            command = typed(["cp", str(SCHEMA), str(shown(copy))])
+            command = quote_command(["cp", str(SCHEMA), str(shorten_path(copy))])
             return f"its copy of the schema is of another version: {command}"
     return ""

@@ -9,26 +9,33 @@ from pathlib import Path
 
 import click
 
-from pytest_nsys.analysis.metrics.names import metric_named
+from pytest_nsys.analysis.metrics.names import resolve_metric
 from pytest_nsys.analysis.metrics.table import Selector
 from pytest_nsys.cli.options import (
     check_dimensions,
     format_option,
+    parse_selectors,
     print_notes,
-    selectors_of,
     where_option,
 )
-from pytest_nsys.cli.saying import say
-from pytest_nsys.core.errors import NothingMeasured, UsageMistake, did_you_mean, hint, naming
-from pytest_nsys.core.kept import grouped
-from pytest_nsys.core.words import counted, printable
-from pytest_nsys.gates.comparability import shown
-from pytest_nsys.reports.stored.history import accepted_lines, history_report
+from pytest_nsys.cli.terminal_text import echo
+from pytest_nsys.core.errors import NothingMeasured, UsageMistake, prefix_errors, suggest_or_list, suggest_word
+from pytest_nsys.core.memoize import group_by_key
+from pytest_nsys.core.text_format import format_count, sanitize_line
+from pytest_nsys.gates.comparability import format_circumstance
+from pytest_nsys.reports.stored.history_report import list_accepted_refreshes, render_history
 from pytest_nsys.reports.tables.formats import Format
-from pytest_nsys.reports.words.trend import SHORT_COMMIT, on_one_scale, trend_of
-from pytest_nsys.stored.history.reading import History, Track, ahead, known_in, load, tracks_of
+from pytest_nsys.reports.words.trend import COMMIT_LENGTH, align_scales, build_trend
+from pytest_nsys.stored.history.stored_runs import (
+    History,
+    RowTrack,
+    describe_clock_ahead,
+    list_known_values,
+    load_history,
+    select_tracks,
+)
 
-DATABASE = "perf.db"
+DEFAULT_DATABASE = "perf.db"
 
 
 @click.command()
@@ -36,7 +43,7 @@ DATABASE = "perf.db"
 @click.option(
     *("--history", "database"),
     metavar="FILE",
-    default=DATABASE,
+    default=DEFAULT_DATABASE,
     show_default=True,
     help="The file that pytest --nsys-history=FILE writes.",
 )
@@ -64,103 +71,107 @@ def history(
     Exit codes: 0 whatever was found; 2 a mistake; 3 no row.
     """
     path = Path(database)
-    selectors = selectors_of(where)
-    past_runs = _without_other_keys(path, load(path, _gates(path, of), branch, last), key)
-    tracks = _tracks(path, past_runs, metrics, selectors, branch, of)
-    trends = on_one_scale([trend_of(track, past_runs.verdicts) for track in tracks])
-    with naming(str(path)):
-        text, doubts = history_report(past_runs, tracks, trends, format, sys.stdout.encoding or "ascii")
-    say(text, nl=False)
-    accepted_notes = [f"note: {line}" for line in accepted_lines(trends)]
+    selectors = parse_selectors(where)
+    past_runs = _select_key(path, load_history(path, _select_gates(path, of), branch, last), key)
+    tracks = _select_tracks(path, past_runs, metrics, selectors, branch, of)
+    trends = align_scales([build_trend(track, past_runs.verdicts) for track in tracks])
+    with prefix_errors(str(path)):
+        text, doubts = render_history(past_runs, tracks, trends, format, sys.stdout.encoding or "ascii")
+    echo(text, nl=False)
+    accepted_notes = [f"note: {line}" for line in list_accepted_refreshes(trends)]
     notes = [
-        *_notes(tracks),
+        *_describe_compared_runs(tracks),
         *accepted_notes,
-        *(f"warning: {doubt}" for doubt in (*doubts, ahead(past_runs.runs)) if doubt),
+        *(f"warning: {doubt}" for doubt in (*doubts, describe_clock_ahead(past_runs.runs)) if doubt),
     ]
-    print_notes(printable(note, 2000) for note in notes)
+    print_notes(sanitize_line(note, 2000) for note in notes)
 
 
-def _gates(path: Path, wanted: str | None) -> list[str] | None:
+def _select_gates(path: Path, pattern: str | None) -> list[str] | None:
     """Return the gate files that are meant, None for all. Raises UsageMistake where none is."""
-    if wanted is None:
+    if pattern is None:
         return None
-    stored_gates = known_in(path, "gate")
-    gates = [gate for gate in stored_gates if gate == wanted or fnmatch.fnmatchcase(gate, wanted)]
+    stored_gates = list_known_values(path, "gate")
+    gates = [gate for gate in stored_gates if gate == pattern or fnmatch.fnmatchcase(gate, pattern)]
     if stored_gates and not gates:
-        suggestion = hint(wanted, stored_gates, "stored are")
-        raise UsageMistake(f"{path}: there is no run of the gate file '{printable(wanted, 100)}'{suggestion}")
+        suggestion = suggest_or_list(pattern, stored_gates, "stored are")
+        raise UsageMistake(f"{path}: there is no run of the gate file '{sanitize_line(pattern, 100)}'{suggestion}")
     return gates
 
 
-def _without_other_keys(path: Path, stored: History, key: str | None) -> History:
+def _select_key(path: Path, past_runs: History, key: str | None) -> History:
     """Return the history of the runs whose key begins so. Raises UsageMistake where there is none."""
     if key is None:
-        return stored
-    digests = sorted({run.digest for run in stored.runs if run.digest is not None})
+        return past_runs
+    digests = sorted({run.digest for run in past_runs.runs if run.digest is not None})
     if digests and not any(digest.startswith(key) for digest in digests):
         raise UsageMistake(
-            f"{path}: there is no run of the key '{printable(key, 40)}': stored are {', '.join(digests)}"
+            f"{path}: there is no run of the key '{sanitize_line(key, 40)}': stored are {', '.join(digests)}"
         )
-    runs = tuple(run for run in stored.runs if (run.digest or "").startswith(key))
-    return History(runs, tuple(series for series in stored.series if series.digest.startswith(key)), stored.verdicts)
+    runs = tuple(run for run in past_runs.runs if (run.digest or "").startswith(key))
+    return History(
+        runs, tuple(series for series in past_runs.series if series.digest.startswith(key)), past_runs.verdicts
+    )
 
 
-def _tracks(
+def _select_tracks(
     path: Path,
-    stored: History,
+    past_runs: History,
     metrics: Sequence[str],
     selectors: Mapping[str, Selector],
     branch: str | None,
     gate: str | None,
-) -> list[Track]:
+) -> list[RowTrack]:
     """Return the rows that are requested, over time.
 
     Raises UsageMistake for a metric or dimension that no run has, NothingMeasured where nothing is stored.
     """
-    if not stored.runs:
-        raise NothingMeasured(f"{path}: holds no run{'' if branch is None else _of_branch(path, branch, gate)}")
-    if not stored.series:
+    if not past_runs.runs:
+        raise NothingMeasured(
+            f"{path}: holds no run{'' if branch is None else _describe_missing_branch(path, branch, gate)}"
+        )
+    if not past_runs.series:
         raise NothingMeasured(f"{path}: no row is stored: none of the runs could be judged")
-    names = sorted({series.sid.metric for series in stored.series})
-    if len(metrics) > 1 and metric_named(" ".join(metrics)) is not None:  # as people say it: step time
+    names = sorted({series.sid.metric for series in past_runs.series})
+    if len(metrics) > 1 and resolve_metric(" ".join(metrics)) is not None:  # as people say it: step time
         metrics = [" ".join(metrics)]
-    metrics = [_stored_as(metric, names) for metric in metrics]
+    metrics = [_resolve_stored_name(metric, names) for metric in metrics]
     for metric in metrics:
         if metric not in names:
-            suggestion = hint(metric, names, "stored are")
-            raise UsageMistake(f"{path}: no run has the metric '{printable(metric, 60)}'{suggestion}")
-    _check_where(stored, metrics, selectors)
-    tracks, missing_rows = tracks_of(stored, metrics, selectors)
+            suggestion = suggest_or_list(metric, names, "stored are")
+            raise UsageMistake(f"{path}: no run has the metric '{sanitize_line(metric, 60)}'{suggestion}")
+    _check_selectors(past_runs, metrics, selectors)
+    tracks, missing_rows = select_tracks(past_runs, metrics, selectors)
     if not tracks:
-        by_reason = grouped((reason, row) for row, reason in missing_rows)
+        by_reason = group_by_key((reason, row) for row, reason in missing_rows)
         reasons = "; ".join(f"{', '.join(dict.fromkeys(rows))}: {reason}" for reason, rows in by_reason.items())
         raise NothingMeasured(f"{path}: no row matches: {reasons}")
     return tracks
 
 
-def _stored_as(name: str, names: Sequence[str]) -> str:
+def _resolve_stored_name(name: str, names: Sequence[str]) -> str:
     """Return the name of a metric that a person calls otherwise, as in ``exposed``; histories have names of their own,
     too.
     """
-    metric = metric_named(name) if name not in names else None
+    metric = resolve_metric(name) if name not in names else None
     return name if metric is None else metric.name
 
 
-def _of_branch(path: Path, branch: str, gate: str | None) -> str:
+def _describe_missing_branch(path: Path, branch: str, gate: str | None) -> str:
     """Describe which branch has no run, and which branches have one; empty for a history without any run."""
-    if not known_in(path, "gate"):
+    if not list_known_values(path, "gate"):
         return ""
-    branches = known_in(path, "branch")
-    suggestion = did_you_mean(branch, branches) if branch not in branches else ""
+    branches = list_known_values(path, "branch")
+    suggestion = suggest_word(branch, branches) if branch not in branches else ""
     gate_text = f" in {gate}" if gate is not None else ""
     branches_text = f"there are {', '.join(branches)}" if branches else "none of its runs is of a known branch"
-    return f" of the branch {printable(branch, 100)}{suggestion}{gate_text}; {branches_text}"
+    return f" of the branch {sanitize_line(branch, 100)}{suggestion}{gate_text}; {branches_text}"
 
 
-def _check_where(stored: History, metrics: Sequence[str], selectors: Mapping[str, Selector]) -> None:
+def _check_selectors(past_runs: History, metrics: Sequence[str], selectors: Mapping[str, Selector]) -> None:
     """Raise UsageMistake where a named metric, or with none named every one, lacks a dimension that is selected."""
-    axes = sorted({axis for run in stored.runs for coordinates in run.coordinates.values() for axis in coordinates})
-    dimensions = {series.sid.metric: series.dimensions for series in stored.series}
+    axes = sorted({axis for run in past_runs.runs for coordinates in run.coordinates.values() for axis in coordinates})
+    dimensions = {series.sid.metric: series.dimensions for series in past_runs.series}
     if metrics:
         for metric in metrics:
             check_dimensions(metric, dimensions[metric], axes, selectors)
@@ -171,13 +182,15 @@ def _check_where(stored: History, metrics: Sequence[str], selectors: Mapping[str
         check_dimensions("what is stored", all_dimensions, axes, selectors)
 
 
-def _notes(tracks: Sequence[Track]) -> Iterator[str]:
+def _describe_compared_runs(tracks: Sequence[RowTrack]) -> Iterator[str]:
     """Yield over which runs the rows are, and what is compared of each gate file's newest run of a key."""
     runs = {run.id: run for track in tracks for run in track.runs}
     times, last_commit = [run.time for run in runs.values()], runs[max(runs)].commit
-    commit_text = f" at {last_commit[:SHORT_COMMIT]}" if last_commit else ""
-    yield f"note: {counted(len(runs), 'run')} from {min(times)} to {max(times)}{commit_text}"
+    commit_text = f" at {last_commit[:COMMIT_LENGTH]}" if last_commit else ""
+    yield f"note: {format_count(len(runs), 'run')} from {min(times)} to {max(times)}{commit_text}"
     newest = {(track.series.gate, track.series.digest): track.runs[-1] for track in tracks}
     for (gate, digest), run in newest.items():
-        key_text = ", ".join(f"{name} {shown(value)}" for name, value in (run.key or {}).items() if value is not None)
+        key_text = ", ".join(
+            f"{name} {format_circumstance(value)}" for name, value in (run.key or {}).items() if value is not None
+        )
         yield f"note: {gate}, key {digest}: {key_text}"

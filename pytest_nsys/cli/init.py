@@ -17,58 +17,73 @@ from typing import NamedTuple
 
 import click
 
-from pytest_nsys.analysis.budget.budget import find_budgets
+from pytest_nsys.analysis.budget.budget import measure_rank_budgets
 from pytest_nsys.analysis.captures.cache import CaptureCache
 from pytest_nsys.analysis.captures.captures import Captures
 from pytest_nsys.analysis.captures.outliers import find_hiccup
 from pytest_nsys.analysis.captures.parallel import OpenOnce
-from pytest_nsys.analysis.metrics.collectives import on_record
+from pytest_nsys.analysis.metrics.collectives import list_recorded_transfers
 from pytest_nsys.analysis.metrics.registry import METRICS
-from pytest_nsys.analysis.steps.convention_fit import GENERIC, LABELLED, Choice, choose, found, of_one_step
-from pytest_nsys.analysis.summary.mostly import mostly
+from pytest_nsys.analysis.steps.convention_fit import (
+    GENERIC,
+    OPENING_CONVENTION,
+    ConventionChoice,
+    choose_convention,
+    choose_first_window,
+    find_convention,
+)
+from pytest_nsys.analysis.summary.dominant_activity import find_dominant_activity
 from pytest_nsys.analysis.windows.run import Run
-from pytest_nsys.analysis.windows.spans import WindowSpec
-from pytest_nsys.cli.asking import place_of
-from pytest_nsys.cli.options import reading_ahead
-from pytest_nsys.cli.saying import say
+from pytest_nsys.analysis.windows.window_selection import WindowSpec
+from pytest_nsys.cli.options import make_reader
+from pytest_nsys.cli.pytest_session import find_baseline_place
 from pytest_nsys.cli.shared_options import anchor_option, convention_option, executor_option, folder_option
-from pytest_nsys.core.conventions import BUILT_IN, Anchor, Convention, convention_words
-from pytest_nsys.core.errors import BaselineError, NothingMeasured, NsysError, UsageMistake, hint
+from pytest_nsys.cli.terminal_text import echo
+from pytest_nsys.core.conventions import BUILT_IN_CONVENTIONS, Anchor, Convention, describe_convention
+from pytest_nsys.core.errors import BaselineError, NothingMeasured, NsysError, UsageMistake, suggest_or_list
 from pytest_nsys.core.exact import median
 from pytest_nsys.core.file_names import GATE_SUFFIX
 from pytest_nsys.core.model import KernelsMode, Label, Value
 from pytest_nsys.core.numbers import format_value
+from pytest_nsys.core.text_format import format_count, format_labels, quote_command, sanitize_line
 from pytest_nsys.core.trace import Trace
 from pytest_nsys.core.units import TIME
-from pytest_nsys.core.words import counted, place_words, printable, typed
-from pytest_nsys.drafting.choice import with_bounds, with_libraries, with_stages
-from pytest_nsys.drafting.gate_text import SCHEMA_NAME, Draft, gate_text
-from pytest_nsys.drafting.margins import far_apart, written_ns
-from pytest_nsys.drafting.sentences import NEVER_DROPPED, Figures, draft_sentences, file_smallest_ns, file_tolerance
-from pytest_nsys.gates.comparability import shown as in_words
-from pytest_nsys.gates.convention_keys import check_named, convention_of
-from pytest_nsys.gates.gate_file import loads_gate_file
+from pytest_nsys.drafting.convention_additions import add_bounds, add_libraries, add_stages
+from pytest_nsys.drafting.gate_text import SCHEMA_NAME, Draft, render_gate_file
+from pytest_nsys.drafting.margins import find_far_captures, format_ns
+from pytest_nsys.drafting.sentences import (
+    ALWAYS_DRAFTED,
+    CaptureFigures,
+    choose_file_absolute_ns,
+    choose_file_tolerance,
+    draft_sentences,
+)
+from pytest_nsys.gates.comparability import format_circumstance as in_words
+from pytest_nsys.gates.convention_keys import check_trace_paths, load_convention
+from pytest_nsys.gates.gate_file import parse_gate_file
 from pytest_nsys.gates.kinds import SCHEMA, SCHEMA_TITLE
-from pytest_nsys.gates.model import GateFile, Outcome, spec_for
-from pytest_nsys.gates.selection import absences, excuse
-from pytest_nsys.reports.screens.mostly import SHOW_RUN, mostly_lines
-from pytest_nsys.stored.baselines.store import BaselineStore, store_of
-from pytest_nsys.tools.files import write_whole
-from pytest_nsys.traces.opening import find_traces, mark_of, usual_convention
+from pytest_nsys.gates.model import GateFile, Outcome, resolve_window_spec
+from pytest_nsys.gates.selection import find_absent_ranks, format_allow_missing
+from pytest_nsys.reports.screens.dominant_activity import RUN_COMMAND_PREFIX, describe_dominant_activity
+from pytest_nsys.stored.baselines.store import BaselineStore, find_store
+from pytest_nsys.tools.files import write_atomically
+from pytest_nsys.traces.trace_files import find_traces, find_usual_convention, read_cut_mark
 from pytest_nsys.verdicts.evaluate import GateContext, evaluate
-from pytest_nsys.verdicts.gate_windows import kept_windows
-from pytest_nsys.verdicts.refresh import Keep, Refresh, Written
-from pytest_nsys.verdicts.refresh_modes import Mode
+from pytest_nsys.verdicts.gate_windows import pack_gate_windows
+from pytest_nsys.verdicts.refresh import Refresh, WindowPacker, WrittenBaseline
+from pytest_nsys.verdicts.refresh_modes import RefreshMode
 from pytest_nsys.verdicts.stored_baseline import StoredBaseline
 
 # The summary has at most twenty lines.
-SHOWN_LEFT = 3
-GATES = f"gates{GATE_SUFFIX}"
+MOST_OMISSIONS_SHOWN = 3
+DEFAULT_GATE_FILE = f"gates{GATE_SUFFIX}"
 
 
 @click.command()
 @click.argument("traces", nargs=-1, required=True, metavar="TRACE…")
-@click.option("-o", "--output", metavar="FILE", default=GATES, show_default=True, help="The gate file to write.")
+@click.option(
+    "-o", "--output", metavar="FILE", default=DEFAULT_GATE_FILE, show_default=True, help="The gate file to write."
+)
 @convention_option
 @anchor_option
 @click.option("--window", "kind", metavar="KIND", help="The kind of steps to gate: decode. Default: the most frequent.")
@@ -93,72 +108,76 @@ def init(
     margins, or, where each holds other ranks, files of one run.
     """
     is_interactive = not force and sys.stdin.isatty() and sys.stdout.isatty()
-    path = _target(output, asks=is_interactive, force=force)
-    named_convention = convention_of(convention, anchor)
-    draft_one = partial(draft_alone, named_convention, anchor, kind)
-    with contextlib.closing(CaptureCache(OpenOnce(reading_ahead(executor), draft_one))) as cache:
-        draft_traces, outliers = agreeing(Traces(cache, traces, anchor, kind), named_convention)
-        draft, omitted = drafted(draft_traces, path, named_convention)
-        refresh_result = _write(path, draft, draft_traces, baseline_dir, replaces=force or path.exists())
-    _tell(path, draft, refresh_result, [*outliers, *omitted], draft_traces.traces, baseline_dir)
+    path = _resolve_target(output, is_interactive=is_interactive, force=force)
+    named_convention = load_convention(convention, anchor)
+    draft_one = partial(draft_single_trace, named_convention, anchor, kind)
+    with contextlib.closing(CaptureCache(OpenOnce(make_reader(executor), draft_one))) as cache:
+        draft_traces, outliers = select_agreeing_traces(DraftTraces(cache, traces, anchor, kind), named_convention)
+        draft, omitted = draft_gate(draft_traces, path, named_convention)
+        refresh_result = _write_files(path, draft, draft_traces, baseline_dir, may_replace=force or path.exists())
+    _print_summary(path, draft, refresh_result, [*outliers, *omitted], draft_traces.traces, baseline_dir)
 
 
 # The files
 
 
-def _target(output: str, *, asks: bool, force: bool) -> Path:
+def _resolve_target(output: str, *, is_interactive: bool, force: bool) -> Path:
     """Return where the gate file goes. Raises UsageMistake where it cannot be written, or must not without a word."""
     path = Path(os.path.abspath(output))
     if output.endswith("/") or (path.is_dir() and not output.endswith(GATE_SUFFIX)):
-        path /= GATES
+        path /= DEFAULT_GATE_FILE
     elif not path.suffix:
         path = path.with_name(f"{path.name}{GATE_SUFFIX}")
     if not path.name.endswith(GATE_SUFFIX) or path.name == GATE_SUFFIX:
-        raise UsageMistake(f"{printable(output)}: pytest finds gate files by name: end it in {GATE_SUFFIX}")
+        raise UsageMistake(f"{sanitize_line(output)}: pytest finds gate files by name: end it in {GATE_SUFFIX}")
     # A path with brackets would be taken for the parameters of a test.
     if "[" in str(path):
-        raise UsageMistake(f"{printable(output)}: pytest reads brackets in a path as parameters: give one without")
+        raise UsageMistake(f"{sanitize_line(output)}: pytest reads brackets in a path as parameters: give one without")
     existing = next(candidate for candidate in (path, *path.parents) if candidate.exists())
     if path.is_dir() or (existing != path and not existing.is_dir()):
-        raise UsageMistake(f"{printable(output)}: {'is a folder' if path.is_dir() else f'{existing} is not a folder'}")
+        raise UsageMistake(
+            f"{sanitize_line(output)}: {'is a folder' if path.is_dir() else f'{existing} is not a folder'}"
+        )
     if not os.access(existing, os.W_OK):
-        raise UsageMistake(f"{printable(output)}: cannot be written: permission denied")
+        raise UsageMistake(f"{sanitize_line(output)}: cannot be written: permission denied")
     schema = path.with_name(SCHEMA_NAME)
     if schema.exists() and SCHEMA_TITLE not in schema.read_bytes():
         raise UsageMistake(f"{schema}: is not the schema of gate files, which init writes there: move it")
     if path.exists() and not force:
-        if not asks:
-            raise UsageMistake(f"{printable(output)}: exists: give --force to overwrite it, or another -o")
-        if not click.confirm(f"{printable(output)} exists. Overwrite it and its baseline?"):
-            raise UsageMistake(f"{printable(output)}: not changed")
+        if not is_interactive:
+            raise UsageMistake(f"{sanitize_line(output)}: exists: give --force to overwrite it, or another -o")
+        if not click.confirm(f"{sanitize_line(output)} exists. Overwrite it and its baseline?"):
+            raise UsageMistake(f"{sanitize_line(output)}: not changed")
     return path
 
 
-def _write(path: Path, draft: Draft, trial: Traces, baseline_dir: str | None, *, replaces: bool) -> Written | None:
+def _write_files(
+    path: Path, draft: Draft, draft_traces: DraftTraces, baseline_dir: str | None, *, may_replace: bool
+) -> WrittenBaseline | None:
     """Write the baseline, the schema beside the gate file, and the gate file last: all of them, or as it was before.
 
     A program that is killed in between leaves a baseline that nobody reads, and no gate that lacks its own.
     """
-    text, schema = gate_text(draft), path.with_name(SCHEMA_NAME)
-    gate, contents_before = loads_gate_file(text, path=path), _contents(path, schema)
+    text, schema = render_gate_file(draft), path.with_name(SCHEMA_NAME)
+    gate, contents_before = parse_gate_file(text, path=path), _read_contents(path, schema)
     store_folder: Path | None = None
     new_folders = [folder for folder in path.parents if not folder.exists()]
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        store = place_of(path, baseline_dir).store(gate)
-        if not replaces and store.all():
+        store = find_baseline_place(path, baseline_dir).find_gate_store(gate)
+        if not may_replace and store.load_all():
             raise BaselineError(f"{store.folder}: holds baselines of this gate file already: give --force")
-        contents_before, store_folder = contents_before | _contents(*store.folder.glob("*")), store.folder
+        contents_before, store_folder = contents_before | _read_contents(*store.folder.glob("*")), store.folder
         new_folders += [folder for folder in (store.folder, store.folder.parent) if not folder.exists()]
-        captures = trial.captures(gate.resolved_convention)
-        refresh_result = store_rows(gate, captures, store, keep=kept_windows)
-        if failures := judged(gate, captures, store):
+        captures = draft_traces.load_captures(gate.resolved_convention)
+        refresh_result = store_rows(gate, captures, store, keep=pack_gate_windows)
+        if failures := find_failures(gate, captures, store):
             raise NothingMeasured(f"the drafted gate does not pass on its own trace: {next(iter(failures.values()))}")
-        write_whole(schema, SCHEMA.read_bytes())
-        write_whole(path, text.encode())
+        write_atomically(schema, SCHEMA.read_bytes())
+        write_atomically(path, text.encode())
     except (NsysError, OSError):
         for changed_path in {*contents_before, *(store_folder.glob("*") if store_folder is not None else ())}:
-            _put_back(changed_path, contents_before.get(changed_path))
+            _restore_file(changed_path, contents_before.get(changed_path))
         for folder in new_folders:
             with contextlib.suppress(OSError):  # something else is in it, or it was never made
                 folder.rmdir()
@@ -166,28 +185,28 @@ def _write(path: Path, draft: Draft, trial: Traces, baseline_dir: str | None, *,
     return refresh_result
 
 
-def _contents(*paths: Path) -> dict[Path, bytes | None]:
+def _read_contents(*paths: Path) -> dict[Path, bytes | None]:
     """Return the content of each file, None where there is none."""
     return {path: path.read_bytes() if path.is_file() else None for path in paths}
 
 
-def _put_back(path: Path, content: bytes | None) -> None:
+def _restore_file(path: Path, content: bytes | None) -> None:
     """Make a file what it was. A full disk may keep it from that only where it let the file be replaced."""
     with contextlib.suppress(OSError):
         if content is None:
             path.unlink(missing_ok=True)
         elif path.read_bytes() != content:
-            write_whole(path, content)
+            write_atomically(path, content)
 
 
 # What is said
 
 
-def _tell(
+def _print_summary(
     path: Path,
     draft: Draft,
-    written: Written | None,
-    left: Sequence[Left],
+    refresh_result: WrittenBaseline | None,
+    omitted: Sequence[OmittedSentence],
     traces: Sequence[str],
     baseline_dir: str | None,
 ) -> None:
@@ -195,28 +214,33 @@ def _tell(
     shown_path = os.path.relpath(path)
     choice = draft.choice
     traces_text = "this trace" if len(traces) == 1 else "these traces"
-    say(f"wrote {shown_path}: {counted(len(draft.sentences), 'assertion')}, all of which pass on {traces_text}")
-    if written is not None:
-        say(f"wrote {os.path.relpath(written.path)}: their baseline")
-        say(written.kept)
-    say(f"wrote {os.path.relpath(path.with_name(SCHEMA_NAME))}: editors check the gate file by it")
+    echo(f"wrote {shown_path}: {format_count(len(draft.sentences), 'assertion')}, all of which pass on {traces_text}")
+    if refresh_result is not None:
+        echo(f"wrote {os.path.relpath(refresh_result.path)}: their baseline")
+        echo(refresh_result.windows_text)
+    echo(f"wrote {os.path.relpath(path.with_name(SCHEMA_NAME))}: editors check the gate file by it")
     convention_text = (
-        choice.told if choice.searched is not None else f"convention {convention_words(choice.convention)}"
+        choice.description
+        if choice.search_result is not None
+        else f"convention {describe_convention(choice.convention)}"
     )
-    say(f"{convention_text}, {choice.spec}")
-    for line in draft.mostly:
-        say(line)
-    for allowed_fact in choice.quality.values():
-        say(f"warning: {allowed_fact.words}; the gate allows it")
+    echo(f"{convention_text}, {choice.spec}")
+    for line in draft.activity_comments:
+        echo(line)
+    for allowed_fact in choice.allowed_quality.values():
+        echo(f"warning: {allowed_fact.problem}; the gate allows it")
     doubted_sentences = [sentence for sentence in draft.sentences if sentence.doubt]
-    for sentence in doubted_sentences[:SHOWN_LEFT]:
-        say(f"warning: '{printable(sentence.title, 60)}': {printable(sentence.doubt, 200)}")
-    if len(doubted_sentences) > SHOWN_LEFT:
-        say(f"warning: so do captures of {counted(len(doubted_sentences) - SHOWN_LEFT, 'more assertion')}")
-    for omission in left[:SHOWN_LEFT]:
-        say(f"left out '{printable(omission.title, 60)}': {printable(omission.why, 160)}")
-    if len(left) > SHOWN_LEFT:
-        say(f"left out {len(left) - SHOWN_LEFT} more")
+    for sentence in doubted_sentences[:MOST_OMISSIONS_SHOWN]:
+        echo(f"warning: '{sanitize_line(sentence.title, 60)}': {sanitize_line(sentence.doubt, 200)}")
+    if len(doubted_sentences) > MOST_OMISSIONS_SHOWN:
+        echo(
+            "warning: so do captures of "
+            f"{format_count(len(doubted_sentences) - MOST_OMISSIONS_SHOWN, 'more assertion')}"
+        )
+    for omission in omitted[:MOST_OMISSIONS_SHOWN]:
+        echo(f"left out '{sanitize_line(omission.title, 60)}': {sanitize_line(omission.reason, 160)}")
+    if len(omitted) > MOST_OMISSIONS_SHOWN:
+        echo(f"left out {len(omitted) - MOST_OMISSIONS_SHOWN} more")
     trace_options = [] if draft.traces else [f"--nsys-trace={trace}" for trace in traces]
     gate_command = ["pytest", shown_path, *([f"--nsys-baseline-dir={baseline_dir}"] if baseline_dir else [])]
     refresh_command = [
@@ -226,89 +250,95 @@ def _tell(
         shown_path,
         *(["--baseline-dir", baseline_dir] if baseline_dir else []),
     ]
-    say("\nnow type:")
-    say(f"  {typed([*gate_command, *trace_options])}")
-    say(f"  {typed(gate_command)} --nsys-trace=THE_NEXT_RUN")
-    say(f'  {typed(refresh_command)} --trace=THE_NEXT_RUN --reason "…"')
-    cut_command = typed(
-        ["pytest-nsys", "cut", "--gate", shown_path, *(traces if len(traces) <= SHOWN_LEFT else ["TRACES"])]
+    echo("\nnow type:")
+    echo(f"  {quote_command([*gate_command, *trace_options])}")
+    echo(f"  {quote_command(gate_command)} --nsys-trace=THE_NEXT_RUN")
+    echo(f'  {quote_command(refresh_command)} --trace=THE_NEXT_RUN --reason "…"')
+    cut_command = quote_command(
+        ["pytest-nsys", "cut", "--gate", shown_path, *(traces if len(traces) <= MOST_OMISSIONS_SHOWN else ["TRACES"])]
     )
-    say(f"  {cut_command}  # what it judges, as one small trace")
+    echo(f"  {cut_command}  # what it judges, as one small trace")
 
 
-REASON = "first baseline by pytest-nsys init"
+FIRST_BASELINE_REASON = "first baseline by pytest-nsys init"
 
 
-class Left(NamedTuple):
+class OmittedSentence(NamedTuple):
     """Names a sentence that was left out with what it said of its own trace, or a trace with how it differs from the
     others.
     """
 
     title: str
-    why: str
+    reason: str
 
 
 @dataclass(frozen=True)
-class Traces:
+class DraftTraces:
     """Opens the traces under one convention after the other."""
 
-    library: CaptureCache
+    cache: CaptureCache
     traces: tuple[str, ...]
     anchor: Anchor | None = None  # the pattern that a person named
     kind: str | None = None  # the kind of steps that a person named
 
-    def captures(self, convention: Convention) -> Captures:
+    def load_captures(self, convention: Convention) -> Captures:
         """Return the captures under a convention. Raises UsageMistake, TraceError."""
-        return self.library.captures(self.traces, Path(), convention)
+        return self.cache.open_captures(self.traces, Path(), convention)
 
-    def _run(self, convention: Convention) -> Run:
-        return self.captures(convention).runs[0]
+    def _load_run(self, convention: Convention) -> Run:
+        return self.load_captures(convention).runs[0]
 
-    def choose(self, given: Convention | None) -> Choice:
+    def choose(self, named_convention: Convention | None) -> ConventionChoice:
         """Return how windows are found, by the first capture. Raises NothingMeasured."""
-        check_named(self.traces)
+        check_trace_paths(self.traces)
         self._refuse_cuts()
         self._check_captures()
-        run = self._run(LABELLED)
-        usual_choice = usual_convention(run.traces[0].path)
+        run = self._load_run(OPENING_CONVENTION)
+        usual_choice = find_usual_convention(run.traces[0].path)
         extended = GENERIC if usual_choice is None else usual_choice.convention
-        if given is None and self.anchor is not None:
-            choice = found(run, self._run, extended, self.anchor)
-            self._run(choice.convention).measured(choice.spec).filled()  # says why where it does not fit
+        if named_convention is None and self.anchor is not None:
+            choice = find_convention(run, self._load_run, extended, self.anchor)
+            self._load_run(choice.convention).load_windows(
+                choice.spec
+            ).require_filled_windows()  # says why where it does not fit
         else:
-            choice = _as_extended(choose(run, self._run, given, extended))
+            choice = _extend_built_in(choose_convention(run, self._load_run, named_convention, extended))
         if self.kind is not None:
-            choice = self._of_kind(choice, self.kind)
-        choice = with_libraries(choice, self._run(choice.convention))
-        if given is None:
-            choice = with_stages(choice, self._run)
-        return with_bounds(choice, self._run(choice.convention))
+            choice = self._restrict_to_kind(choice, self.kind)
+        choice = add_libraries(choice, self._load_run(choice.convention))
+        if named_convention is None:
+            choice = add_stages(choice, self._load_run)
+        return add_bounds(choice, self._load_run(choice.convention))
 
-    def _of_kind(self, choice: Choice, kind: str) -> Choice:
+    def _restrict_to_kind(self, choice: ConventionChoice, kind: str) -> ConventionChoice:
         """Return the choice, for steps of a kind. Raises UsageMistake for what is none, NothingMeasured where no step
         is.
         """
-        if not choice.kinds:
-            raise UsageMistake(f"--window {printable(kind, 40)}: the steps of this trace have no kinds: leave it out")
+        if not choice.counts_by_kind:
+            raise UsageMistake(
+                f"--window {sanitize_line(kind, 40)}: the steps of this trace have no kinds: leave it out"
+            )
         if kind not in (kinds := choice.convention.kind_names):
-            raise UsageMistake(f"--window {printable(kind, 40)}: is no kind of steps{hint(kind, kinds, 'there are')}")
-        steps = self._run(choice.convention).steps
-        if (problem := steps.lacks(kind)) is not None:
-            raise NothingMeasured(f"{printable(self.traces[0])}: {problem}")
+            raise UsageMistake(
+                f"--window {sanitize_line(kind, 40)}: is no kind of steps{suggest_or_list(kind, kinds, 'there are')}"
+            )
+        steps = self._load_run(choice.convention).steps_by_kind
+        if (problem := steps.explain_missing_kind(kind)) is not None:
+            raise NothingMeasured(f"{sanitize_line(self.traces[0])}: {problem}")
         kind_choice = replace(choice, kind=kind)
-        return of_one_step(kind_choice) if steps.counts[kind] == 1 else kind_choice
+        return choose_first_window(kind_choice) if steps.counts_by_kind[kind] == 1 else kind_choice
 
     def _refuse_cuts(self) -> None:
         """Raise UsageMistake where one of the traces is a cut."""
         for path in (path for value in self.traces for path in find_traces(value, Path())):
-            if mark_of(path) is not None:
+            if read_cut_mark(path) is not None:
                 raise UsageMistake(
-                    f"{printable(str(path))}: is a cut, and a gate is drafted of a whole run: give its trace"
+                    f"{sanitize_line(str(path))}: is a cut, and a gate is drafted of a whole run: give its trace"
                 )
 
     def _check_captures(self) -> None:
         """Raise UsageMistake where the traces share some ranks, but not all."""
-        ranks = [[rank.number for rank in run.ranks] for run in self.captures(LABELLED).runs]
+        ranks = [[rank.number for rank in run.ranks] for run in self.load_captures(OPENING_CONVENTION).runs]
         if any(rank_numbers != ranks[0] for rank_numbers in ranks):
             raise UsageMistake(
                 f"the {len(ranks)} traces share some ranks, but not all: give captures of all ranks, or the files of "
@@ -316,34 +346,38 @@ class Traces:
             )
 
 
-def _as_extended(choice: Choice) -> Choice:
+def _extend_built_in(choice: ConventionChoice) -> ConventionChoice:
     """Return a choice that is a built-in convention with another anchor as that: the convention, and the anchor."""
-    base = BUILT_IN.get(choice.base.name)
-    is_same = base is not None and base.with_anchor(choice.base.anchor) == choice.base
-    return replace(choice, base=base) if base is not None and is_same else choice
+    base = BUILT_IN_CONVENTIONS.get(choice.base_convention.name)
+    is_same = base is not None and base.with_anchor(choice.base_convention.anchor) == choice.base_convention
+    return replace(choice, base_convention=base) if base is not None and is_same else choice
 
 
-def agreeing(trial: Traces, given: Convention | None) -> tuple[Traces, list[Left]]:
+def select_agreeing_traces(
+    draft_traces: DraftTraces, named_convention: Convention | None
+) -> tuple[DraftTraces, list[OmittedSentence]]:
     """Return the captures that are alike, and the others with why: merged, their spread would let pass what they differ
     by.
 
     Raises NothingMeasured, UsageMistake, TraceError.
     """
-    if len(trial.traces) < 2:
-        return trial, []
-    choice = trial.choose(given)
-    captures = trial.captures(choice.convention)
-    if len(captures.runs) != len(trial.traces) or choice.spec.whole_run:  # files of one run, or no step is known
-        return trial, []
-    captures.refuse_twins(choice.spec)
+    if len(draft_traces.traces) < 2:
+        return draft_traces, []
+    choice = draft_traces.choose(named_convention)
+    captures = draft_traces.load_captures(choice.convention)
+    if (
+        len(captures.runs) != len(draft_traces.traces) or choice.spec.is_whole_run
+    ):  # files of one run, or no step is known
+        return draft_traces, []
+    captures.check_no_twins(choice.spec)
     for run in captures.runs:
-        run.measured(choice.spec).filled()
-    outliers = _find_other_lengths(captures, choice.spec, trial.traces) or _find_hiccup(captures, choice.spec)
+        run.load_windows(choice.spec).require_filled_windows()
+    outliers = _find_other_lengths(captures, choice.spec, draft_traces.traces) or _find_hiccup(captures, choice.spec)
     if not outliers:
-        return trial, []
-    agreeing_traces = tuple(trace for index, trace in enumerate(trial.traces) if index not in outliers)
-    return replace(trial, traces=agreeing_traces), [
-        Left(trial.traces[index], reason) for index, reason in outliers.items()
+        return draft_traces, []
+    agreeing_traces = tuple(trace for index, trace in enumerate(draft_traces.traces) if index not in outliers)
+    return replace(draft_traces, traces=agreeing_traces), [
+        OmittedSentence(draft_traces.traces[index], reason) for index, reason in outliers.items()
     ]
 
 
@@ -351,9 +385,9 @@ def _find_other_lengths(captures: Captures, spec: WindowSpec, names: Sequence[st
     """Return the captures whose longest step is unlike those of most, with both in words."""
     longest = [
         max(capture_lengths)
-        for capture_lengths in zip(*Figures(captures, spec).each("window_ns").values(), strict=True)
+        for capture_lengths in zip(*CaptureFigures(captures, spec).list_row_values("window_ns").values(), strict=True)
     ]
-    outliers = far_apart(longest)
+    outliers = find_far_captures(longest)
     agreeing_indices = [n for n in range(len(longest)) if n not in outliers]
     if not outliers:
         return {}
@@ -369,62 +403,70 @@ def _find_other_lengths(captures: Captures, spec: WindowSpec, names: Sequence[st
 def _find_hiccup(captures: Captures, spec: WindowSpec) -> dict[int, str]:
     """Return the one capture of five or more that is a hiccup, by a row of a time that is drafted."""
     rows: list[dict[tuple[str, tuple[Label, ...]], Value]] = [{} for _ in captures.runs]
-    metrics = [name for name, metric in METRICS.items() if metric.drafted is not None and metric.unit == TIME]
-    for name in dict.fromkeys((*NEVER_DROPPED, "exposed_ns", *metrics)):
-        for capture_rows, table in zip(rows, captures.each(METRICS[name], spec), strict=True):
+    metrics = [name for name, metric in METRICS.items() if metric.draft_hint is not None and metric.unit == TIME]
+    for name in dict.fromkeys((*ALWAYS_DRAFTED, "exposed_ns", *metrics)):
+        for capture_rows, table in zip(rows, captures.measure_each_capture(METRICS[name], spec), strict=True):
             capture_rows.update({(name, row.labels): row.value for row in table.rows})
     hiccup = find_hiccup(rows)
     if hiccup is None:
         return {}
     name, labels = hiccup.key
-    row = place_words(zip(METRICS[name].dimensions, labels, strict=True))
-    return {hiccup.capture: f"a hiccup: {hiccup.describe(f'{row} {name}'.strip(), TIME)}"}
+    row = format_labels(zip(METRICS[name].dimensions, labels, strict=True))
+    return {hiccup.capture_index: f"a hiccup: {hiccup.describe(f'{row} {name}'.strip(), TIME)}"}
 
 
-def drafted(trial: Traces, path: Path, given: Convention | None = None) -> tuple[Draft, list[Left]]:
+def draft_gate(
+    draft_traces: DraftTraces, path: Path, named_convention: Convention | None = None
+) -> tuple[Draft, list[OmittedSentence]]:
     """Return the gate file for the traces, which passes on them, and what was left out for that.
 
     ``path`` is where the file is to stand. Raises NothingMeasured where nothing can be judged.
     """
-    choice = trial.choose(given)
-    captures = trial.captures(choice.convention)
-    captures.refuse_twins(choice.spec)
+    choice = draft_traces.choose(named_convention)
+    captures = draft_traces.load_captures(choice.convention)
+    captures.check_no_twins(choice.spec)
     for run in captures.runs:
-        run.measured(choice.spec).filled()  # says why another capture has no such window
-    figures = Figures(captures, choice.spec)
-    activity_lines = _mostly(figures)
+        run.load_windows(choice.spec).require_filled_windows()  # says why another capture has no such window
+    figures = CaptureFigures(captures, choice.spec)
+    activity_lines = _describe_dominant_activity(figures)
     sentences = draft_sentences(figures)
-    doubted_sentences = [Left(sentence.title, sentence.doubt) for sentence in sentences if not sentence.drafted]
+    doubted_sentences = [
+        OmittedSentence(sentence.title, sentence.doubt) for sentence in sentences if not sentence.is_drafted
+    ]
     draft = Draft(
-        about=(*_about(figures, trial.traces), *activity_lines),
-        mostly=activity_lines,
-        traces=_written_traces(trial.traces, path),
+        head_comments=(*_describe_draft(figures, draft_traces.traces), *activity_lines),
+        activity_comments=activity_lines,
+        traces=_list_written_traces(draft_traces.traces, path),
         choice=choice,
-        tolerance=file_tolerance(figures),
-        smallest=written_ns(file_smallest_ns(figures)),
-        tolerance_why=_why_tolerance(figures),
-        sentences=tuple(sentence for sentence in sentences if sentence.drafted),
+        relative_tolerance=choose_file_tolerance(figures),
+        absolute_tolerance=format_ns(choose_file_absolute_ns(figures)),
+        tolerance_reasons=_explain_tolerance(figures),
+        sentences=tuple(sentence for sentence in sentences if sentence.is_drafted),
         world=len(captures.runs[0].ranks),
     )
-    draft, omitted = checked(draft, lambda gate: trial.captures(gate.resolved_convention), path.name)
+    draft, omitted = exclude_failing(
+        draft, lambda gate: draft_traces.load_captures(gate.resolved_convention), path.name
+    )
     return draft, [*doubted_sentences, *omitted]
 
 
-def draft_alone(given: Convention | None, anchor: Anchor | None, kind: str | None, trace: Trace) -> None:
+def draft_single_trace(
+    named_convention: Convention | None, anchor: Anchor | None, kind: str | None, trace: Trace
+) -> None:
     """Ask a trace of a run what a draft asks, by choosing for it alone; what only the run asks is read later."""
-    draft_traces = Traces(CaptureCache(lambda *_: lambda _: trace), (str(trace.path),), anchor, kind)
+    draft_traces = DraftTraces(CaptureCache(lambda *_: lambda _: trace), (str(trace.path),), anchor, kind)
     with contextlib.suppress(Exception):  # it goes wrong once more for the run, which reports it
-        choice = draft_traces.choose(given)
-        figures = Figures(draft_traces.captures(choice.convention), choice.spec)
+        choice = draft_traces.choose(named_convention)
+        figures = CaptureFigures(draft_traces.load_captures(choice.convention), choice.spec)
         draft_sentences(figures)
         for mode in KernelsMode:
-            windows = figures.captures.runs[0].measured(replace(choice.spec, kernels=mode))
+            windows = figures.captures.runs[0].load_windows(replace(choice.spec, kernels=mode))
             _ = windows.unlaunched  # of which a judgement is in doubt
             for window in windows:
-                on_record(window)  # by which a baseline explains waits over files
+                list_recorded_transfers(window)  # by which a baseline explains waits over files
 
 
-def _written_traces(traces: Sequence[str], path: Path) -> tuple[str, ...]:
+def _list_written_traces(traces: Sequence[str], path: Path) -> tuple[str, ...]:
     """Return the traces as the gate file names them; none where they lie far from it, or their names are no text."""
     paths = []
     for trace in traces:
@@ -436,10 +478,14 @@ def _written_traces(traces: Sequence[str], path: Path) -> tuple[str, ...]:
     return tuple(paths)
 
 
-def _about(figures: Figures, traces: Sequence[str]) -> tuple[str, ...]:
+def _describe_draft(figures: CaptureFigures, traces: Sequence[str]) -> tuple[str, ...]:
     """Describe of what the gate file is drafted, and what to do with its limits."""
     capture = figures.captures.runs[0]
-    parts = [counted(len(capture.ranks), "rank"), in_words(figures.captures.mesh.sizes), capture.gpu_model() or ""]
+    parts = [
+        format_count(len(capture.ranks), "rank"),
+        in_words(figures.captures.mesh.sizes),
+        capture.find_gpu_model() or "",
+    ]
     names = ", ".join(Path(trace).name for trace in traces[:3]) + (" …" if len(traces) > 3 else "")
     return (
         f"Drafted by pytest-nsys init from {names}: {'; '.join(part for part in parts if part)}.",
@@ -447,45 +493,49 @@ def _about(figures: Figures, traces: Sequence[str]) -> tuple[str, ...]:
     )
 
 
-def _mostly(figures: Figures) -> tuple[str, ...]:
+def _describe_dominant_activity(figures: CaptureFigures) -> tuple[str, ...]:
     """Describe what most of the windows' time is, and what to do: a gate on the rest judges little."""
-    activity = mostly(find_budgets(figures.captures.runs[0].measured(figures.spec).filled()))
-    is_part = figures.captures.convention.marks_parts or figures.spec.explicit is not None
-    unit_name = "run" if figures.spec.whole_run else "window" if is_part else "step"
-    return () if activity is None else mostly_lines(activity, unit_name, SHOW_RUN)
+    activity = find_dominant_activity(
+        measure_rank_budgets(figures.captures.runs[0].load_windows(figures.spec).require_filled_windows())
+    )
+    is_part = figures.captures.convention.marks_parts or figures.spec.explicit_span_ns is not None
+    unit_name = "run" if figures.spec.is_whole_run else "window" if is_part else "step"
+    return () if activity is None else describe_dominant_activity(activity, unit_name, RUN_COMMAND_PREFIX)
 
 
-def _why_tolerance(figures: Figures) -> tuple[str, ...]:
+def _explain_tolerance(figures: CaptureFigures) -> tuple[str, ...]:
     """Describe where the tolerance of the file comes from."""
-    if figures.count == 1:
+    if figures.capture_count == 1:
         return (
             "What 'plus tolerance' allows. One trace shows no noise: 5% is a guess, as is 10% where a time moves more.",
             "Give init several captures of one commit, or run pytest-nsys baseline calibrate.",
         )
-    return (f"What 'plus tolerance' allows, by the spread of the window's length over {figures.count} captures.",)
+    return (
+        f"What 'plus tolerance' allows, by the spread of the window's length over {figures.capture_count} captures.",
+    )
 
 
 def store_rows(
     gate: GateFile,
     captures: Captures,
     store: BaselineStore,
-    reason: str = REASON,
-    keep: Keep | None = None,
-) -> Written | None:
+    reason: str = FIRST_BASELINE_REASON,
+    keep: WindowPacker | None = None,
+) -> WrittenBaseline | None:
     """Write the baselines of a gate file as a refresh does; None where it has none. Raises BaselineError.
 
     ``keep`` makes the file of the run's windows that is kept beside it.
     """
-    assertions = [assertion for assertion in gate.assertions if assertion.reads_stored]
+    assertions = [assertion for assertion in gate.assertions if assertion.reads_stored_baseline]
     if not assertions:
         return None
     context = GateContext(captures, gate, StoredBaseline(captures, gate, store))
-    refresh = Refresh(gate, context, reason, Mode.ALL, shown=os.path.relpath, keep=keep)
-    refresh.wanted += assertions
+    refresh = Refresh(gate, context, reason, RefreshMode.ALL, format_path=os.path.relpath, pack_windows=keep)
+    refresh.wanted_assertions += assertions
     return refresh.write()
 
 
-def judged(gate: GateFile, captures: Captures, store: BaselineStore) -> dict[int, str]:
+def find_failures(gate: GateFile, captures: Captures, store: BaselineStore) -> dict[int, str]:
     """Return what is wrong with each assertion, by its place.
 
     Nothing where all pass without a warning but that captures disagree.
@@ -499,44 +549,50 @@ def judged(gate: GateFile, captures: Captures, store: BaselineStore) -> dict[int
             failures[index] = str(error)
             continue
         # That captures disagree is reported, and no reason to judge less: a gate on the rest would see less still.
-        outlier_warnings = captures.outlying(assertion.measures, spec_for(captures.convention, assertion))
+        outlier_warnings = captures.describe_outliers(
+            assertion.measured_metric, resolve_window_spec(captures.convention, assertion)
+        )
         warnings = [warning for warning in verdict.warnings if warning not in outlier_warnings]
         if verdict.outcome is not Outcome.PASSED or warnings:
             failures[index] = f"{verdict.outcome}: {warnings[0] if warnings else verdict.message}"
     return failures
 
 
-def checked(draft: Draft, evidence_of: Callable[[GateFile], Captures], name: str) -> tuple[Draft, list[Left]]:
+def exclude_failing(
+    draft: Draft, load_captures: Callable[[GateFile], Captures], name: str
+) -> tuple[Draft, list[OmittedSentence]]:
     """Return the draft with the sentences that pass on their trace, and those that do not.
 
     Raises NothingMeasured where none does.
     """
-    omitted: list[Left] = []
-    draft = _excused(draft, evidence_of, name)
+    omitted: list[OmittedSentence] = []
+    draft = _excuse_missing_rows(draft, load_captures, name)
     while draft.sentences:
-        failures = _wrong(draft, evidence_of, name)
+        failures = _find_draft_failures(draft, load_captures, name)
         if not failures:
             return draft, omitted
-        omitted += [Left(draft.sentences[index].title, reason) for index, reason in failures.items()]
+        omitted += [OmittedSentence(draft.sentences[index].title, reason) for index, reason in failures.items()]
         passing_sentences = tuple(sentence for index, sentence in enumerate(draft.sentences) if index not in failures)
         draft = replace(draft, sentences=passing_sentences)
-    raise NothingMeasured(f"nothing can be judged on this trace: {omitted[0].why if omitted else 'it has no rows'}")
+    raise NothingMeasured(f"nothing can be judged on this trace: {omitted[0].reason if omitted else 'it has no rows'}")
 
 
-def _excused(draft: Draft, evidence_of: Callable[[GateFile], Captures], name: str) -> Draft:
+def _excuse_missing_rows(draft: Draft, load_captures: Callable[[GateFile], Captures], name: str) -> Draft:
     """Return the draft with an allowance for the rows that some ranks lack."""
     missing_rows = []
-    gate = loads_gate_file(gate_text(draft), path=Path(name))
-    captures = evidence_of(gate)
+    gate = parse_gate_file(render_gate_file(draft), path=Path(name))
+    captures = load_captures(gate)
     for assertion in gate.assertions:
         with contextlib.suppress(NsysError):  # the judgement of the draft tells of it
-            table = captures.rows(assertion.measures, spec_for(captures.convention, assertion))
-            missing_rows += absences(table, assertion.where)
-    return replace(draft, allow_missing=excuse(missing_rows)) if missing_rows else draft
+            table = captures.measure_rows(
+                assertion.measured_metric, resolve_window_spec(captures.convention, assertion)
+            )
+            missing_rows += find_absent_ranks(table, assertion.where)
+    return replace(draft, allow_missing=format_allow_missing(missing_rows)) if missing_rows else draft
 
 
 @contextlib.contextmanager
-def _scratch_folder() -> Iterator[Path]:
+def _make_scratch_folder() -> Iterator[Path]:
     """Yield a folder in which a draft is tried.
 
     Raises UsageMistake where it cannot be written, which says where to make room: nobody knows the folder itself.
@@ -554,12 +610,12 @@ def _scratch_folder() -> Iterator[Path]:
         ) from error
 
 
-def _wrong(draft: Draft, evidence_of: Callable[[GateFile], Captures], name: str) -> dict[int, str]:
+def _find_draft_failures(draft: Draft, load_captures: Callable[[GateFile], Captures], name: str) -> dict[int, str]:
     """Return what is wrong with each sentence of a draft, tried on its trace in a folder that is deleted."""
-    with _scratch_folder() as folder:
+    with _make_scratch_folder() as folder:
         path = folder / name
-        gate = loads_gate_file(gate_text(draft), path=path)
-        captures = evidence_of(gate)
-        store = store_of(path, path.parent / "baselines", path.parent)
+        gate = parse_gate_file(render_gate_file(draft), path=path)
+        captures = load_captures(gate)
+        store = find_store(path, path.parent / "baselines", path.parent)
         store_rows(gate, captures, store)
-        return judged(gate, captures, store)
+        return find_failures(gate, captures, store)

@@ -22,33 +22,41 @@ from typing import Any
 import click
 
 from pytest_nsys.analysis.captures.cache import CaptureCache
-from pytest_nsys.analysis.captures.captures import Captures, usual
+from pytest_nsys.analysis.captures.captures import Captures, resolve_default_spec
 from pytest_nsys.analysis.captures.parallel import ReadAhead
-from pytest_nsys.analysis.metrics.registry import Request
+from pytest_nsys.analysis.metrics.registry import MetricRequest
 from pytest_nsys.analysis.metrics.table import Selector
-from pytest_nsys.analysis.steps.convention_fit import Choice
-from pytest_nsys.analysis.steps.words import Searched
-from pytest_nsys.analysis.windows.run import chosen_ranks
-from pytest_nsys.analysis.windows.spans import MEDIAN, RUN, WindowSpec, as_one_step, left_open, meant_word, spec_under
-from pytest_nsys.cli.saying import say
+from pytest_nsys.analysis.steps.convention_fit import ConventionChoice
+from pytest_nsys.analysis.steps.search_text import SearchResult
+from pytest_nsys.analysis.windows.run import select_ranks
+from pytest_nsys.analysis.windows.window_selection import (
+    MEDIAN,
+    RUN,
+    WindowSpec,
+    assume_single_step,
+    complete_window_spec,
+    list_open_fields,
+    suggest_window_word,
+)
 from pytest_nsys.cli.shared_options import anchor_option, convention_option, executor_option
-from pytest_nsys.core.conventions import Anchor, Convention, written_anchor
-from pytest_nsys.core.errors import NothingMeasured, UsageMistake, hint
+from pytest_nsys.cli.terminal_text import echo
+from pytest_nsys.core.conventions import Anchor, Convention, format_anchor
+from pytest_nsys.core.errors import NothingMeasured, UsageMistake, suggest_or_list
 from pytest_nsys.core.families import Families
 from pytest_nsys.core.model import OPEN_END_NS, KernelsMode, Note, Rank, Span, Window
+from pytest_nsys.core.text_format import sanitize_line
 from pytest_nsys.core.units import UnitMistake, parse_quantity
-from pytest_nsys.core.words import printable
 from pytest_nsys.core.workload import Workload
-from pytest_nsys.gates.convention_keys import check_named, convention_of
+from pytest_nsys.gates.convention_keys import check_trace_paths, load_convention
 from pytest_nsys.reports.tables.bars import Pen
 from pytest_nsys.reports.tables.formats import Format, Table
-from pytest_nsys.reports.tables.targets import check_target
-from pytest_nsys.tools.executors import check_executor, on_terminal
-from pytest_nsys.tools.files import write_whole
-from pytest_nsys.traces.measurements import measurements_of
+from pytest_nsys.reports.tables.report_targets import check_report_target
+from pytest_nsys.tools.executors import is_on_terminal, parse_executor
+from pytest_nsys.tools.files import write_atomically
+from pytest_nsys.traces.sidecars.measurements import find_files_by_capture
 
 # The very last time stands for a range that was never closed.
-LATEST_NS = OPEN_END_NS - 1
+LATEST_TIME_NS = OPEN_END_NS - 1
 _WINDOW_HELP = "median, first, last, steady, run, an index, a pattern (%) of range names, or START:END in ns."
 _NUMBERS = re.compile(r"-?[0-9][0-9.:]*")
 
@@ -60,7 +68,7 @@ class MeasureOptions:
     """Holds the values of the shared options, and what was found under them."""
 
     window: str | None = None  # in the words of a gate file, None where nobody said one
-    usually: str = MEDIAN  # the window then, or the whole run where no step is found
+    default_window: str = MEDIAN  # the window then, or the whole run where no step is found
     span: Span | None = None  # None: as the convention has it
     kernels: KernelsMode | None = None  # None: as the convention has it
     convention: str | None = None  # None: the one that the traces fit
@@ -69,37 +77,37 @@ class MeasureOptions:
     format: Format = Format.TABLE
     executor: str | None = None
     notes: list[Note] = field(default_factory=list)  # say which convention was found
-    looked: list[Choice] = field(default_factory=list)  # the convention that was found, one at most
+    choices: list[ConventionChoice] = field(default_factory=list)  # the convention that was found, one at most
 
     @cached_property
-    def named(self) -> Convention | None:
+    def named_convention(self) -> Convention | None:
         """The convention that is named, None where it is to be found. Raises UsageMistake, GateFileError."""
-        return convention_of(self.convention, self.anchor)
+        return load_convention(self.convention, self.anchor)
 
     @property
-    def searched(self) -> Searched:
+    def searched(self) -> SearchResult:
         """The search for what repeats in the kernels, where it was made."""
-        return self.looked[0].searched if self.looked else None
+        return self.choices[0].search_result if self.choices else None
 
-    def fitted(
-        self, traces: Sequence[str], library: CaptureCache, *, one_run: bool, span: Span | None = None
+    def fit_convention(
+        self, traces: Sequence[str], cache: CaptureCache, *, one_run: bool, span: Span | None = None
     ) -> tuple[Convention, WindowSpec, bool]:
         """Return the convention that traces are measured under, in which windows, and whether there are steps.
 
         ``span`` is taken where the options have none. Raises UsageMistake, and as opening the first trace does.
         """
-        check_named(traces)
-        convention, has_steps = self.named, True
+        check_trace_paths(traces)
+        convention, has_steps = self.named_convention, True
         if convention is None:
-            choice = library.fitting(traces, Path(), self.anchor, one_run=one_run)
-            convention, has_steps = choice.convention, choice.anchored
-            self.notes[:] = [Note(choice.told)] if traces else []
-            self.looked[:] = [choice]
-        window = self.window or (self.usually if has_steps else RUN)
-        return convention, spec_under(convention, window, self.span or span, self.kernels), has_steps
+            choice = cache.choose_convention(traces, Path(), self.anchor, one_run=one_run)
+            convention, has_steps = choice.convention, choice.has_anchor
+            self.notes[:] = [Note(choice.description)] if traces else []
+            self.choices[:] = [choice]
+        window = self.window or (self.default_window if has_steps else RUN)
+        return convention, complete_window_spec(convention, window, self.span or span, self.kernels), has_steps
 
     @contextlib.contextmanager
-    def captures(
+    def open_captures(
         self, traces: Sequence[str], *, metrics: Sequence[str] = (), measurements: Sequence[str] = ()
     ) -> Iterator[tuple[Captures, WindowSpec]]:
         """Yield a capture for each path with the windows that are requested, and close the files at the end.
@@ -107,14 +115,16 @@ class MeasureOptions:
         Of many captures, the rows of ``metrics`` are read ahead. ``measurements`` stand beside the traces, or are the
         captures.
         """
-        with reading(self.executor, self.format) as cache:
-            measurement_files = measurements_of(measurements, Path())
-            convention, spec, _ = self.fitted(traces, cache, one_run=False)
-            captures = cache.captures(traces, Path(), convention, None, _requests(metrics, spec), measurement_files)
-            yield captures, self._apart(captures, spec)
+        with open_cache(self.executor, self.format) as cache:
+            measurement_files = find_files_by_capture(measurements, Path())
+            convention, spec, _ = self.fit_convention(traces, cache, one_run=False)
+            captures = cache.open_captures(
+                traces, Path(), convention, None, _build_requests(metrics, spec), measurement_files
+            )
+            yield captures, self._resolve_windows(captures, spec)
 
     @contextlib.contextmanager
-    def one_run(
+    def open_one_run(
         self,
         traces: Sequence[str],
         workload: Workload | None = None,
@@ -130,33 +140,35 @@ class MeasureOptions:
         given. ``may_be_a_step``: as :func:`assume_single_step` has it.
         """
         workload = workload or Workload()
-        with reading(self.executor, self.format) as cache:
-            convention, spec, has_steps = self.fitted(traces, cache, one_run=True, span=span)
+        with open_cache(self.executor, self.format) as cache:
+            convention, spec, has_steps = self.fit_convention(traces, cache, one_run=True, span=span)
             if families is not None:
                 convention = replace(convention, families=families)
             stated_workload = workload
             if (
                 may_be_a_step
-                and (workload := as_one_step(stated_workload, spec, anchored=has_steps)) is not stated_workload
+                and (workload := assume_single_step(stated_workload, spec, has_anchor=has_steps)) is not stated_workload
             ):
-                what_counts = "whole run" if spec.whole_run else "window"
+                what_counts = "whole run" if spec.is_whole_run else "window"
                 self.notes.append(Note(f"the {what_counts} counts as one step: --steps N divides by N"))
-            captures = cache.one_run(traces, Path(), convention, workload, _requests(metrics, spec))
-            yield captures, self._apart(captures, spec)
+            captures = cache.open_one_run(traces, Path(), convention, workload, _build_requests(metrics, spec))
+            yield captures, self._resolve_windows(captures, spec)
 
-    def _apart(self, found: Captures, spec: WindowSpec) -> WindowSpec:
+    def _resolve_windows(self, captures: Captures, spec: WindowSpec) -> WindowSpec:
         """Return the windows as they are measured. Raises UsageMistake where two captures, or two ranks, are one
         trace.
         """
-        measured_spec = usual(found.runs[0], spec, left_open(self.window, self.span, self.kernels))
+        measured_spec = resolve_default_spec(
+            captures.runs[0], spec, list_open_fields(self.window, self.span, self.kernels)
+        )
         with contextlib.suppress(NothingMeasured):  # the error is raised where a figure is measured
-            found.refuse_twins(measured_spec)
+            captures.check_no_twins(measured_spec)
         return measured_spec
 
     @property
-    def typed(self) -> tuple[tuple[str, str], ...]:
+    def typed_options(self) -> tuple[tuple[str, str], ...]:
         """The options that say how it is measured, as they were typed, each with its value."""
-        anchor = None if self.anchor is None else written_anchor(self.anchor)
+        anchor = None if self.anchor is None else format_anchor(self.anchor)
         value_by_name = {
             "window": self.window,
             "span": self.span,
@@ -168,12 +180,12 @@ class MeasureOptions:
         return *ranks, *((f"--{name}", str(value)) for name, value in value_by_name.items() if value is not None)
 
     @contextlib.contextmanager
-    def telling(self) -> Iterator[Callable[[str], None]]:
+    def show_progress(self) -> Iterator[Callable[[str], None]]:
         """Yield a function that shows on a terminal what is done now, on one line that is wiped out at the end.
 
         JSON is read by programs: with it the terminal shows nothing.
         """
-        is_shown = on_terminal(sys.stderr) and self.format is not Format.JSON
+        is_shown = is_on_terminal(sys.stderr) and self.format is not Format.JSON
 
         def print_activity(activity: str) -> None:
             if is_shown:
@@ -185,43 +197,43 @@ class MeasureOptions:
             if is_shown:
                 print("\r\x1b[K", end="", file=sys.stderr, flush=True)
 
-    def chosen(self, ranks: Sequence[Rank]) -> dict[int, Rank]:
+    def select_ranks(self, ranks: Sequence[Rank]) -> dict[int, Rank]:
         """Return the ranks that the options select, by number. Raises UsageMistake for one that does not exist."""
-        return chosen_ranks(ranks, self.ranks)
+        return select_ranks(ranks, self.ranks)
 
 
-def _requests(metrics: Sequence[str], spec: WindowSpec) -> list[Request]:
-    return [Request(metric, spec) for metric in metrics or (None,)]
+def _build_requests(metrics: Sequence[str], spec: WindowSpec) -> list[MetricRequest]:
+    return [MetricRequest(metric, spec) for metric in metrics or (None,)]
 
 
-def reading(executor: str | None, format: str) -> contextlib.closing[CaptureCache]:
+def open_cache(executor: str | None, format: str) -> contextlib.closing[CaptureCache]:
     """Return the cache that opens each trace once, and closes them at the end.
 
     With JSON, which programs read, a terminal shows nothing. Raises UsageMistake for an unknown executor.
     """
-    return contextlib.closing(CaptureCache(reading_ahead(executor, shown=format != "json")))
+    return contextlib.closing(CaptureCache(make_reader(executor, shows_progress=format != "json")))
 
 
-def reading_ahead(executor: str | None, *, shown: bool = True) -> ReadAhead:
+def make_reader(executor: str | None, *, shows_progress: bool = True) -> ReadAhead:
     """Return the reader that reads traces ahead of the questions; ``shows_progress``: a terminal shows how far it is.
 
     Raises UsageMistake for an unknown executor.
     """
     if executor is not None:
-        check_executor(executor)
-    return ReadAhead(executor, shown=on_terminal(sys.stderr) and shown)
+        parse_executor(executor)
+    return ReadAhead(executor, shows_progress=is_on_terminal(sys.stderr) and shows_progress)
 
 
-def choice(*names: str, kind: type[StrEnum], **more: Any) -> Decorator:
+def make_choice_option(*names: str, kind: type[StrEnum], **settings: Any) -> Decorator:
     """Make an option whose values are those of ``kind``, in which the command gets it."""
 
     def convert(_context: click.Context, _option: click.Parameter, value: str | None) -> StrEnum | None:
         return None if value is None else kind(value)
 
-    return click.option(*names, type=click.Choice([str(member) for member in kind]), callback=convert, **more)
+    return click.option(*names, type=click.Choice([str(member) for member in kind]), callback=convert, **settings)
 
 
-def amount(name: str, units: Mapping[str, int], wanted: str, **more: Any) -> Decorator:
+def make_amount_option(name: str, units: Mapping[str, int], description: str, **settings: Any) -> Decorator:
     """Make an option that is a number with one of ``units``; the command gets the number, in the unit that counts 1."""
 
     def parse_amount(_context: click.Context, _option: click.Parameter, text: str | None) -> Fraction | None:
@@ -232,20 +244,20 @@ def amount(name: str, units: Mapping[str, int], wanted: str, **more: Any) -> Dec
         except UnitMistake as mistake:
             raise UsageMistake(f"{name}: {mistake}") from None
         if quantity.unit not in units or not quantity.value:
-            raise UsageMistake(f"{name} is a {wanted}, not '{printable(text, 40)}'")
+            raise UsageMistake(f"{name} is a {description}, not '{sanitize_line(text, 40)}'")
         return quantity.value * units[quantity.unit]
 
-    return click.option(name, callback=parse_amount, **more)
+    return click.option(name, callback=parse_amount, **settings)
 
 
 traces_argument = click.argument("traces", metavar="TRACES…", nargs=-1, required=True)
-format_option = choice("--format", kind=Format, default=Format.TABLE.value, help="Output format.")
-peak_option = amount(
+format_option = make_choice_option("--format", kind=Format, default=Format.TABLE.value, help="Output format.")
+peak_option = make_amount_option(
     *("--peak", {"GB/s": 1}, "bandwidth, as in 400GB/s"), metavar="GB/s", help="Network bandwidth per GPU: 400GB/s."
 )
 
 
-def _shared() -> dict[str, Decorator]:
+def _build_shared_options() -> dict[str, Decorator]:
     """Return every shared option, under the name of its value."""
     return {
         "ranks": click.option(
@@ -254,8 +266,8 @@ def _shared() -> dict[str, Decorator]:
         "window": click.option(
             "--window", metavar="WINDOW", show_default=MEDIAN, help=f"What to measure: {_WINDOW_HELP}"
         ),
-        "span": choice("--span", kind=Span, help="The window: the anchor's range, or its period."),
-        "kernels": choice(
+        "span": make_choice_option("--span", kind=Span, help="The window: the anchor's range, or its period."),
+        "kernels": make_choice_option(
             "--kernels",
             kind=KernelsMode,
             help="Kernels to measure: inside the window, cut at its edges, or launched in it.",
@@ -267,9 +279,9 @@ def _shared() -> dict[str, Decorator]:
     }
 
 
-def measuring(*, without: Collection[str] = ()) -> Decorator:
+def add_measure_options(*, omitted: Collection[str] = ()) -> Decorator:
     """Give a command the shared options but those ``omitted``; it gets them as ``asked``."""
-    shared = {name: option for name, option in _shared().items() if name not in without}
+    shared = {name: option for name, option in _build_shared_options().items() if name not in omitted}
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
         @functools.wraps(command)
@@ -277,7 +289,7 @@ def measuring(*, without: Collection[str] = ()) -> Decorator:
             """Call the command with the shared options in one object, and the rest as it is."""
             values = {name: other_options.pop(name) for name in shared}
             if values["window"] is not None:
-                values["window"] = canonical(values["window"])
+                values["window"] = normalize_window(values["window"])
             command(*args, asked=MeasureOptions(**values), **other_options)
 
         decorated: Callable[..., None] = run_command
@@ -288,28 +300,28 @@ def measuring(*, without: Collection[str] = ()) -> Decorator:
     return decorate
 
 
-def canonical(window: str) -> str:
+def normalize_window(window: str) -> str:
     """Return the window in the words of a gate file. Raises UsageMistake for one that is none."""
     window = window.strip()
     if re.fullmatch(r"[0-9]{1,18}", window):
         return str(int(window))
     if bounds := re.fullmatch(r"(-?[0-9]{1,30}):(-?[0-9]{1,30})", window):
         start, end = int(bounds[1]), int(bounds[2])
-        if max(abs(start), abs(end)) > LATEST_NS:
-            raise UsageMistake(f"no trace has a time of more than {LATEST_NS} ns: {window}")
+        if max(abs(start), abs(end)) > LATEST_TIME_NS:
+            raise UsageMistake(f"no trace has a time of more than {LATEST_TIME_NS} ns: {window}")
         if end <= start:
             raise UsageMistake(f"a window must end after it starts: {window}")
         return window
     if not window or _NUMBERS.fullmatch(window):
-        raise UsageMistake(f"'{printable(window, 40)}' is not a window: give {_WINDOW_HELP}")
-    if suggestion := meant_word(window):
-        raise UsageMistake(f"unknown window '{printable(window, 40)}'{suggestion}")
+        raise UsageMistake(f"'{sanitize_line(window, 40)}' is not a window: give {_WINDOW_HELP}")
+    if suggestion := suggest_window_word(window):
+        raise UsageMistake(f"unknown window '{sanitize_line(window, 40)}'{suggestion}")
     return window
 
 
-def measurements_option(name: str, of: str) -> Decorator:
+def make_measurements_option(name: str, counterpart: str) -> Decorator:
     """Make an option that names files of measurements; the command gets them under its name with blanks underlined."""
-    text = f"JSON with values of the program: one file or glob per {of}, in their order."
+    text = f"JSON with values of the program: one file or glob per {counterpart}, in their order."
     return click.option(name, multiple=True, metavar="FILE", help=text)
 
 
@@ -321,7 +333,7 @@ where_option = click.option(
 )
 
 
-def selectors_of(where: Sequence[str]) -> dict[str, Selector]:
+def parse_selectors(where: Sequence[str]) -> dict[str, Selector]:
     """Return one selector per dimension; the same dimension twice means either. Raises UsageMistake for another
     form.
     """
@@ -329,7 +341,7 @@ def selectors_of(where: Sequence[str]) -> dict[str, Selector]:
     for text in where:
         dimension, equals, value = (part.strip() for part in text.partition("="))
         if not (dimension and equals and value):
-            raise UsageMistake(f"--where is DIM=VALUE, not '{printable(text, 60)}'")
+            raise UsageMistake(f"--where is DIM=VALUE, not '{sanitize_line(text, 60)}'")
         values.setdefault(dimension, []).append(value)
     return {dimension: Selector(tuple(labels)) for dimension, labels in values.items()}
 
@@ -341,21 +353,21 @@ def check_dimensions(
     known_dimensions = (*dimensions, *(axes if "rank" in dimensions else ()))
     for dimension in selectors:
         if dimension not in known_dimensions:
-            suggestion = hint(dimension, known_dimensions, "it has")
-            raise UsageMistake(f"{metric} has no dimension '{printable(dimension, 40)}'{suggestion}")
+            suggestion = suggest_or_list(dimension, known_dimensions, "it has")
+            raise UsageMistake(f"{metric} has no dimension '{sanitize_line(dimension, 40)}'{suggestion}")
 
 
 # Answers
 
 # Names of files and kernels in a note may be of any length.
-LONGEST_NOTE = 2000
+LONGEST_NOTE_LINE = 2000
 
 
-def format_of(
+def resolve_format(
     format: str | None,
     output: str | None,
     suffixes: Mapping[str, str],
-    read: Iterable[tuple[Path, str]],
+    inputs: Iterable[tuple[Path, str]],
     *,
     default: str,
 ) -> str:
@@ -367,7 +379,7 @@ def format_of(
     if output is not None:
         if not output.strip():
             raise UsageMistake("--output is empty: write --output FILE")
-        check_target(f"--output {output}", Path(output), read)
+        check_report_target(f"--output {output}", Path(output), inputs)
     suffix = Path(output).suffix.lower() if output is not None else ""
     if format is not None or not suffix:
         return format or default
@@ -378,64 +390,64 @@ def format_of(
     return suffixes[suffix]
 
 
-def pen_of(output: str | None) -> Pen:
+def make_pen(output: str | None) -> Pen:
     """Return what draws where the answer goes: a file has no colours."""
-    return Pen.of(sys.stdout) if output is None else Pen()
+    return Pen.from_stream(sys.stdout) if output is None else Pen()
 
 
-def deliver(text: str, output: str | None, *, drawn: bool = False) -> None:
+def write_answer(text: str, output: str | None, *, is_drawn: bool = False) -> None:
     """Write an answer into the requested file, whole or not at all, or print it.
 
     With ``is_drawn`` it has the colours that its stream takes.
     """
     if output is None:
-        say(text, nl=False, drawn=drawn)
+        echo(text, nl=False, is_drawn=is_drawn)
     else:
-        write_whole(Path(output), text.encode())
+        write_atomically(Path(output), text.encode())
 
 
 def print_answer(
     format: Format,
     table: Table,
-    about: Mapping[str, object] | None = None,
+    header: Mapping[str, object] | None = None,
     notes: Iterable[Note] | None = None,
     *,
     json_rows: Sequence[Mapping[str, object]] | None = None,
-    below: Iterable[str] = (),
+    lines_below: Iterable[str] = (),
 ) -> None:
     """Print the rows, ``lines_below`` them for people, and beside them the notes, which JSON has as well."""
-    lines = {} if notes is None else {"notes": note_lines(notes)}
-    say(table.render(format, {**(about or {}), **lines}, json_rows), nl=False)
+    lines = {} if notes is None else {"notes": format_notes(notes)}
+    echo(table.render(format, {**(header or {}), **lines}, json_rows), nl=False)
     if format in (Format.TABLE, Format.MARKDOWN):
-        for number, line in enumerate(below):
-            say(line if number else f"\n{line}")
+        for number, line in enumerate(lines_below):
+            echo(line if number else f"\n{line}")
     print_notes(lines.get("notes", ()))
 
 
-def about_windows(
+def build_json_header(
     traces: Sequence[str], spec: WindowSpec, windows: Sequence[Mapping[str, object]], definition: int
 ) -> dict[str, object]:
     """Return what JSON says of rows: of which trace, under which definition, and in which windows."""
     trace = traces[0] if len(traces) == 1 else list(traces)
     return {
         "trace": trace,
-        "kernels": "all" if spec.whole_run else str(spec.kernels),
+        "kernels": "all" if spec.is_whole_run else str(spec.kernels),
         "definition": definition,
         "windows": list(windows),
     }
 
 
-def note_lines(notes: Iterable[Note]) -> list[str]:
+def format_notes(notes: Iterable[Note]) -> list[str]:
     """Return each note as one line that says whether it casts doubt."""
-    return [Note(printable(note.text, LONGEST_NOTE), note.warning).labelled for note in notes]
+    return [Note(sanitize_line(note.text, LONGEST_NOTE_LINE), note.warning).labelled_text for note in notes]
 
 
 def print_notes(lines: Iterable[str]) -> None:
     for line in lines:
-        say(line, err=True)
+        echo(line, err=True)
 
 
-def json_window(rank: Rank, window: Window, gpu_ns: tuple[int, int] | None) -> dict[str, object]:
+def build_json_window(rank: Rank, window: Window, gpu_ns: tuple[int, int] | None) -> dict[str, object]:
     """Return a window as JSON has it; ``gpu_ns`` bounds what was measured, None where the window holds no kernel."""
     gpu_start, gpu_end = gpu_ns or (None, None)
     return {

@@ -12,32 +12,41 @@ from pathlib import Path
 import click
 
 from pytest_nsys.analysis.captures.captures import Captures
-from pytest_nsys.analysis.metrics.names import FIRST, example, spoken
-from pytest_nsys.analysis.metrics.registry import MEASURED, METRICS, Metric, metric_called
-from pytest_nsys.analysis.metrics.table import Labelled, NothingSelected, Selector, select
-from pytest_nsys.analysis.windows.spans import OUTSIDE, WindowSpec
+from pytest_nsys.analysis.metrics.names import FIRST_GATE_QUESTIONS, format_example, format_spoken_name
+from pytest_nsys.analysis.metrics.registry import MEASURED_WORD, METRICS, Metric, find_metric
+from pytest_nsys.analysis.metrics.table import LabelledValue, NothingSelected, Selector, select_rows
+from pytest_nsys.analysis.windows.window_selection import OUTSIDE_TRACE_SPEC, WindowSpec
 from pytest_nsys.cli.options import (
     MeasureOptions,
-    about_windows,
+    add_measure_options,
+    build_json_header,
+    build_json_window,
     check_dimensions,
     format_option,
-    json_window,
-    measurements_option,
-    measuring,
+    make_measurements_option,
+    parse_selectors,
     print_answer,
-    selectors_of,
     where_option,
 )
-from pytest_nsys.cli.saying import say
+from pytest_nsys.cli.terminal_text import echo
 from pytest_nsys.core.errors import NothingMeasured, UsageMistake
-from pytest_nsys.core.kept import grouped
+from pytest_nsys.core.memoize import group_by_key
 from pytest_nsys.core.model import Note
-from pytest_nsys.core.units import kept_in, plain
-from pytest_nsys.core.words import place_words
-from pytest_nsys.gates.selection import absences
-from pytest_nsys.library import MetricRow, metric_of
-from pytest_nsys.reports.tables.formats import CellKind, Column, Format, Measure, Row, Table, number, texts
-from pytest_nsys.traces.measurements import measurements_of, read_measurements
+from pytest_nsys.core.text_format import format_labels
+from pytest_nsys.core.units import find_stored_unit, to_plain_number
+from pytest_nsys.gates.selection import find_absent_ranks
+from pytest_nsys.library import MetricRow, look_up_metric
+from pytest_nsys.reports.tables.formats import (
+    CellKind,
+    Column,
+    Format,
+    Measure,
+    Row,
+    Table,
+    make_number_column,
+    make_text_columns,
+)
+from pytest_nsys.traces.sidecars.measurements import find_files_by_capture, read_measurements
 
 
 @click.command()
@@ -48,9 +57,9 @@ from pytest_nsys.traces.measurements import measurements_of, read_measurements
     multiple=True,
     help="A capture whose path reads like a metric (repeatable).",
 )
-@measurements_option("--measurements", "trace")
+@make_measurements_option("--measurements", "trace")
 @where_option
-@measuring()
+@add_measure_options()
 def rows(
     asked: MeasureOptions,
     words: tuple[str, ...],
@@ -63,60 +72,62 @@ def rows(
     `pytest-nsys metrics` lists them. Each of TRACES (a file, folder or glob) is a capture; values are medians over
     captures. Files of different ranks are one run. "measured NAME" comes from --measurements, with or without traces.
     """
-    names = [word for word in words if word in METRICS or not _is_path(word)]
-    _check_measured(names, measurements)
-    metrics = [metric_of(name) for name in dict.fromkeys(names)]
+    names = [word for word in words if word in METRICS or not _looks_like_path(word)]
+    _check_measured_names(names, measurements)
+    metrics = [look_up_metric(name) for name in dict.fromkeys(names)]
     traces = (*(word for word in words if word not in names), *named)
-    needs_no_trace = bool(measurements) and all(metric.outside for metric in metrics)
+    needs_no_trace = bool(measurements) and all(metric.is_outside_trace for metric in metrics)
     if not metrics or not (traces or needs_no_trace):
         lacking_argument = "metric" if not metrics else "trace"
         raise UsageMistake(
             f"no {lacking_argument}: pytest-nsys rows METRIC… TRACES…; `pytest-nsys metrics` lists the metrics"
         )
-    selectors = selectors_of(where)
-    trace_metrics = [metric.name for metric in metrics if not metric.outside]
-    with asked.captures(traces, metrics=trace_metrics, measurements=measurements) as (captures, spec):
-        metrics = [captures.metric(metric.name) for metric in metrics]
-        spec = spec if trace_metrics else OUTSIDE
-        ranks = frozenset(asked.chosen(captures.runs[0].ranks))
+    selectors = parse_selectors(where)
+    trace_metrics = [metric.name for metric in metrics if not metric.is_outside_trace]
+    with asked.open_captures(traces, metrics=trace_metrics, measurements=measurements) as (captures, spec):
+        metrics = [captures.resolve_metric(metric.name) for metric in metrics]
+        spec = spec if trace_metrics else OUTSIDE_TRACE_SPEC
+        ranks = frozenset(asked.select_ranks(captures.runs[0].ranks))
         axes = sorted({axis for coordinates in captures.mesh.coordinates.values() for axis in coordinates})
         for metric in metrics:
             check_dimensions(metric.name, metric.dimensions, axes, selectors)
-        metric_rows, problems = _selected(captures, metrics, spec, ranks, selectors)
+        metric_rows, problems = _select_rows(captures, metrics, spec, ranks, selectors)
         notes = [
             *asked.notes,
             Note(str(spec)),
-            *captures.notes(spec, *metrics),
+            *captures.list_notes(spec, *metrics),
             *(Note(text, True) for text in problems),
         ]
         definition = max(metric.definition for metric in metrics)
-        header = about_windows(traces or measurements, spec, list(_windows(captures, spec, ranks)), definition)
-        table = _table(metrics, metric_rows)
-        json_rows = [{**row.labels, row.metric: plain(row.value, row.unit)} for row in metric_rows]
+        header = build_json_header(
+            traces or measurements, spec, list(_list_json_windows(captures, spec, ranks)), definition
+        )
+        table = _build_rows_table(metrics, metric_rows)
+        json_rows = [{**row.labels, row.metric: to_plain_number(row.value, row.unit)} for row in metric_rows]
         print_answer(asked.format, table, header, notes, json_rows=json_rows)
 
 
-def _check_measured(names: Iterable[str], files: Sequence[str]) -> None:
+def _check_measured_names(names: Iterable[str], files: Sequence[str]) -> None:
     """Raise UsageMistake for the name of a measurement that lacks the word before it."""
-    unknown = [name for name in names if metric_called(name) is None]
+    unknown = [name for name in names if find_metric(name) is None]
     if not unknown or not files:
         return
     measured_names = {
         measurement.metric
-        for capture_files in measurements_of(files, Path())
+        for capture_files in find_files_by_capture(files, Path())
         for file in capture_files
         for measurement in read_measurements(file)
     }
     if name := next((name for name in unknown if name in measured_names), None):
-        raise UsageMistake(f"'{name}' is a measurement: write {shlex.quote(f'{MEASURED} {name}')}")
+        raise UsageMistake(f"'{name}' is a measurement: write {shlex.quote(f'{MEASURED_WORD} {name}')}")
 
 
-def _is_path(word: str) -> bool:
+def _looks_like_path(word: str) -> bool:
     """Return whether a word that is no metric means a trace: it is there, or looks like a path."""
     return not word or any(character in word for character in "/.*?[~") or Path(word).exists()
 
 
-def _selected(
+def _select_rows(
     captures: Captures,
     metrics: Sequence[Metric],
     spec: WindowSpec,
@@ -129,52 +140,57 @@ def _selected(
     rows: list[MetricRow] = []
     problems: list[str] = []
     for metric in metrics:
-        table = captures.rows(metric, OUTSIDE if metric.outside else spec, ranks if captures.paths else None)
+        table = captures.measure_rows(
+            metric, OUTSIDE_TRACE_SPEC if metric.is_outside_trace else spec, ranks if captures.paths else None
+        )
         for labels, reason in table.missing:
-            problems.append(f"{metric.name}: {place_words(zip(metric.dimensions, labels, strict=True))}: {reason}")
+            problems.append(f"{metric.name}: {format_labels(zip(metric.dimensions, labels, strict=True))}: {reason}")
         try:
-            selected: list[Labelled] = select(table, selectors)
+            selected: list[LabelledValue] = select_rows(table, selectors)
         except NothingSelected as error:
             problems.append(f"{metric.name}: {error}")
         else:
             missing_rows = (
                 missing_row
-                for missing_row in absences(table, selectors)
+                for missing_row in find_absent_ranks(table, selectors)
                 if missing_row.rank in ranks or not captures.paths
             )
             problems += [f"{metric.name}: {missing_row}" for missing_row in missing_rows]
-            rows += [MetricRow(metric.name, labels, value, kept_in(metric.unit)) for labels, value in selected]
+            rows += [MetricRow(metric.name, labels, value, find_stored_unit(metric.unit)) for labels, value in selected]
     if not rows:
         raise NothingMeasured(f"no rows under {spec}: {'; '.join(problems)}")
     return rows, problems
 
 
-def _windows(captures: Captures, spec: WindowSpec, ranks: frozenset[int]) -> Iterator[dict[str, object]]:
+def _list_json_windows(captures: Captures, spec: WindowSpec, ranks: frozenset[int]) -> Iterator[dict[str, object]]:
     """Yield each window that was measured as JSON has it, with the number of its capture."""
-    for index, capture in enumerate(() if spec.outside else captures.runs):
-        for _, windows in sorted(capture.measured(spec).filled(ranks).items()):
+    for index, capture in enumerate(() if spec.is_outside_trace else captures.runs):
+        for _, windows in sorted(capture.load_windows(spec).require_filled_windows(ranks).items()):
             for window in windows:
-                yield {**json_window(window.rank, window.window, (window.start_ns, window.end_ns)), "capture": index}
+                yield {
+                    **build_json_window(window.rank, window.window, (window.start_ns, window.end_ns)),
+                    "capture": index,
+                }
 
 
-def _table(metrics: Sequence[Metric], found: Sequence[MetricRow]) -> Table:
+def _build_rows_table(metrics: Sequence[Metric], rows: Sequence[MetricRow]) -> Table:
     """Return a table of metric, every dimension that one of the metrics has, value and unit."""
     dimensions = list(dict.fromkeys(dimension for metric in metrics for dimension in metric.dimensions))
     units = {metric.name: metric.unit for metric in metrics}
-    columns = [Column("metric"), *map(Column, dimensions), number("value"), Column("unit", CellKind.UNIT)]
+    columns = [Column("metric"), *map(Column, dimensions), make_number_column("value"), Column("unit", CellKind.UNIT)]
     cells: list[Row] = []
-    for row in found:
+    for row in rows:
         value, unit = Measure(row.value, units[row.metric]), str(units[row.metric])
         cells.append((row.metric, *(row.labels.get(dimension) for dimension in dimensions), value, unit))
     return Table(columns, cells)
 
 
-COLUMNS = (
-    *texts("subject", "sentence", "name", "unit", "better"),
+METRIC_COLUMNS = (
+    *make_text_columns("subject", "sentence", "name", "unit", "better"),
     *(Column("dimensions", CellKind.LIST), Column("definition", CellKind.NUMBER), Column("summary")),
 )
 # Columns at which the names of a subject are wrapped.
-WIDTH = 100
+NAMES_WIDTH = 100
 
 
 @click.command()
@@ -186,22 +202,26 @@ def metrics(every: bool, format: Format) -> None:
     Each has a sentence to write. JSON and CSV have all of every metric.
     """
     if every or format in (Format.JSON, Format.CSV):
-        say(Table(COLUMNS, list(map(_known_of, METRICS.values()))).render(format), nl=False)
+        echo(Table(METRIC_COLUMNS, list(map(_build_metric_row, METRICS.values()))).render(format), nl=False)
         return
-    first_metrics = [(example(METRICS[name]), question) for name, question in FIRST.items()]
-    print_answer(format, Table([*texts("write", "to answer")], first_metrics), below=_the_rest())
+    first_metrics = [(format_example(METRICS[name]), question) for name, question in FIRST_GATE_QUESTIONS.items()]
+    print_answer(
+        format, Table([*make_text_columns("write", "to answer")], first_metrics), lines_below=_list_other_metrics()
+    )
 
 
-def _known_of(metric: Metric) -> Row:
+def _build_metric_row(metric: Metric) -> Row:
     better, summary = metric.better and str(metric.better), metric.summary.replace("``", "")
-    name_cells = (metric.subject, example(metric), metric.name, str(metric.unit), better)
+    name_cells = (metric.subject, format_example(metric), metric.name, str(metric.unit), better)
     return (*name_cells, metric.dimensions, metric.definition, summary)
 
 
-def _the_rest() -> Iterator[str]:
+def _list_other_metrics() -> Iterator[str]:
     """Yield the names of the metrics that the first table lacks, by subject, and how to see more."""
-    for subject, subject_metrics in grouped((metric.subject, metric) for metric in METRICS.values()).items():
-        names = ", ".join(spoken(metric) for metric in subject_metrics if metric.name not in FIRST)
-        yield from textwrap.wrap(f"{subject}: {names}", WIDTH, subsequent_indent="  ")
+    for subject, subject_metrics in group_by_key((metric.subject, metric) for metric in METRICS.values()).items():
+        names = ", ".join(
+            format_spoken_name(metric) for metric in subject_metrics if metric.name not in FIRST_GATE_QUESTIONS
+        )
+        yield from textwrap.wrap(f"{subject}: {names}", NAMES_WIDTH, subsequent_indent="  ")
     yield ""
     yield "--all says what each is; pytest-nsys rows METRIC TRACE has its values"

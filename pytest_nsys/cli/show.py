@@ -17,45 +17,45 @@ from pathlib import Path
 
 import click
 
-from pytest_nsys.analysis.windows.spans import RUN, of_one_window
+from pytest_nsys.analysis.windows.window_selection import RUN, shorten_steady_label
 from pytest_nsys.cli.options import (
     MeasureOptions,
-    about_windows,
-    amount,
-    deliver,
-    format_of,
-    json_window,
-    measuring,
-    note_lines,
+    add_measure_options,
+    build_json_header,
+    build_json_window,
+    format_notes,
+    make_amount_option,
+    make_pen,
+    parse_selectors,
     peak_option,
-    pen_of,
     print_notes,
-    selectors_of,
+    resolve_format,
     traces_argument,
     where_option,
+    write_answer,
 )
-from pytest_nsys.cli.saying import say
-from pytest_nsys.core.errors import UsageMistake, hint
+from pytest_nsys.cli.terminal_text import echo
+from pytest_nsys.core.errors import UsageMistake, suggest_or_list
 from pytest_nsys.core.families import Families
+from pytest_nsys.core.text_format import quote_command, sanitize_line
 from pytest_nsys.core.units import NANOSECONDS
-from pytest_nsys.core.version import page_url
-from pytest_nsys.core.words import printable, typed
+from pytest_nsys.core.version import make_page_url
 from pytest_nsys.core.workload import Workload
-from pytest_nsys.gates.convention_keys import built_in_or_read
-from pytest_nsys.gates.gate_file import load_one
+from pytest_nsys.gates.convention_keys import load_built_in_or_file
+from pytest_nsys.gates.gate_file import load_configuration
 from pytest_nsys.gates.kinds import read_families
-from pytest_nsys.gates.workload_keys import read_config
+from pytest_nsys.gates.workload_keys import read_torchtitan_config
 from pytest_nsys.reports.tables.bars import Pen
 from pytest_nsys.reports.tables.formats import Format
 from pytest_nsys.reports.views.all_views import VIEWS
-from pytest_nsys.reports.views.view import Looked, Shown, View
+from pytest_nsys.reports.views.view import RenderedView, View, ViewRequest
 
 # What is shown without a view.
-FIRST = "the first screen"
+FIRST_SCREEN = "the first screen"
 
-FIRST_TAKES = frozenset({"steps", "config"})
+FIRST_SCREEN_OPTIONS = frozenset({"steps", "config"})
 # Options, by their Python names, that not every view takes.
-SOMETIMES = frozenset({"where", "steps", "step_time", "families", "gate", "config", "peak"})
+PARTIAL_OPTIONS = frozenset({"where", "steps", "step_time", "families", "gate", "config", "peak"})
 
 
 class ViewName(click.Choice[str]):
@@ -63,16 +63,20 @@ class ViewName(click.Choice[str]):
 
     def convert(self, value: str, *_: object) -> str:
         if value not in self.choices:
-            raise UsageMistake(f"there is no view '{printable(value, 40)}'{hint(value, self.choices, 'there are')}")
+            raise UsageMistake(
+                f"there is no view '{sanitize_line(value, 40)}'{suggest_or_list(value, self.choices, 'there are')}"
+            )
         return value
 
 
-@click.command(epilog=f"\b\nWhat its words mean:\n{page_url('what-holds-the-step-back')}")  # an address keeps its line
+@click.command(
+    epilog=f"\b\nWhat its words mean:\n{make_page_url('what-holds-the-step-back')}"
+)  # an address keeps its line
 @traces_argument
 @click.option("--view", type=ViewName([*VIEWS]), help="Show one part in full. Default: the first screen.")
 @where_option
 @click.option("--steps", type=click.IntRange(1), metavar="N", help="Number of steps of the run. Default: the anchors.")
-@amount(
+@make_amount_option(
     *("--step-time", NANOSECONDS, "time, as in 412ms"),
     metavar="TIME",
     help="Time of a step without the profiler: 412ms.",
@@ -83,7 +87,7 @@ class ViewName(click.Choice[str]):
 @click.option("--config", metavar="FILE", help="TorchTitan configuration (TOML) of the run.")
 @click.option("-o", "--output", metavar="FILE", help="Write the answer here.")
 @click.option("--open", "opens_page", is_flag=True, help="Show the answer as a page, in the browser.")
-@measuring()
+@add_measure_options()
 @click.pass_context
 def show(
     context: click.Context,
@@ -108,81 +112,89 @@ def show(
     time, share and launches by name and by family. collectives: bytes, bandwidth, waits. budget: what holds the step
     back. pipeline: two stages of a gate file. config: throughput, overlap, network load and traffic, as one report.
     """
-    name = view or FIRST
-    _refuse_others(context, name)
+    name = view or FIRST_SCREEN
+    _refuse_other_options(context, name)
     if opens_page:
         asked, output = _ask_for_page(asked, output, traces)
         context.call_on_close(functools.partial(_open_page, Path(output)))
-    format_of(asked.format, output, {}, [(Path(trace), "is one of the traces") for trace in traces], default="")
-    if name == FIRST:
-        from pytest_nsys.cli.first_screen import first_screen  # a view does not pay for it
+    resolve_format(asked.format, output, {}, [(Path(trace), "is one of the traces") for trace in traces], default="")
+    if name == FIRST_SCREEN:
+        from pytest_nsys.cli.first_screen import print_first_screen  # a view does not pay for it
 
-        first_screen(asked, traces, steps, config, output)
+        print_first_screen(asked, traces, steps, config, output)
         return
     chosen_view = VIEWS[name]
-    _refuse_many(asked, chosen_view.one_window)
+    _refuse_many_windows(asked, chosen_view.one_window_reason)
     time_ns = None if step_time is None else round(step_time)
     workload = Workload(steps, time_ns, peak_gb_per_s=peak)
-    if "gate" in chosen_view.takes:
-        workload = _stages(gate)
-    elif "config" in chosen_view.takes:
-        workload = _configured(config)._replace(peak_gb_per_s=peak)
-    table = None if families is None else built_in_or_read(families, {}, "table of families", read_families)
+    if "gate" in chosen_view.option_names:
+        workload = _read_stages(gate)
+    elif "config" in chosen_view.option_names:
+        workload = _read_run_config(config)._replace(peak_gb_per_s=peak)
+    table = None if families is None else load_built_in_or_file(families, {}, "table of families", read_families)
     default_window = chosen_view.window if steps is None else RUN  # so many has the run
-    _show(chosen_view, dataclasses.replace(asked, usually=default_window), traces, where, workload, table, output)
+    _print_view(
+        chosen_view, dataclasses.replace(asked, default_window=default_window), traces, where, workload, table, output
+    )
 
 
-def _show(
+def _print_view(
     view: View,
-    asked: MeasureOptions,
+    measure_options: MeasureOptions,
     traces: Sequence[str],
     where: Sequence[str],
     workload: Workload,
     families: Families | None,
     output: str | None,
 ) -> None:
-    one_run = asked.one_run(
+    one_run = measure_options.open_one_run(
         *(traces, workload),
-        metrics=view.reads,
+        metrics=view.metric_names,
         span=view.span,
         families=families,
-        may_be_a_step="steps" in view.takes,
+        may_be_a_step="steps" in view.option_names,
     )
-    selectors = selectors_of(where)
-    with asked.telling() as tell:
+    selectors = parse_selectors(where)
+    with measure_options.show_progress() as tell:
         tell("reading the trace")
         with one_run as (captures, spec):
             encoding = "utf-8" if output is not None else sys.stdout.encoding or "ascii"
-            request = Looked(captures, spec, asked.ranks, selectors, encoding)
+            request = ViewRequest(captures, spec, measure_options.ranks, selectors, encoding)
             tell(f"measuring {view.name}")
-            shown_view = view.look(request)
-            if asked.format is Format.HTML:  # which has the notes on it
-                text, notes = _draw_view(shown_view, asked, traces), list[str]()
+            shown_view = view.show(request)
+            if measure_options.format is Format.HTML:  # which has the notes on it
+                text, notes = _draw_view(shown_view, measure_options, traces), list[str]()
             else:
-                text, notes = _texts(shown_view, asked, traces, pen_of(output))
-    deliver(text, output, drawn=True)
+                text, notes = _render_texts(shown_view, measure_options, traces, make_pen(output))
+    write_answer(text, output, is_drawn=True)
     print_notes(notes)
 
 
-def _draw_view(shown_view: Shown, asked: MeasureOptions, traces: Sequence[str]) -> str:
+def _draw_view(shown_view: RenderedView, asked: MeasureOptions, traces: Sequence[str]) -> str:
     """Return the page of one view."""
     from pytest_nsys.reports.page.trace_page import make_view_section, render_view_page  # only a page pays for it
 
-    options = [word for option in asked.typed for word in option]
-    section = make_view_section(shown_view, typed(["pytest-nsys", *traces, "--view", shown_view.view.name, *options]))
+    options = [word for option in asked.typed_options for word in option]
+    section = make_view_section(
+        shown_view, quote_command(["pytest-nsys", *traces, "--view", shown_view.view.name, *options])
+    )
     return render_view_page(
-        dataclasses.replace(section, remarks=[*note_lines(asked.notes), *section.remarks]), traces[0]
+        dataclasses.replace(section, remarks=[*format_notes(asked.notes), *section.remarks]), traces[0]
     )
 
 
-def _texts(found: Shown, asked: MeasureOptions, traces: Sequence[str], pen: Pen) -> tuple[str, list[str]]:
+def _render_texts(
+    rendered: RenderedView, measure_options: MeasureOptions, traces: Sequence[str], pen: Pen
+) -> tuple[str, list[str]]:
     """Return the text for standard output, and the notes that go beside it."""
-    notes = note_lines(dict.fromkeys([*asked.notes, *found.notes]))
-    drawn_lines = found.drawn(pen) if asked.format is Format.TABLE else []
-    windows = [json_window(*window) for window in found.windows] if asked.format is Format.JSON else []
-    header = about_windows(traces, found.looked.spec, windows, found.definition)
-    return "".join(f"{line}\n" for line in drawn_lines) + found.render(
-        asked.format, {**header, "notes": notes}, pen.columns
+    notes = format_notes(dict.fromkeys([*measure_options.notes, *rendered.notes]))
+    drawn_lines = rendered.draw_bars(pen) if measure_options.format is Format.TABLE else []
+    windows = (
+        [build_json_window(*window) for window in rendered.windows] if measure_options.format is Format.JSON else []
+    )
+    header = build_json_header(traces, rendered.request.spec, windows, rendered.definition)
+    return "".join(f"{line}\n" for line in drawn_lines) + rendered.render(
+        measure_options.format, {**header, "notes": notes}, pen.columns
     ), notes
 
 
@@ -203,44 +215,48 @@ def _open_page(page: Path) -> None:
     """Show a page in the browser of this machine, and say where it is; nothing where it was not written."""
     if page.is_file():
         opened = webbrowser.open(page.absolute().as_uri())
-        say(f"{printable(str(page))}" + ("" if opened else ": no browser was found here, open it yourself"))
+        echo(f"{sanitize_line(str(page))}" + ("" if opened else ": no browser was found here, open it yourself"))
 
 
-def _stages(gate: str | None) -> Workload:
+def _read_stages(gate: str | None) -> Workload:
     """Return what the gate file says of the work. Raises UsageMistake where it names no stages, GateFileError."""
     if gate is None:
         raise UsageMistake("--view pipeline needs the stages: --gate FILE with pipeline: {stage0: …, stage1: …}")
-    workload = load_one(Path(gate)).workload
+    workload = load_configuration(Path(gate)).workload
     if workload.pipeline is None:
-        raise UsageMistake(f"{printable(gate)}: states no pipeline: {{stage0: …, stage1: …}}")
+        raise UsageMistake(f"{sanitize_line(gate)}: states no pipeline: {{stage0: …, stage1: …}}")
     return workload
 
 
-def _configured(config: str | None) -> Workload:
+def _read_run_config(config: str | None) -> Workload:
     """Return what the configuration of a run says of its work. Raises UsageMistake where none is given."""
     if config is None:
         raise UsageMistake("--view config needs the configuration of the run: --config FILE.toml")
-    return read_config(Path(config))
+    return read_torchtitan_config(Path(config))
 
 
-def _refuse_many(asked: MeasureOptions, one_window: str) -> None:
+def _refuse_many_windows(measure_options: MeasureOptions, one_window: str) -> None:
     """Raise UsageMistake for many windows where a view is of one, and say why."""
-    if one_window and asked.window is not None and of_one_window(asked.window) != asked.window:
-        raise UsageMistake(f"--window {asked.window} is many windows: {one_window}")
+    if (
+        one_window
+        and measure_options.window is not None
+        and shorten_steady_label(measure_options.window) != measure_options.window
+    ):
+        raise UsageMistake(f"--window {measure_options.window} is many windows: {one_window}")
 
 
-def takers(option: str) -> list[str]:
+def list_takers(option: str) -> list[str]:
     """Return the views that take an option, by its Python name."""
-    if option not in SOMETIMES:
-        return [FIRST, *VIEWS]
-    views = [name for name, view in VIEWS.items() if option in view.takes]
-    return [FIRST] * (option in FIRST_TAKES) + views
+    if option not in PARTIAL_OPTIONS:
+        return [FIRST_SCREEN, *VIEWS]
+    views = [name for name, view in VIEWS.items() if option in view.option_names]
+    return [FIRST_SCREEN] * (option in FIRST_SCREEN_OPTIONS) + views
 
 
-def _refuse_others(context: click.Context, view: str) -> None:
+def _refuse_other_options(context: click.Context, view: str) -> None:
     """Raise UsageMistake for an option that was typed and that the view has no use for."""
     for parameter in context.command.params:
         is_typed = context.get_parameter_source(parameter.name or "") is click.core.ParameterSource.COMMANDLINE
-        if is_typed and view not in (views := takers(parameter.name or "")):
-            view_names = " or ".join(name for name in views if name != FIRST)
+        if is_typed and view not in (views := list_takers(parameter.name or "")):
+            view_names = " or ".join(name for name in views if name != FIRST_SCREEN)
             raise UsageMistake(f"{parameter.opts[-1]} goes with --view {view_names}, not with {view}")

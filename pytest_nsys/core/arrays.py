@@ -8,15 +8,15 @@ from __future__ import annotations
 import os
 
 # How long the threads of OpenBLAS spin before they sleep, as a power of two: at its import, by default, for 60 ms.
-_SPINS = "OPENBLAS_THREAD_TIMEOUT"
+_SPIN_VARIABLE = "OPENBLAS_THREAD_TIMEOUT"
 
-if spins := _SPINS not in os.environ:
-    os.environ[_SPINS] = "20"
+if _is_spin_unset := _SPIN_VARIABLE not in os.environ:
+    os.environ[_SPIN_VARIABLE] = "20"
 try:
     import numpy
     from numpy.typing import NDArray
 finally:
-    if spins:
-        del os.environ[_SPINS]
+    if _is_spin_unset:
+        del os.environ[_SPIN_VARIABLE]
 
 __all__ = ["NDArray", "numpy"]

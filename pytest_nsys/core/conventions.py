@@ -25,20 +25,20 @@ from typing import Any, NamedTuple
 
 from pytest_nsys.core.engine_steps import SGLANG_KINDS, VLLM_KINDS, StepKind, StepWork
 from pytest_nsys.core.expressions import Expression
-from pytest_nsys.core.families import FAMILIES, Families, Family, known_communication, spelled
+from pytest_nsys.core.families import FAMILIES, Families, Family, demangle_identifiers, find_communication_library
 from pytest_nsys.core.model import KernelsMode, Setup, Span
-from pytest_nsys.core.words import printable
+from pytest_nsys.core.text_format import sanitize_line
 
 NO_STAGE = "none"
 """Stage of a kernel that no stage range encloses."""
 
-COMPUTE = "compute"
-MIXED = "mixed"
-UNKNOWN = "unknown"
+COMPUTE_PURPOSE = "compute"
+MIXED_PURPOSE = "mixed"
+UNKNOWN_PURPOSE = "unknown"
 """Purposes that no convention has: of a compute stream, of disagreeing kernels, of kernels that nobody knows."""
 
 # Digits that a number of a setup label may have: a trace comes from somebody else, and more is no rank or size.
-LONGEST_NUMBER = 18
+MAX_NUMBER_DIGITS = 18
 
 # A kernel whose short name starts so is communication, under every convention: NCCL and RCCL call theirs so. Case
 # counts.
@@ -65,8 +65,8 @@ COPY_NAMES: Mapping[CopyKind, str] = {kind: f"[{kind.replace('_', ' ')} copy]" f
 class ConventionMistake(ValueError):
     """Says what is wrong with a convention mapping that cannot be meant; ``key`` is the one that is wrong."""
 
-    def __init__(self, key: str, what: str) -> None:
-        super().__init__(what)
+    def __init__(self, key: str, message: str) -> None:
+        super().__init__(message)
         self.key = key
 
 
@@ -81,31 +81,31 @@ class KernelAnchor(NamedTuple):
     after: str | None = None
 
     def __str__(self) -> str:
-        return f"{OF_KERNEL}{self.kernel}" + (f" after {self.after}" if self.after is not None else "")
+        return f"{KERNEL_ANCHOR_PREFIX}{self.kernel}" + (f" after {self.after}" if self.after is not None else "")
 
 
-OF_KERNEL = "kernel "
+KERNEL_ANCHOR_PREFIX = "kernel "
 """The beginning of a kernel anchor's words, and so of the names of its windows."""
 
 Anchor = str | KernelAnchor
 """What repeats once per unit of steady work: the pattern of a range, or a kernel."""
 
 
-OF_YAML = re.compile(
+YAML_ANCHOR = re.compile(
     r"""\s*(\{.*|\[.*\]|(["']).*\2|[-+]?[0-9.]+|true|false|null|~|kernel:\s.*)\s*""", re.DOTALL | re.IGNORECASE
 )
 """The texts that ``--anchor`` reads as a gate file does: no name, or a quoted one. All else is a name as it stands."""
 
 
-def written_anchor(anchor: Anchor) -> str:
+def format_anchor(anchor: Anchor) -> str:
     """Format an anchor as a command takes it, and a gate file has it."""
     if isinstance(anchor, str):
-        return json.dumps(anchor, ensure_ascii=False) if OF_YAML.fullmatch(anchor) else anchor
+        return json.dumps(anchor, ensure_ascii=False) if YAML_ANCHOR.fullmatch(anchor) else anchor
     members = ((key, value) for key, value in anchor._asdict().items() if value is not None)
-    return "{" + ", ".join(f"{key}: {_in_braces(value)}" for key, value in members) + "}"
+    return "{" + ", ".join(f"{key}: {_quote_in_braces(value)}" for key, value in members) + "}"
 
 
-def _in_braces(name: str) -> str:
+def _quote_in_braces(name: str) -> str:
     """Quote a name for YAML inside of braces, unless it is a plain word."""
     return name if re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]{4,}", name) else json.dumps(name, ensure_ascii=False)
 
@@ -147,11 +147,11 @@ class Convention:
     part: bool = False  # Whether an anchor is a part of a step, as a chunk is, and no step.
 
     def __post_init__(self) -> None:
-        if self.stage is not None and "stage" not in _compiled("stage", self.stage).groups:
+        if self.stage is not None and "stage" not in _compile_expression("stage", self.stage).groups:
             raise ConventionMistake("stage", "the stage expression needs a group named 'stage': (?P<stage>…)")
         for kind in self.kinds:
-            _compiled("kinds", kind.anchors)
-        if self.setup is not None and "rank" not in _compiled("setup", self.setup).groups:
+            _compile_expression("kinds", kind.anchor_pattern)
+        if self.setup is not None and "rank" not in _compile_expression("setup", self.setup).groups:
             raise ConventionMistake("setup", "the setup expression needs a group named 'rank': (?P<rank>[0-9]+)")
 
     @property
@@ -167,12 +167,12 @@ class Convention:
     @property
     def marks_parts(self) -> bool:
         """Whether a step has several anchors: as this convention says, or a built-in one of the same anchor does."""
-        return self.part or self.anchor in PARTS_OF_A_STEP
+        return self.part or self.anchor in PART_ANCHORS
 
     @property
     def purpose_names(self) -> tuple[str, ...]:
         """Every purpose that a communication stream can have under this convention."""
-        return (*(p.name for p in self.purposes), MIXED, UNKNOWN)
+        return (*(p.name for p in self.purposes), MIXED_PURPOSE, UNKNOWN_PURPOSE)
 
     @property
     def mesh_axes(self) -> tuple[str, ...]:
@@ -198,26 +198,26 @@ class Convention:
         """
         return self if anchor in (None, self.anchor) else dataclasses.replace(self, anchor=anchor, kinds=(), part=False)
 
-    def fingerprint(self, added: Collection[str] = ()) -> str:
+    def compute_fingerprint(self, library_names: Collection[str] = ()) -> str:
         """Return a short hash of everything that changes what is measured; the name alone does not.
 
         ``library_names`` are the libraries of which kernels ran that communicate by ``libraries`` alone: where none
         did, a library more or fewer in the table changes nothing.
         """
-        facts = {key: value for key, value in spelled_convention(self).items() if key not in ("name", "libraries")}
-        facts |= {"libraries": sorted(added)} if added else {}
+        facts = {key: value for key, value in encode_convention(self).items() if key not in ("name", "libraries")}
+        facts |= {"libraries": sorted(library_names)} if library_names else {}
         facts |= {"part": True} if self.marks_parts else {}
         return hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:12]
 
-    def setup_of(self, name: str) -> Setup | None:
+    def parse_setup(self, name: str) -> Setup | None:
         """Parse a range's name as a setup label; return None where it is none."""
         if self.setup is None:
             return None
-        match = _compiled("setup", self.setup).fullmatch(name)
+        match = _compile_expression("setup", self.setup).fullmatch(name)
         if match is None:
             return None
         groups = match.groupdict(default="").items()
-        numbers = {key: int(text) for key, text in groups if text.isdecimal() and len(text) <= LONGEST_NUMBER}
+        numbers = {key: int(text) for key, text in groups if text.isdecimal() and len(text) <= MAX_NUMBER_DIGITS}
         if "rank" not in numbers:
             return None
         sizes = {key.removesuffix("_size"): n for key, n in numbers.items() if key.endswith("_size")}
@@ -235,24 +235,26 @@ class Convention:
         """The words that mean a kind of steps."""
         return tuple(kind.name for kind in self.kinds)
 
-    def step_of(self, name: str) -> StepWork | None:
+    def parse_step(self, name: str) -> StepWork | None:
         """Parse an anchor's name into the kind of its step and its work; return None for a step of no kind."""
         for kind in self.kinds:
-            if (match := _compiled("kinds", kind.anchors).fullmatch(name)) is not None:
+            if (match := _compile_expression("kinds", kind.anchor_pattern).fullmatch(name)) is not None:
                 token_texts = [text for group, text in match.groupdict().items() if group.startswith("tokens")]
-                token_counts = [int(text) for text in token_texts if text is not None and len(text) <= LONGEST_NUMBER]
+                token_counts = [
+                    int(text) for text in token_texts if text is not None and len(text) <= MAX_NUMBER_DIGITS
+                ]
                 return StepWork(
                     kind.name, sum(token_counts) if token_counts and len(token_counts) == len(token_texts) else None
                 )
         return None
 
-    def contexts(self) -> Callable[[str], tuple[str, str | None] | None]:
+    def make_context_reader(self) -> Callable[[str], tuple[str, str | None] | None]:
         """Return a function from a range's name to its (stage, purpose), which is None for a name that says nothing.
 
         Setup labels and the names of NCCL's own ranges say nothing. The result is remembered per name.
         """
-        stage = _compiled("stage", self.stage) if self.stage is not None else None
-        ranges = [(p.name, like(pattern)) for p in self.purposes for pattern in p.ranges]
+        stage = _compile_expression("stage", self.stage) if self.stage is not None else None
+        ranges = [(p.name, make_pattern_matcher(pattern)) for p in self.purposes for pattern in p.ranges]
         stages = [(p.name, pattern) for p in self.purposes for pattern in p.stages]
 
         @lru_cache(maxsize=65536)
@@ -260,47 +262,47 @@ class Convention:
             """Return the stage and purpose that a range of this name gives, None where it says nothing."""
             if name.startswith(COMMUNICATION_PREFIX):
                 return None
-            stage_name = (stage.last_group(name, "stage") if stage is not None else None) or NO_STAGE
+            stage_name = (stage.find_last_group(name, "stage") if stage is not None else None) or NO_STAGE
             purpose = next((p for p, matches in ranges if matches(name)), None)
             if purpose is None and stage_name != NO_STAGE:
                 purpose = next((p for p, pattern in stages if fnmatch.fnmatchcase(stage_name, pattern)), None)
-            is_silent = (stage_name == NO_STAGE and purpose is None) or self.setup_of(name) is not None
+            is_silent = (stage_name == NO_STAGE and purpose is None) or self.parse_setup(name) is not None
             return None if is_silent else (stage_name, purpose)
 
         return read_context
 
     def is_communication(self, short_name: str, full_name: str) -> bool:
         """Whether a kernel communicates: one whose name says so, and one of a known library where these count."""
-        if self.names_communication(short_name, full_name):
+        if self.is_named_communication(short_name, full_name):
             return True
-        return self.libraries and known_communication(short_name, full_name) is not None
+        return self.libraries and find_communication_library(short_name, full_name) is not None
 
-    def names_communication(self, short_name: str, full_name: str) -> bool:
+    def is_named_communication(self, short_name: str, full_name: str) -> bool:
         """Whether a kernel is NCCL's by prefix of the short name, or like one of the convention's globs, or a copy that
         it counts.
         """
         if short_name.startswith(COMMUNICATION_PREFIX) or any(short_name == COPY_NAMES[kind] for kind in self.copies):
             return True
-        names = (full_name, spelled(full_name))
+        names = (full_name, demangle_identifiers(full_name))
         return any(fnmatch.fnmatchcase(name, pattern) for pattern in self.communication for name in names)
 
 
 @lru_cache(maxsize=1024)
-def _compiled(key: str, expression: str) -> Expression:
+def _compile_expression(key: str, expression: str) -> Expression:
     try:
-        return Expression(key, expression, trusted=expression in _OURS)
+        return Expression(key, expression, is_trusted=expression in _TRUSTED_EXPRESSIONS)
     except re.error as error:
         raise ConventionMistake(key, f"not a regular expression: {error}") from error
 
 
 @lru_cache(maxsize=1024)
-def like(*patterns: str) -> Callable[[str], bool]:
+def make_pattern_matcher(*patterns: str) -> Callable[[str], bool]:
     """Return a function that says whether a range's name matches one of the ``%`` patterns."""
-    matcher = re.compile("|".join(map(_expression, patterns)), re.DOTALL)
+    matcher = re.compile("|".join(map(_translate_pattern, patterns)), re.DOTALL)
     return lambda name: matcher.fullmatch(name) is not None
 
 
-def _expression(pattern: str) -> str:
+def _translate_pattern(pattern: str) -> str:
     """Translate a ``%`` pattern into a regular expression."""
     first, *rest = (re.escape(part) for part in pattern.split("%"))
     # The first place of each part in the middle will do: to look for others as well takes for ever.
@@ -321,16 +323,18 @@ _TORCH_STEP = "ProfilerStep#%"
 _JAX_STEP = "% step_num=%"
 
 # Our own expressions need no timer.
-_OURS = frozenset({_PITHTRAIN_SETUP, *(kind.anchors for kind in (*VLLM_KINDS, *SGLANG_KINDS))})
+_TRUSTED_EXPRESSIONS = frozenset({_PITHTRAIN_SETUP, *(kind.anchor_pattern for kind in (*VLLM_KINDS, *SGLANG_KINDS))})
 
 # Kernels of AMD's library that do not keep NVIDIA's names, as most of them do. Named here since before the table of
 # libraries: the fingerprint of baselines has it.
 _COLLECTIVE_LIBRARIES = ("rccl*",)
 
-_launched = partial(Convention, communication=_COLLECTIVE_LIBRARIES, libraries=True, kernels=KernelsMode.LAUNCHED)
+_launched_convention = partial(
+    Convention, communication=_COLLECTIVE_LIBRARIES, libraries=True, kernels=KernelsMode.LAUNCHED
+)
 """The settings that frameworks have in common whose CPU is ahead of the GPU."""
 
-BUILT_IN: Mapping[str, Convention] = {
+BUILT_IN_CONVENTIONS: Mapping[str, Convention] = {
     c.name: c
     for c in (
         Convention(
@@ -346,8 +350,8 @@ BUILT_IN: Mapping[str, Convention] = {
             ),
         ),
         Convention(name="generic", libraries=True),
-        _launched(name="kineto", anchor=_TORCH_STEP),
-        _launched(
+        _launched_convention(name="kineto", anchor=_TORCH_STEP),
+        _launched_convention(
             name="torchtitan",
             anchor=_TORCH_STEP,
             stage=r"FSDP::(?P<stage>[a-z_]+)",
@@ -357,103 +361,105 @@ BUILT_IN: Mapping[str, Convention] = {
                 Purpose("pp_p2p", ranges=("PP:%SEND%", "PP:%RECV%")),
             ),
         ),
-        _launched(name="jax", anchor=_JAX_STEP),
-        _launched(name="sglang", anchor="step[%]", kinds=SGLANG_KINDS),
-        _launched(name="vllm", anchor="execute_%context_%_generation_%", kinds=VLLM_KINDS),
+        _launched_convention(name="jax", anchor=_JAX_STEP),
+        _launched_convention(name="sglang", anchor="step[%]", kinds=SGLANG_KINDS),
+        _launched_convention(name="vllm", anchor="execute_%context_%_generation_%", kinds=VLLM_KINDS),
     )
 }
 
-KIND_WORDS = tuple(dict.fromkeys(word for convention in BUILT_IN.values() for word in convention.kind_names))
+STEP_KIND_NAMES = tuple(
+    dict.fromkeys(word for convention in BUILT_IN_CONVENTIONS.values() for word in convention.kind_names)
+)
 """The words that mean a kind of steps under some built-in convention."""
 
-MESH_AXES = tuple(dict.fromkeys(axis for convention in BUILT_IN.values() for axis in convention.mesh_axes))
+MESH_AXES = tuple(dict.fromkeys(axis for convention in BUILT_IN_CONVENTIONS.values() for axis in convention.mesh_axes))
 """The axes that setup labels can state under some built-in convention."""
 
-PARTS_OF_A_STEP = frozenset(c.anchor for c in BUILT_IN.values() if c.part)
+PART_ANCHORS = frozenset(c.anchor for c in BUILT_IN_CONVENTIONS.values() if c.part)
 """Anchors of which a step has several: their period is not a step's length."""
 
 
-def convention_words(convention: Convention) -> str:
+def describe_convention(convention: Convention) -> str:
     """Describe a convention by its name and its anchor."""
-    anchor = f", anchor '{printable(written_anchor(convention.anchor), 80)}'" if convention.anchor else ""
+    anchor = f", anchor '{sanitize_line(format_anchor(convention.anchor), 80)}'" if convention.anchor else ""
     return f"{convention.name}{anchor}"
 
 
-def spelled_convention(convention: Convention) -> dict[str, Any]:
+def encode_convention(convention: Convention) -> dict[str, Any]:
     """Encode a convention as JSON holds it: only fields that differ from their default."""
     members: dict[str, Any] = {}
     for field in fields(convention):
         value = getattr(convention, field.name)
         if field.default is MISSING or value != field.default:
-            members[field.name] = _WRITTEN.get(field.name, _as_it_is)(value)
+            members[field.name] = _ENCODERS.get(field.name, _keep_value)(value)
     return members
 
 
-def read_convention(said: object) -> Convention:
+def decode_convention(content: object) -> Convention:
     """Decode the convention that a JSON object holds. Raises ValueError where it holds none."""
-    if not isinstance(said, Mapping) or not isinstance(said.get("name"), str):
+    if not isinstance(content, Mapping) or not isinstance(content.get("name"), str):
         raise ValueError("a convention is an object with a name")
-    unknown = said.keys() - {field.name for field in fields(Convention)}
+    unknown = content.keys() - {field.name for field in fields(Convention)}
     if unknown:
         raise ValueError(f"a convention has no '{sorted(unknown)[0]}'")
     try:
-        return Convention(**{key: _READ[key](value) for key, value in said.items()})
+        return Convention(**{key: _DECODERS[key](value) for key, value in content.items()})
     except (TypeError, AttributeError, KeyError, RecursionError, OverflowError) as error:
         raise ValueError("it holds no convention that could have been written") from error
 
 
-def _as_it_is(value: Any) -> Any:
+def _keep_value(value: Any) -> Any:
     return value
 
 
-def _check(kind: Any, value: Any) -> Any:
+def _check_type(kind: Any, value: Any) -> Any:
     """Return the value. Raises TypeError where it is of another type."""
     if not isinstance(value, kind):
         raise TypeError
     return value
 
 
-def _texts(value: Any) -> tuple[str, ...]:
-    return tuple(_check(str, text) for text in _check(list, value))
+def _check_texts(value: Any) -> tuple[str, ...]:
+    return tuple(_check_type(str, text) for text in _check_type(list, value))
 
 
-def _anchor(value: Any) -> Anchor | None:
+def _decode_anchor(value: Any) -> Anchor | None:
     if not isinstance(value, Mapping):
-        anchor: str | None = _check(str | None, value)
+        anchor: str | None = _check_type(str | None, value)
         return anchor
-    kernel = KernelAnchor(**{key: _check(str, text) for key, text in value.items()})
+    kernel = KernelAnchor(**{key: _check_type(str, text) for key, text in value.items()})
     if "" in kernel:
         raise TypeError
     return kernel
 
 
-def _anchor_written(anchor: Anchor) -> Any:
+def _encode_anchor(anchor: Anchor) -> Any:
     if isinstance(anchor, str):
         return anchor
     return {key: value for key, value in anchor._asdict().items() if value is not None}
 
 
-_WRITTEN: Mapping[str, Callable[[Any], Any]] = {
+_ENCODERS: Mapping[str, Callable[[Any], Any]] = {
     "purposes": lambda purposes: {p.name: {"stages": list(p.stages), "ranges": list(p.ranges)} for p in purposes},
-    "anchor": _anchor_written,
-    "kinds": lambda kinds: {kind.name: kind.anchors for kind in kinds},
+    "anchor": _encode_anchor,
+    "kinds": lambda kinds: {kind.name: kind.anchor_pattern for kind in kinds},
     "communication": list,
     "copies": lambda copies: [str(kind) for kind in copies],
     "families": lambda families: {family.name: list(family.patterns) for family in families},
     "span": str,
     "kernels": str,
 }
-_READ: Mapping[str, Callable[[Any], Any]] = {
-    **dict.fromkeys(("name", "setup", "stage"), partial(_check, str | None)),
-    "anchor": _anchor,
-    "kinds": lambda value: tuple(StepKind(name, _check(str, anchors)) for name, anchors in value.items()),
+_DECODERS: Mapping[str, Callable[[Any], Any]] = {
+    **dict.fromkeys(("name", "setup", "stage"), partial(_check_type, str | None)),
+    "anchor": _decode_anchor,
+    "kinds": lambda value: tuple(StepKind(name, _check_type(str, anchors)) for name, anchors in value.items()),
     "purposes": lambda value: tuple(
-        Purpose(name, _texts(globs["stages"]), _texts(globs["ranges"])) for name, globs in value.items()
+        Purpose(name, _check_texts(globs["stages"]), _check_texts(globs["ranges"])) for name, globs in value.items()
     ),
-    "communication": _texts,
-    **dict.fromkeys(("libraries", "part"), partial(_check, bool)),
+    "communication": _check_texts,
+    **dict.fromkeys(("libraries", "part"), partial(_check_type, bool)),
     "span": Span,
     "kernels": KernelsMode,
-    "families": lambda value: tuple(Family(name, _texts(globs)) for name, globs in value.items()),
-    "copies": lambda value: tuple(map(CopyKind, _texts(value))),
+    "families": lambda value: tuple(Family(name, _check_texts(globs)) for name, globs in value.items()),
+    "copies": lambda value: tuple(map(CopyKind, _check_texts(value))),
 }

@@ -12,7 +12,7 @@ class StepKind(NamedTuple):
     """
 
     name: str
-    anchors: str  # expression on the anchor's name
+    anchor_pattern: str  # expression on the anchor's name
 
 
 class StepWork(NamedTuple):
@@ -26,14 +26,14 @@ _NO_REQUEST = r"0\([^()]*\)"
 _REQUESTS = r"[1-9][0-9]*\((?:sq)?(?P<{}>[0-9]+)[^()]*\)"
 
 
-def _vllm_kind(name: str, context: str, generation: str) -> StepKind:
+def _make_vllm_kind(name: str, context: str, generation: str) -> StepKind:
     return StepKind(name, rf"execute_(?:[0-9]+_)?context_{context}_generation_{generation}")
 
 
 VLLM_KINDS = (
-    _vllm_kind("prefill", _REQUESTS.format("tokens"), _NO_REQUEST),
-    _vllm_kind("decode", _NO_REQUEST, _REQUESTS.format("tokens")),
-    _vllm_kind("mixed", _REQUESTS.format("tokens1"), _REQUESTS.format("tokens2")),
+    _make_vllm_kind("prefill", _REQUESTS.format("tokens"), _NO_REQUEST),
+    _make_vllm_kind("decode", _NO_REQUEST, _REQUESTS.format("tokens")),
+    _make_vllm_kind("mixed", _REQUESTS.format("tokens1"), _REQUESTS.format("tokens2")),
 )
 """``execute_context_1(888)_generation_32(32)`` are requests, and in brackets tokens, of which ``annotate_profile`` of
 vLLM's ``gpu_worker.py`` may tell more: ``execute_920_context_1(sq888sk888sqsq788544sqsk788544)_generation_32(sq32…)``

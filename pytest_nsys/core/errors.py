@@ -10,14 +10,14 @@ import contextlib
 from collections.abc import Collection, Iterator, Sequence
 from typing import NamedTuple
 
-from pytest_nsys.core.words import fit_to_print
+from pytest_nsys.core.text_format import sanitize_text
 
 
 class NsysError(Exception):
     """Serves as base of all errors that end in one line for the person, never in a traceback."""
 
     def __init__(self, text: str) -> None:
-        super().__init__(fit_to_print(text))
+        super().__init__(sanitize_text(text))
 
 
 class UsageMistake(NsysError):
@@ -84,28 +84,28 @@ class GateFileError(NsysError):
         super().__init__("\n".join(map(str, mistakes)))
 
 
-GOES_ON = "\n         "
+NEXT_LINE = "\n         "
 """Joins the lines of a message that has several, so that they stand below each other in a red."""
 
 
 @contextlib.contextmanager
-def naming(what: str) -> Iterator[None]:
+def prefix_errors(prefix: str) -> Iterator[None]:
     """Put ``prefix``, which names one of several traces, before the message of an error raised inside."""
     try:
         yield
     except NsysError as error:
-        error_with_prefix = type(error)(f"{what}: {error}")
+        error_with_prefix = type(error)(f"{prefix}: {error}")
         vars(error_with_prefix).update(vars(error))
         raise error_with_prefix from error
 
 
 @contextlib.contextmanager
-def one_line(kind: type[NsysError], what: str, then: str = "") -> Iterator[None]:
+def convert_os_errors(error_type: type[NsysError], message: str, advice: str = "") -> Iterator[None]:
     """Turn an OSError inside into an error of one line for the person: ``message``, why, and the ``advice``."""
     try:
         yield
     except OSError as error:
-        raise kind(f"{what}: {error.strerror}{then}") from error
+        raise error_type(f"{message}: {error.strerror}{advice}") from error
 
 
 class NoRows(NsysError):
@@ -116,7 +116,7 @@ class NothingMeasured(TraceError):
     """Reports a trace that can be read but holds nothing to judge: no kernels, no anchor, an empty window."""
 
 
-def did_you_mean(word: str, choices: Collection[str], cutoff: float = 0.6) -> str:
+def suggest_word(word: str, choices: Collection[str], cutoff: float = 0.6) -> str:
     """Return an ending of a message with the closest choice, `` (did you mean 'overlap'?)``; empty where none is."""
     import difflib  # only a mistake pays for this import
 
@@ -124,6 +124,6 @@ def did_you_mean(word: str, choices: Collection[str], cutoff: float = 0.6) -> st
     return f" (did you mean '{close[0]}'?)" if close else ""
 
 
-def hint(word: str, choices: Collection[str], are: str) -> str:
+def suggest_or_list(word: str, choices: Collection[str], label: str) -> str:
     """Return the word that was probably meant, or all the choices after their label: ``: they are mesh, world``."""
-    return did_you_mean(word, choices) or f": {are} {', '.join(choices) or 'none'}"
+    return suggest_word(word, choices) or f": {label} {', '.join(choices) or 'none'}"

@@ -12,10 +12,10 @@ from fractions import Fraction
 from typing import overload
 
 from pytest_nsys.core.model import Value
-from pytest_nsys.core.words import printable
+from pytest_nsys.core.text_format import sanitize_line
 
 
-def exact(value: Fraction) -> Value:
+def simplify_fraction(value: Fraction) -> Value:
     """Return a whole Fraction as an int, any other as it is."""
     return value.numerator if value.denominator == 1 else value
 
@@ -26,7 +26,7 @@ def median(values: Sequence[Value]) -> Value:
     middle = len(ascending) // 2
     if len(ascending) % 2:
         return ascending[middle]
-    return exact(Fraction(ascending[middle - 1] + ascending[middle]) / 2)
+    return simplify_fraction(Fraction(ascending[middle - 1] + ascending[middle]) / 2)
 
 
 def distance(a: Value, b: Value) -> Value:
@@ -36,7 +36,7 @@ def distance(a: Value, b: Value) -> Value:
 
 def mean(values: Sequence[Value]) -> Value:
     """Return the exact mean."""
-    return exact(Fraction(sum(values)) / len(values))
+    return simplify_fraction(Fraction(sum(values)) / len(values))
 
 
 def percentile(values: Sequence[Value], percent: int) -> Value:
@@ -45,7 +45,7 @@ def percentile(values: Sequence[Value], percent: int) -> Value:
     return ascending[max(0, -(-percent * len(ascending) // 100) - 1)]
 
 
-def aggregate(word: str) -> Callable[[Sequence[Value]], Value]:
+def resolve_aggregate(word: str) -> Callable[[Sequence[Value]], Value]:
     """Return the function that a gate file's word names: median, mean, max, min, sum, or pNN.
 
     Raises ValueError for any other word.
@@ -64,7 +64,7 @@ def aggregate(word: str) -> Callable[[Sequence[Value]], Value]:
     raise ValueError(f"no aggregate is called {word!r}")
 
 
-Exact = int | str | None
+ExactJson = int | str | None
 """A value as JSON has it; None where there is none."""
 
 # Bounded digits: int() takes time that grows with the square of the digits, and a stored file may be a stranger's.
@@ -72,26 +72,26 @@ _TEXT = re.compile(r"(-?[0-9]{1,400})(?:/([1-9][0-9]{0,400}))?")
 
 
 @overload
-def as_exact(value: Value) -> int | str: ...
+def encode_exact(value: Value) -> int | str: ...
 @overload
-def as_exact(value: Value | None) -> Exact: ...
-def as_exact(value: Value | None) -> Exact:
+def encode_exact(value: Value | None) -> ExactJson: ...
+def encode_exact(value: Value | None) -> ExactJson:
     """Encode a value as JSON has it: a whole number, or ``"a/b"``."""
     return value if value is None or isinstance(value, int) else f"{value.numerator}/{value.denominator}"
 
 
-def exact_text(value: Value | None) -> str | None:
+def encode_exact_text(value: Value | None) -> str | None:
     """Encode a value as a text column has it."""
     return None if value is None else str(value)
 
 
-def exact_value(stored: object) -> Value:
+def parse_exact(encoded: object) -> Value:
     """Parse the value that :func:`encode_exact` or :func:`encode_exact_text` wrote. Raises ValueError for anything
     else.
     """
-    if isinstance(stored, int) and not isinstance(stored, bool):
-        return stored
-    match = _TEXT.fullmatch(stored) if isinstance(stored, str) else None
+    if isinstance(encoded, int) and not isinstance(encoded, bool):
+        return encoded
+    match = _TEXT.fullmatch(encoded) if isinstance(encoded, str) else None
     if match is None:
-        raise ValueError(f'{printable(repr(stored), 60)} is not a value: write a whole number or "a/b"')
-    return exact(Fraction(int(match[1]), int(match[2] or 1)))
+        raise ValueError(f'{sanitize_line(repr(encoded), 60)} is not a value: write a whole number or "a/b"')
+    return simplify_fraction(Fraction(int(match[1]), int(match[2] or 1)))

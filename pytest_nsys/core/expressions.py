@@ -17,15 +17,15 @@ from contextlib import contextmanager
 from typing import TypeVar
 
 from pytest_nsys.core.errors import TraceError
-from pytest_nsys.core.words import printable
+from pytest_nsys.core.text_format import sanitize_line
 
 # Of the processor's time, that the names of a process may take together beyond ``TIME_PER_NAME_S`` for each.
-LIMIT_S = 0.5
+TIME_LIMIT_S = 0.5
 
 # Each name earns so much time, so that a trace with many names is not refused.
-EACH_S = 50e-6
+TIME_PER_NAME_S = 50e-6
 # With one repetition alone there are few ways to try; the second multiplies them.
-_REPEAT = re.compile(r"[*+{]|(?<!\()\?")
+_REPETITION = re.compile(r"[*+{]|(?<!\()\?")
 _REPEATED_GROUP = re.compile(r"\)[*+{]")
 # There a blank or a comment may stand between a group and what repeats it.
 _VERBOSE = re.compile(r"\(\?[a-zA-Z]*x")
@@ -33,7 +33,7 @@ _VERBOSE = re.compile(r"\(\?[a-zA-Z]*x")
 MatchT = TypeVar("MatchT")
 
 
-class _TooLong(Exception):
+class _MatchTimeout(Exception):
     """Ends a match when the timer runs out."""
 
 
@@ -44,12 +44,12 @@ class Expression:
     Raises re.error for what is none. ``is_trusted``: it is our own, and needs no timer.
     """
 
-    def __init__(self, key: str, text: str, *, trusted: bool = False) -> None:
-        self._said = f"the {key} expression '{printable(text, 100)}'"
+    def __init__(self, key: str, text: str, *, is_trusted: bool = False) -> None:
+        self._label = f"the {key} expression '{sanitize_line(text, 100)}'"
         self._pattern = re.compile(text)
-        self._left_s = LIMIT_S
+        self._remaining_s = TIME_LIMIT_S
         self._repeats_group = _VERBOSE.search(text) is not None or _REPEATED_GROUP.search(text) is not None
-        self._many_ways = not trusted and (self._repeats_group or len(_REPEAT.findall(text)) > 1)
+        self._needs_timer = not is_trusted and (self._repeats_group or len(_REPETITION.findall(text)) > 1)
 
     @property
     def groups(self) -> frozenset[str]:
@@ -58,58 +58,58 @@ class Expression:
 
     def fullmatch(self, name: str) -> re.Match[str] | None:
         """Match the whole name; return None where it does not match."""
-        return self._timed(name, lambda: self._pattern.fullmatch(name))
+        return self._run_with_timer(name, lambda: self._pattern.fullmatch(name))
 
-    def last_group(self, name: str, group: str) -> str | None:
+    def find_last_group(self, name: str, group: str) -> str | None:
         """Return the text of the group at the last match that has it, None where none does."""
 
         def search_group() -> str | None:
             return next((m[group] for m in [*self._pattern.finditer(name)][::-1] if m[group]), None)
 
-        return self._timed(name, search_group)
+        return self._run_with_timer(name, search_group)
 
-    def _timed(self, name: str, ask: Callable[[], MatchT]) -> MatchT:
+    def _run_with_timer(self, name: str, match_name: Callable[[], MatchT]) -> MatchT:
         """Run a match, timed where the expression might be slow. Raises TraceError where it takes too long."""
-        if not self._many_ways:
-            return ask()
-        if (obstacle := _unstopped()) is not None:
+        if not self._needs_timer:
+            return match_name()
+        if (obstacle := _find_timer_obstacle()) is not None:
             if self._repeats_group:
                 place, alternative = obstacle
                 reason = (
                     f"repeats a group, which cannot be stopped {place}: write it without (…)* and (…)+{alternative}"
                 )
-                raise TraceError(f"{self._said} {reason}")
-            return ask()
-        if self._left_s <= 0:
-            raise self._too_long(name)
+                raise TraceError(f"{self._label} {reason}")
+            return match_name()
+        if self._remaining_s <= 0:
+            raise self._make_slow_error(name)
         try:
-            with self._timer():
-                return ask()
-        except _TooLong:
-            self._left_s = 0
-            raise self._too_long(name) from None
+            with self._limit_time():
+                return match_name()
+        except _MatchTimeout:
+            self._remaining_s = 0
+            raise self._make_slow_error(name) from None
 
     @contextmanager
-    def _timer(self) -> Iterator[None]:
+    def _limit_time(self) -> Iterator[None]:
         """Stop what runs inside when the remaining time is used up, and book the time that it took."""
-        previous_handler = signal.signal(signal.SIGVTALRM, _stop)
+        previous_handler = signal.signal(signal.SIGVTALRM, _raise_timeout)
         began_s = time.process_time()
         try:
-            signal.setitimer(signal.ITIMER_VIRTUAL, self._left_s)
+            signal.setitimer(signal.ITIMER_VIRTUAL, self._remaining_s)
             try:
                 yield
             finally:
                 signal.setitimer(signal.ITIMER_VIRTUAL, 0)
         finally:
             signal.signal(signal.SIGVTALRM, previous_handler or signal.SIG_DFL)
-        self._left_s = min(LIMIT_S, self._left_s + EACH_S - (time.process_time() - began_s))
+        self._remaining_s = min(TIME_LIMIT_S, self._remaining_s + TIME_PER_NAME_S - (time.process_time() - began_s))
 
-    def _too_long(self, name: str) -> TraceError:
-        reason = f"is too slow on range names like '{printable(name, 60)}': it tries them in too many ways"
-        return TraceError(f"{self._said} {reason}; write it without a repetition inside a repetition")
+    def _make_slow_error(self, name: str) -> TraceError:
+        reason = f"is too slow on range names like '{sanitize_line(name, 60)}': it tries them in too many ways"
+        return TraceError(f"{self._label} {reason}; write it without a repetition inside a repetition")
 
 
-def _unstopped() -> tuple[str, str] | None:
+def _find_timer_obstacle() -> tuple[str, str] | None:
     """Find why no timer can stop a match here; return the place, and what else to do there. None where one can."""
     if not hasattr(signal, "setitimer"):
         return "on Windows", ""
@@ -118,5 +118,5 @@ def _unstopped() -> tuple[str, str] | None:
     return None
 
 
-def _stop(*_: object) -> None:
-    raise _TooLong
+def _raise_timeout(*_: object) -> None:
+    raise _MatchTimeout

@@ -22,24 +22,24 @@ from fnmatch import translate
 from functools import lru_cache
 from typing import NamedTuple
 
-from pytest_nsys.core.family_table import FUSED_WITH_COMMUNICATION, LIBRARY, TABLE, XLA_ALONE
+from pytest_nsys.core.family_table import FAMILY_TABLE, FUSED_WITH_COMMUNICATION, LIBRARY_PREFIX, XLA_ONLY_FAMILIES
 
-_CLOSING = {"(": ")", "<": ">", "[": "]", "{": "}"}
+_CLOSING_BY_OPENING = {"(": ")", "<": ">", "[": "]", "{": "}"}
 
 
 # Inductor can make a hundred thousand names, and a cache that a run's names outgrow remembers none of them in turn.
-NAMES_REMEMBERED = 1 << 18
+NAME_CACHE_SIZE = 1 << 18
 
 
-def short_name(full: str) -> str:
+def extract_short_name(full: str) -> str:
     """Return a name without return type, namespaces, template arguments and parameters; as it is where it has none."""
-    words = _without_brackets(full)
+    words = _list_outer_words(full)
     return words[-1].rsplit("::", 1)[-1] or full if words else full
 
 
-def qualified_name(full: str) -> str:
+def extract_qualified_name(full: str) -> str:
     """Return the name with its namespaces alone; as it is where it has no brackets."""
-    words = _without_brackets(full)
+    words = _list_outer_words(full)
     return words[-1] if words else full
 
 
@@ -48,19 +48,19 @@ def qualified_name(full: str) -> str:
 _FLAT = re.compile(r"[^()<>\[\]{}]+(?:<[^()<>\[\]{}]*>[^()<>\[\]{}]*)*(?=\()")
 
 
-def declaration(full: str) -> str:
+def strip_parameters(full: str) -> str:
     """Return the name as it is but for its parameters: with return type, namespaces and template arguments."""
-    text = _named(full)
+    text = _strip_anonymous(full)
     flat = _FLAT.match(text)
-    return flat[0] if flat else text[: _parameters_at(text)[0]]
+    return flat[0] if flat else text[: _find_parameters(text)[0]]
 
 
 _ENUMERATOR = re.compile(r"E(?:0|\d{1,3}E[A-Z0-9_]*)")
 _LITERAL = re.compile(r"L[a-z]n?\d+E|DF\d+[a-z]?|S[0-9A-Z]*_|\d+")
 
 
-@lru_cache(maxsize=NAMES_REMEMBERED)
-def spelled(mangled: str) -> str:
+@lru_cache(maxsize=NAME_CACHE_SIZE)
+def demangle_identifiers(mangled: str) -> str:
     """Return the identifiers of a mangled name as it would read demangled, with its template arguments. Any other name
     stays.
 
@@ -96,32 +96,32 @@ def spelled(mangled: str) -> str:
     return f"{first}<{', '.join(rest)}>" if rest else first
 
 
-def _named(full: str) -> str:
+def _strip_anonymous(full: str) -> str:
     """Return the name without the marks of anonymous namespaces."""
     return full.replace("(anonymous namespace)::", "").replace("{anonymous}::", "")
 
 
-def _without_brackets(full: str) -> list[str]:
+def _list_outer_words(full: str) -> list[str]:
     """List the words before the parameters, without what stands in brackets; none where nothing does."""
-    text = _named(full)
-    _, characters = _parameters_at(text)
+    text = _strip_anonymous(full)
+    _, characters = _find_parameters(text)
     return [] if len(characters) == len(text) else "".join(characters).split()
 
 
-def _parameters_at(text: str) -> tuple[int, list[str]]:
+def _find_parameters(text: str) -> tuple[int, list[str]]:
     """Return where the parameters begin, and the characters before that are in no bracket."""
     characters: list[str] = []
     open_brackets: list[str] = []
     for position, character in enumerate(text):
         if open_brackets:
-            if character in _CLOSING:
-                open_brackets.append(_CLOSING[character])
+            if character in _CLOSING_BY_OPENING:
+                open_brackets.append(_CLOSING_BY_OPENING[character])
             elif character == open_brackets[-1]:
                 open_brackets.pop()
         elif character == "(" and characters:
             return position, characters
-        elif character in _CLOSING:
-            open_brackets.append(_CLOSING[character])
+        elif character in _CLOSING_BY_OPENING:
+            open_brackets.append(_CLOSING_BY_OPENING[character])
         else:
             characters.append(character)
     return len(text), characters
@@ -171,70 +171,70 @@ LIBRARIES = (
 """A library that is added here counts from then on, and makes its runs another convention to their baselines."""
 
 
-class KnownLibrary(NamedTuple):
+class LibraryMatch(NamedTuple):
     """Names the library of a kernel that communicates, and a glob on demangled names that means such kernels."""
 
     library: str
     glob: str
 
 
-def _longest_text(glob: str) -> str:
+def _find_longest_literal(glob: str) -> str:
     """Return the longest text that every matching name has in it: quick to look for in long names of kernels."""
     return max(re.split(r"\[!?\]?[^]]*\]|[*?]", glob), key=len)
 
 
 _MATCHERS = [
-    (re.compile(rf"(?:.*::)?{translate(glob)}", re.DOTALL), _longest_text(glob), name, glob)
+    (re.compile(rf"(?:.*::)?{translate(glob)}", re.DOTALL), _find_longest_literal(glob), name, glob)
     for name, globs in LIBRARIES
     for glob in globs
 ]
 
 
 # Inductor puts the operators that it fuses into the name of its kernel, which is none of them.
-_FUSED = re.compile(r"triton_[a-z]{3}_fused")
+_INDUCTOR_FUSED = re.compile(r"triton_[a-z]{3}_fused")
 
 
-@lru_cache(maxsize=NAMES_REMEMBERED)
-def known_communication(short: str, full: str) -> KnownLibrary | None:
+@lru_cache(maxsize=NAME_CACHE_SIZE)
+def find_communication_library(short: str, full: str) -> LibraryMatch | None:
     """Return the known library of a kernel, by its short and its demangled name; None for NCCL's kernels, and for any
     other.
     """
-    full = spelled(full or short)
+    full = demangle_identifiers(full or short)
     names = f"{full}\n{short}"
-    possible = [matcher for matcher in _MATCHERS if matcher[1] in names and not _FUSED.match(full)]
-    path = qualified_name(full) if possible else ""
+    possible = [matcher for matcher in _MATCHERS if matcher[1] in names and not _INDUCTOR_FUSED.match(full)]
+    path = extract_qualified_name(full) if possible else ""
     for matcher, _, library, glob in possible:
         if matcher.match(path):
-            return KnownLibrary(library, f"*{glob.removeprefix('*')}")
+            return LibraryMatch(library, f"*{glob.removeprefix('*')}")
     return None
 
 
-_BOTH = re.compile("|".join(map(translate, FUSED_WITH_COMMUNICATION)))
+_FUSED_WITH_COMMUNICATION = re.compile("|".join(map(translate, FUSED_WITH_COMMUNICATION)))
 _CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
 _COLLECTIVE_WORDS = re.compile(r"(?<=_)(all|reduce)_(gather|reduce|scatter|to_all)(?=_)")
 
 
-@lru_cache(maxsize=NAMES_REMEMBERED)
-def fused_communication(full: str) -> str:
+@lru_cache(maxsize=NAME_CACHE_SIZE)
+def find_fused_communication(full: str) -> str:
     """Return the identifier in a kernel's name that says that it multiplies and communicates in one; empty where none
     does.
 
     Its parameters do not count.
     """
-    text = spelled(full)
-    identifiers = [] if _FUSED.match(text) else re.findall(r"\w+", declaration(text))
-    return next(filter(_says_both, identifiers), "")
+    text = demangle_identifiers(full)
+    identifiers = [] if _INDUCTOR_FUSED.match(text) else re.findall(r"\w+", strip_parameters(text))
+    return next(filter(_is_fused, identifiers), "")
 
 
-@lru_cache(maxsize=NAMES_REMEMBERED)
-def _says_both(identifier: str) -> bool:
+@lru_cache(maxsize=NAME_CACHE_SIZE)
+def _is_fused(identifier: str) -> bool:
     """Whether an identifier names a product and a collective."""
     words = re.split(r"_+", _CAMEL.sub("_", identifier).lower())
     joined_words = _COLLECTIVE_WORDS.sub(lambda match: match[0].replace("_", ""), f"_{'_'.join(filter(None, words))}_")
-    return _BOTH.fullmatch(joined_words) is not None
+    return _FUSED_WITH_COMMUNICATION.fullmatch(joined_words) is not None
 
 
-OTHER = "other"
+OTHER_FAMILY = "other"
 """The family of a kernel that no family of the table matches."""
 
 
@@ -247,48 +247,50 @@ class Family(NamedTuple):
 
 Families = tuple[Family, ...]
 
-FAMILIES: Families = tuple(Family(row.family, row.globs) for row in TABLE)
+FAMILIES: Families = tuple(Family(row.family, row.globs) for row in FAMILY_TABLE)
 """The built-in table, which counts unless a gate file or a command brings its own."""
 
 
-def names_of(families: Families) -> tuple[str, ...]:
+def list_family_names(families: Families) -> tuple[str, ...]:
     """List the families of a table in its order, ``other`` last."""
-    return (*dict.fromkeys(family.name for family in families), OTHER)
+    return (*dict.fromkeys(family.name for family in families), OTHER_FAMILY)
 
 
-def zero_filled(families: Families, ran: Collection[str] = ()) -> tuple[str, ...]:
+def list_zero_families(families: Families, ran_families: Collection[str] = ()) -> tuple[str, ...]:
     """List the families that have a row of 0 where none of their kernels ran, in a run of kernels of ``ran_families``.
 
     Not those of the known libraries: they came later, and would be rows that the baselines of all other runs lack. Nor,
     of the built-in table, those that XLA alone has in a run that it did not compile.
     """
-    without_row = {family.name for family in families if any(glob.startswith(LIBRARY) for glob in family.patterns)}
-    if families == FAMILIES and XLA_ALONE.isdisjoint(ran):
-        without_row |= XLA_ALONE
-    return tuple(name for name in names_of(families) if name not in without_row)
+    without_row = {
+        family.name for family in families if any(glob.startswith(LIBRARY_PREFIX) for glob in family.patterns)
+    }
+    if families == FAMILIES and XLA_ONLY_FAMILIES.isdisjoint(ran_families):
+        without_row |= XLA_ONLY_FAMILIES
+    return tuple(name for name in list_family_names(families) if name not in without_row)
 
 
 @lru_cache(maxsize=4)  # a table is compiled in milliseconds, longer than most traces take
-def classifier(families: Families) -> Callable[[str, str], str]:
+def make_classifier(families: Families) -> Callable[[str, str], str]:
     """Return a function from a kernel's (short name, demangled name) to its family; it remembers its results."""
     table = [
-        (_longest_text(pattern), re.compile(translate(pattern)).match, name)
+        (_find_longest_literal(pattern), re.compile(translate(pattern)).match, name)
         for name, patterns in families
         for pattern in patterns
     ]
     built_in = families == FAMILIES
 
-    @lru_cache(maxsize=NAMES_REMEMBERED)
+    @lru_cache(maxsize=NAME_CACHE_SIZE)
     def classify(short: str, full: str) -> str:
-        is_known = known_communication(short, full) is not None
+        is_known = find_communication_library(short, full) is not None
         if built_in:
-            short, full = short.lower(), declaration(spelled(full)).lower()
-        library_name = LIBRARY + short if is_known else short
+            short, full = short.lower(), strip_parameters(demangle_identifiers(full)).lower()
+        library_name = LIBRARY_PREFIX + short if is_known else short
         names = f"{full}\n{library_name}"
         for text, matches, name in table:
             if text in names and (matches(full) or matches(short) or matches(library_name)):
                 return name
-        return OTHER
+        return OTHER_FAMILY
 
     return classify
 
@@ -314,17 +316,17 @@ _SPELLINGS = {
     "scatter": "Scatter",
 }
 
-KINDS = tuple(dict.fromkeys(_SPELLINGS.values()))
+COLLECTIVE_KINDS = tuple(dict.fromkeys(_SPELLINGS.values()))
 _LETTERS = re.compile(r"[^a-z]+")
 
 
-def kind_of(name: str) -> str:
+def find_collective_kind(name: str) -> str:
     """Return the collective that a name stands for, ``Other`` where none is known."""
     letters = _LETTERS.sub("", name.lower())
     return next((kind for spelling, kind in _SPELLINGS.items() if spelling in letters), OTHER_KIND)
 
 
-def spelt(text: str) -> str:
+def normalize_kind(text: str) -> str:
     """Return a selector's word as the kinds are spelt: ``AllReduce`` for ``all_reduce``; any other word as it is."""
-    kinds = {kind.lower(): kind for kind in (*KINDS, OTHER_KIND)}
+    kinds = {kind.lower(): kind for kind in (*COLLECTIVE_KINDS, OTHER_KIND)}
     return kinds.get(_LETTERS.sub("", text.lower()), text)

@@ -15,31 +15,31 @@ WINDOW_SUFFIX = ".window.gz"
 # A cut that lies beside its trace.
 CUT_SUFFIXES = (".cut.sqlite.gz", ".cut.json.gz")
 # Windows as a viewer opens them, and the member of their root by which they are no trace.
-DRAWING_SUFFIX, DRAWING_MEMBER = ".perfetto.json.gz", "pytestNsysDrawing"
+DRAWING_SUFFIX, DRAWING_MARK_MEMBER = ".perfetto.json.gz", "pytestNsysDrawing"
 # What holds the mark of a cut: a table of one row, a member of the root of JSON.
-CUT_TABLE, CUT_MEMBER = "PYTEST_NSYS_CUT", "pytestNsysCut"
+CUT_MARK_TABLE, CUT_MARK_MEMBER = "PYTEST_NSYS_CUT", "pytestNsysCut"
 
-_MEANT = re.compile(r"(?P<stem>[^.#].*)\.nsys\.ya?ml(?P<more>.*)", re.IGNORECASE | re.DOTALL)
+_GATE_LIKE_NAME = re.compile(r"(?P<stem>[^.#].*)\.nsys\.ya?ml(?P<more>.*)", re.IGNORECASE | re.DOTALL)
 # Behind the name of a gate file: what an editor keeps, what a gate file is made of, and whose it is (REUSE).
-_OF_OTHERS = re.compile(r"(?:.*~|\.(?:j2|jinja2?|tmpl|tpl|template|in|license))", re.DOTALL)
+_FOREIGN_ENDING = re.compile(r"(?:.*~|\.(?:j2|jinja2?|tmpl|tpl|template|in|license))", re.DOTALL)
 
 # How a configuration of a gate file's matrix is named: in node ids, in folders, and on the command line, so without a
 # sign that any of them reads.
-CONFIGURATION = "[A-Za-z0-9][A-Za-z0-9._-]{0,59}"
+CONFIGURATION_PATTERN = "[A-Za-z0-9][A-Za-z0-9._-]{0,59}"
 
-_ADDRESS = re.compile(rf"(?P<file>.+)\[(?P<name>{CONFIGURATION})\]", re.DOTALL)
+_GATE_ADDRESS = re.compile(rf"(?P<file>.+)\[(?P<name>{CONFIGURATION_PATTERN})\]", re.DOTALL)
 
 # pytest's default ``norecursedirs``, beside hidden folders and virtual environments: into these it does not look unless
 # it is told to.
-NOT_SEARCHED = ("build", "dist", "node_modules", "venv", "_darcs", "CVS", "{arch}")
+SKIPPED_FOLDERS = ("build", "dist", "node_modules", "venv", "_darcs", "CVS", "{arch}")
 
 
-def named_as_gate(name: str) -> bool:
+def has_gate_name(name: str) -> bool:
     """Whether a file has a gate file's name, or was meant to have one."""
-    return name.endswith(GATE_SUFFIX) or misnamed(name) != ""
+    return name.endswith(GATE_SUFFIX) or find_name_mistake(name) != ""
 
 
-def misnamed(name: str) -> str:
+def find_name_mistake(name: str) -> str:
     """Return what is wrong with the name of a file that was meant to be a gate file; empty where nothing is."""
     if name.endswith(GATE_SUFFIX):
         corrected_name = re.sub(r"[\[\]]+", "-", name.removesuffix(GATE_SUFFIX)).strip("-") + GATE_SUFFIX
@@ -48,16 +48,16 @@ def misnamed(name: str) -> str:
             if "[" in name
             else ""
         )
-    gate_like = _MEANT.fullmatch(name)
-    if gate_like is None or _OF_OTHERS.fullmatch(gate_like["more"]):
+    gate_like = _GATE_LIKE_NAME.fullmatch(name)
+    if gate_like is None or _FOREIGN_ENDING.fullmatch(gate_like["more"]):
         return ""
     return (
         f"pytest finds gate files by name: end it in {GATE_SUFFIX}, as {gate_like['stem']}{GATE_SUFFIX}, or delete it"
     )
 
 
-def gate_files_below(
-    top: Path, wanted: Callable[[str], bool] = lambda name: name.endswith(GATE_SUFFIX)
+def find_gate_files(
+    top: Path, accepts_name: Callable[[str], bool] = lambda name: name.endswith(GATE_SUFFIX)
 ) -> Iterator[Path]:
     """Yield the gate files below a folder, by name. Links are followed, but no folder is entered twice."""
     entered_folders: set[str] = set()
@@ -67,26 +67,26 @@ def gate_files_below(
             folders[:] = []
             continue
         entered_folders.add(real)
-        folders[:] = sorted(name for name in folders if _searched(folder, name))
-        yield from (Path(folder, name) for name in sorted(names) if wanted(name))
+        folders[:] = sorted(name for name in folders if _is_searched(folder, name))
+        yield from (Path(folder, name) for name in sorted(names) if accepts_name(name))
 
 
-def _searched(folder: str, name: str) -> bool:
-    skips = name.startswith(".") or name.endswith(".egg") or name in NOT_SEARCHED
+def _is_searched(folder: str, name: str) -> bool:
+    skips = name.startswith(".") or name.endswith(".egg") or name in SKIPPED_FOLDERS
     return not skips and not os.path.exists(os.path.join(folder, name, "pyvenv.cfg"))
 
 
-class Address(NamedTuple):
+class GateAddress(NamedTuple):
     """Names a gate file and one configuration of its matrix: ``perf/step.nsys.yaml[llama-8b]``. Empty: all of it."""
 
     file: str
     configuration: str = ""
 
     @classmethod
-    def of(cls, text: str) -> Address:
+    def parse(cls, text: str) -> GateAddress:
         """Parse what a person typed; a name that is no gate file's has no brackets of ours."""
-        match = _ADDRESS.fullmatch(text)
-        return cls(match["file"], match["name"]) if match and named_as_gate(match["file"]) else cls(text)
+        match = _GATE_ADDRESS.fullmatch(text)
+        return cls(match["file"], match["name"]) if match and has_gate_name(match["file"]) else cls(text)
 
     @property
     def stem(self) -> str:

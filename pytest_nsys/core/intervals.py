@@ -10,11 +10,18 @@ from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator
 
-from pytest_nsys.core.columns import Column, covered_before, minus, parted, total, union
+from pytest_nsys.core.columns import (
+    Column,
+    measure_covered_before,
+    merge_span_columns,
+    split_by_union,
+    subtract,
+    sum_column,
+)
 from pytest_nsys.core.model import Interval
 
 
-def hull(spans: Iterable[Interval]) -> Interval:
+def find_hull(spans: Iterable[Interval]) -> Interval:
     """Return the span from the first start to the last end, (0, 0) of no span."""
     starts, ends = [*zip(*spans, strict=True)] or ((0,), (0,))
     return min(starts), max(ends)
@@ -23,15 +30,15 @@ def hull(spans: Iterable[Interval]) -> Interval:
 class Intervals:
     """Holds a union of time spans: disjoint, ascending, with the covered length up to each start."""
 
-    __slots__ = ("_before", "ends", "starts", "total_ns")
+    __slots__ = ("_lengths_before", "ends", "starts", "total_ns")
 
     def __init__(self, starts: Column, ends: Column) -> None:
         """Merge spans, in any order, touching and overlapping as they may; empty ones cover nothing."""
-        self.starts, self.ends, self._before = union(starts, ends)
-        self.total_ns = self._before[-1] + self.ends[-1] - self.starts[-1] if self.starts else 0
+        self.starts, self.ends, self._lengths_before = merge_span_columns(starts, ends)
+        self.total_ns = self._lengths_before[-1] + self.ends[-1] - self.starts[-1] if self.starts else 0
 
     @classmethod
-    def of(cls, spans: Iterable[Interval]) -> Intervals:
+    def from_spans(cls, spans: Iterable[Interval]) -> Intervals:
         """Build the union of spans that come one by one."""
         pairs = list(spans)
         return cls(array("q", [start for start, _ in pairs]), array("q", [end for _, end in pairs]))
@@ -45,12 +52,12 @@ class Intervals:
     def __iter__(self) -> Iterator[Interval]:
         return zip(self.starts, self.ends, strict=True)
 
-    def covered(self, starts: Column, ends: Column) -> Column:
+    def measure_cover_per_span(self, starts: Column, ends: Column) -> Column:
         """Measure how much of each span lies inside the union; no span ends before it starts."""
-        union = self.starts, self.ends, self._before
-        return minus(covered_before(*union, ends), covered_before(*union, starts))
+        union = self.starts, self.ends, self._lengths_before
+        return subtract(measure_covered_before(*union, ends), measure_covered_before(*union, starts))
 
-    def covered_ns(self, start: int, end: int) -> int:
+    def measure_covered_ns(self, start: int, end: int) -> int:
         """Measure how much of [start, end) lies inside the union, in ns."""
         if end <= start or not self.starts:
             return 0
@@ -58,10 +65,12 @@ class Intervals:
         last = bisect_left(self.starts, end) - 1
         if last < first:
             return 0
-        between_edges_ns = self._before[last] + self.ends[last] - self.starts[last] - self._before[first]
+        between_edges_ns = (
+            self._lengths_before[last] + self.ends[last] - self.starts[last] - self._lengths_before[first]
+        )
         return between_edges_ns - max(0, start - self.starts[first]) - max(0, self.ends[last] - end)
 
-    def uncovered(self, start: int, end: int) -> Iterator[Interval]:
+    def list_uncovered(self, start: int, end: int) -> Iterator[Interval]:
         """Yield the parts of [start, end) outside of the union, ascending."""
         for i in range(bisect_right(self.ends, start), bisect_left(self.starts, end)):
             if self.starts[i] > start:
@@ -70,11 +79,11 @@ class Intervals:
         if start < end:
             yield start, end
 
-    def parted(self, starts: Column, ends: Column) -> tuple[Column, Column, Column, Column]:
+    def split_spans(self, starts: Column, ends: Column) -> tuple[Column, Column, Column, Column]:
         """Split spans at the union's edges; return (index of the span, start, end, 1 where covered) of each part."""
-        return parted(starts, ends, self.starts, self.ends)
+        return split_by_union(starts, ends, self.starts, self.ends)
 
-    def common_ns(self, other: Intervals) -> int:
+    def measure_common_ns(self, other: Intervals) -> int:
         """Measure how much time both unions cover, in ns."""
         smaller, larger = sorted((self, other), key=lambda spans: len(spans.starts))
-        return total(larger.covered(smaller.starts, smaller.ends))
+        return sum_column(larger.measure_cover_per_span(smaller.starts, smaller.ends))

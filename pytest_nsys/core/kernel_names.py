@@ -17,18 +17,18 @@ from functools import lru_cache
 from hashlib import sha256
 from itertools import compress, groupby
 
-from pytest_nsys.core.families import short_name, spelled
-from pytest_nsys.core.kept import grouped
-from pytest_nsys.core.spoken_names import spoken
-from pytest_nsys.core.words import printable
+from pytest_nsys.core.display_name_rules import find_library_names
+from pytest_nsys.core.families import demangle_identifiers, extract_short_name
+from pytest_nsys.core.memoize import group_by_key
+from pytest_nsys.core.text_format import sanitize_line
 
 # Characters of a name, unless somebody has less room.
-WIDTH = 56
+DISPLAY_NAME_WIDTH = 56
 
-LEAST_WIDTH = 12
-CUT = "…"
+MIN_DISPLAY_WIDTH = 12
+ELLIPSIS = "…"
 # Characters of a name that are read: honest ones are far shorter.
-_LONGEST = 1 << 16
+_MAX_READ_LENGTH = 1 << 16
 
 _SAYS_NOTHING = re.compile(
     r".*elementwise_kernel.*|(?:[Dd]evice_?)?[Kk]ernel(?:Ex|\d*)|kentry|reduce_kernel|multi_tensor_apply_kernel|"
@@ -61,9 +61,9 @@ _UNNAMED = re.compile(r"(?:\(anonymous namespace\)|<unnamed>|\{anonymous\}|_GLOB
 # A matrix product of AMD's libraries: which one, and by which tile; the rest is how it was tuned.
 _TENSILE = re.compile(r"(C[a-z]+_A[a-z]+_B[a-z]+_[A-Z]+)_\w*?(MT\d+x\d+x\d+)_.*")
 
-_OPENING, _CLOSING = "(<[{", ")>]}"
+_OPENING_BRACKETS, _CLOSING_BRACKETS = "(<[{", ")>]}"
 
-_ADDRESS = re.compile(r"0x[0-9a-fA-F]{4,}")
+_HEX_ADDRESS = re.compile(r"0x[0-9a-fA-F]{4,}")
 _GENERATED = re.compile(r"triton_|.*fusion|wrapped_")
 _ORDINAL = re.compile(r"(?:[._]\d+(?:d\w*)?)+(?=$|\.kd$)")
 
@@ -74,7 +74,7 @@ _ENTRY = re.compile(r"(?:[Dd]evice_?)?[Kk]ernel(?:Ex|\d*)|kentry|_?kernel_agent|
 _SCHEDULES = ("Pingpong", "Cooperative")
 
 # What stands around the name of an operation of PyTorch.
-_AROUND = re.compile(
+_OPERATION_AFFIX = re.compile(
     r"^CUDAFunctor_|^launch_|(?:_?[Ff]unctor|_?[Oo]ps|_kernel_cuda|_kernel_impl|_kernel|_impl|_cuda|(?:CUDA)?KernelImpl|CUDAKernel)$"
 )
 
@@ -83,7 +83,7 @@ _OPERANDS = re.compile(r"\b(?:Binary|AUnary|BUnary|Unary)Functor<")
 _DTYPE = re.compile(
     r"\b(?:float|double|long|int|bool|char|[Hh]alf|b?float16_t|BFloat16|__half|__nv_bfloat16)\b(?! ?[:(])"
 )
-_PLAIN = re.compile(r"[\w:]+")
+_PATH_ALONE = re.compile(r"[\w:]+")
 
 # What CUTLASS says around what tells its kernels apart.
 _LAYOUT = re.compile(
@@ -96,24 +96,24 @@ _STRIDES = re.compile(r"(?:x[01])+$")
 _SCHEDULE = re.compile(r"(?:Mainloop|Kernel|Sm\d+)\w*WarpSpecialized")
 
 # Characters of a stable name: of 150 kernels of one template a baseline keeps no more than a few pages.
-TELLING = 160
+STABLE_NAME_LENGTH = 160
 
 
 @lru_cache(maxsize=65_536)
-def plain_name(short: str) -> str:
+def make_plain_name(short: str) -> str:
     """Return a kernel's short name without addresses, and without the running number of a generated one."""
-    name = _ADDRESS.sub("0x", short)
+    name = _HEX_ADDRESS.sub("0x", short)
     return (_ORDINAL.sub("", name) or name) if _GENERATED.match(name) else name
 
 
 @lru_cache(maxsize=65_536)
-def row_name(short: str, full: str) -> str:
+def make_row_name(short: str, full: str) -> str:
     """Return the name of a kernel in the rows of metrics: its plain name, or the stable one where that says nothing."""
-    return telling_name(full) if full and _SAYS_NOTHING.fullmatch(short) else plain_name(short)
+    return make_stable_name(full) if full and _SAYS_NOTHING.fullmatch(short) else make_plain_name(short)
 
 
 @lru_cache(maxsize=65_536)
-def telling_name(full: str) -> str:
+def make_stable_name(full: str) -> str:
     """Return the name by which a kernel is found in two runs and in a baseline: the same whatever runs beside it.
 
     It is the plain name and the names and numbers of its template arguments, which tell 150 ``device_kernel`` apart;
@@ -121,20 +121,20 @@ def telling_name(full: str) -> str:
     What is longer than STABLE_NAME_LENGTH loses words of layout and repeated ones, is cut in the middle, and ends in a
     digest of it all.
     """
-    short, inside = _parted(full[:_LONGEST])[1:]
-    plain = plain_name(short)
-    words = (_ENTRY.fullmatch(short) and _path(inside)) or _tokens(inside)
-    whole = printable(f"{plain}<{words}>" if words else plain, _LONGEST)
-    if len(whole) <= TELLING:
+    short, inside = _split_name(full[:_MAX_READ_LENGTH])[1:]
+    plain = make_plain_name(short)
+    words = (_ENTRY.fullmatch(short) and _find_namespace_path(inside)) or _join_tokens(inside)
+    whole = sanitize_line(f"{plain}<{words}>" if words else plain, _MAX_READ_LENGTH)
+    if len(whole) <= STABLE_NAME_LENGTH:
         return whole
-    mark = f"{CUT}id{sha256(whole.encode('utf-8', 'surrogateescape')).hexdigest()[:6]}"
+    mark = f"{ELLIPSIS}id{sha256(whole.encode('utf-8', 'surrogateescape')).hexdigest()[:6]}"
     if product := _TENSILE.fullmatch(whole):
-        return f"{product[1]}{CUT}{product[2]}{mark}"
-    head, end = (f"{plain}<{_briefly(words.split(', '))}", ">") if words else (plain, "")
-    return f"{in_the_middle(head, TELLING - len(mark) - len(end))}{mark}{end}"
+        return f"{product[1]}{ELLIPSIS}{product[2]}{mark}"
+    head, end = (f"{plain}<{_shorten_words(words.split(', '))}", ">") if words else (plain, "")
+    return f"{shorten_middle(head, STABLE_NAME_LENGTH - len(mark) - len(end))}{mark}{end}"
 
 
-def _briefly(words: Sequence[str]) -> str:
+def _shorten_words(words: Sequence[str]) -> str:
     """Join the words that tell kernels apart, each once, with numbers in a row as one: ``128x256x64``."""
     distinctive = (_SCHEDULE.sub("", word) for word in words if not _WRAPPER.fullmatch(word))
     runs = (
@@ -144,91 +144,95 @@ def _briefly(words: Sequence[str]) -> str:
     return ", ".join(dict.fromkeys(word for run in runs for word in run if word and not _LAYOUT.fullmatch(word)))
 
 
-def _parted(name: str) -> tuple[str, str, str]:
+def _split_name(name: str) -> tuple[str, str, str]:
     """Split a name into how it is spelled demangled, its short form, and its template arguments."""
-    plain = _UNNAMED.sub("", spelled(name))
-    short = short_name(plain)
+    plain = _UNNAMED.sub("", demangle_identifiers(name))
+    short = extract_short_name(plain)
     position = plain.find(f"{short}<")
-    return plain, short, _CAST.sub("", _enclosed(plain, position + len(short))) if position >= 0 else ""
+    return plain, short, _CAST.sub("", _extract_brackets(plain, position + len(short))) if position >= 0 else ""
 
 
-def readable_names(names: Collection[str], width: int = WIDTH) -> dict[str, str]:
+def make_display_names(names: Collection[str], width: int = DISPLAY_NAME_WIDTH) -> dict[str, str]:
     """Return what each of these names (demangled, or as the trace has it) is called beside the others.
 
     No two are called alike, and none has more than ``width`` characters (at least 12) or any that commands a terminal.
     """
-    width = max(width, LEAST_WIDTH)
-    forms = {name: list(_forms(name[:_LONGEST], name)) for name in dict.fromkeys(names)}
+    width = max(width, MIN_DISPLAY_WIDTH)
+    forms = {name: list(_list_name_forms(name[:_MAX_READ_LENGTH], name)) for name in dict.fromkeys(names)}
     form_index = dict.fromkeys(forms, 0)
-    while alike := _alike({name: forms[name][index] for name, index in form_index.items()}):
+    while alike := _group_alike({name: forms[name][index] for name, index in form_index.items()}):
         longer = [name for group in alike for name in group if form_index[name] + 1 < len(forms[name])]
         if not longer:
             break
         for name in longer:
             form_index[name] += 1
     full_forms = {name: forms[name][index] for name, index in form_index.items()}
-    display_names = {name: in_the_middle(text, width) for name, text in full_forms.items()}
+    display_names = {name: shorten_middle(text, width) for name, text in full_forms.items()}
     heads = {name: text.partition("<")[0] for name, text in full_forms.items()}
     with_arguments = (n for n, text in full_forms.items() if len(text) > width or forms[n][0] == heads[n] != text)
-    for group in grouped((heads[name], name) for name in with_arguments).values():
+    for group in group_by_key((heads[name], name) for name in with_arguments).values():
         display_names |= (
-            zip(group, _of_template([full_forms[name] for name in group], width), strict=True) if len(group) > 1 else ()
+            zip(group, _shorten_template_names([full_forms[name] for name in group], width), strict=True)
+            if len(group) > 1
+            else ()
         )
-    for group in _alike(display_names):
-        display_names |= zip(group, _told_apart([full_forms[name] for name in group], width), strict=True)
-    return _numbered(display_names, width)
+    for group in _group_alike(display_names):
+        display_names |= zip(group, _shorten_distinctly([full_forms[name] for name in group], width), strict=True)
+    return _number_duplicates(display_names, width)
 
 
-def called_so(text: str, names: Collection[str]) -> list[str]:
+def match_display_name(text: str, names: Collection[str]) -> list[str]:
     """List the names whose display name is ``text`` where all stand together; else those that may be called so
     elsewhere.
 
     Elsewhere: beside fewer names, in less room, or in a baseline.
     """
-    exact_matches = [name for name, display_name in readable_names(names).items() if display_name == text]
-    return exact_matches or [name for name in names if _may_be_called(text, name)]
+    exact_matches = [name for name, display_name in make_display_names(names).items() if display_name == text]
+    return exact_matches or [name for name in names if _can_be_called(text, name)]
 
 
-def _may_be_called(text: str, name: str) -> bool:
-    head, ellipsis, end = text.partition(CUT)
-    forms = (telling_name(name), *_forms(name[:_LONGEST], name))
+def _can_be_called(text: str, name: str) -> bool:
+    head, ellipsis, end = text.partition(ELLIPSIS)
+    forms = (make_stable_name(name), *_list_name_forms(name[:_MAX_READ_LENGTH], name))
     is_cut = ellipsis and head and end
     return text in forms or bool(is_cut and any(form.startswith(head) and form.endswith(end) for form in forms))
 
 
-def _alike(called: dict[str, str]) -> list[list[str]]:
+def _group_alike(display_names: dict[str, str]) -> list[list[str]]:
     """Group the names that are called alike; names called by one name alone are left out."""
-    return [group for group in grouped((text, name) for name, text in called.items()).values() if len(group) > 1]
+    return [
+        group for group in group_by_key((text, name) for name, text in display_names.items()).values() if len(group) > 1
+    ]
 
 
 @lru_cache(maxsize=4096)
-def _forms(text: str, whole: str) -> tuple[str, ...]:
+def _list_name_forms(text: str, whole: str) -> tuple[str, ...]:
     """List what a name may be called, the shortest first; the last is all of it."""
-    plain = printable(text, _LONGEST)
-    full_name, short, inside = _parted(text)
-    forms = [*spoken(_CAST.sub("", full_name))]
+    plain = sanitize_line(text, _MAX_READ_LENGTH)
+    full_name, short, inside = _split_name(text)
+    forms = [*find_library_names(_CAST.sub("", full_name))]
     if not forms:
         is_silent = inside and _SAYS_NOTHING.fullmatch(short)
-        forms = _of_argument(short, inside) if is_silent else [short.removesuffix(".kd")]
+        forms = _name_by_argument(short, inside) if is_silent else [short.removesuffix(".kd")]
     if inside:
-        forms += [f"{short}<{_tokens(inside)}>", f"{short}<{inside}>"]
-    return tuple(dict.fromkeys(printable(form, _LONGEST) for form in (*forms, plain, whole) if form.strip())) or (
-        plain,
-    )
+        forms += [f"{short}<{_join_tokens(inside)}>", f"{short}<{inside}>"]
+    return tuple(
+        dict.fromkeys(sanitize_line(form, _MAX_READ_LENGTH) for form in (*forms, plain, whole) if form.strip())
+    ) or (plain,)
 
 
-def _of_argument(short: str, inside: str) -> list[str]:
+def _name_by_argument(short: str, inside: str) -> list[str]:
     """List names for a kernel whose own name says nothing, from the template argument that says what it computes."""
     names = (match for match in _NAME.finditer(inside) if not _WRAPPER.fullmatch(match[0]))
     operation = next(names, None)
     if operation is not None and operation[0] in _SCHEDULES:
         return [short]
     if _ENTRY.fullmatch(short):
-        return list(_of_entry(operation, inside)) or [short]
-    outer = _AROUND.sub("", short) or short
+        return list(_list_entry_names(operation, inside)) or [short]
+    outer = _OPERATION_AFFIX.sub("", short) or short
     if operation is None:
         return [outer]
-    operation_name = _AROUND.sub("", _AROUND.sub("", operation[0])) or operation[0]
+    operation_name = _OPERATION_AFFIX.sub("", _OPERATION_AFFIX.sub("", operation[0])) or operation[0]
     if scalar := _SCALAR.search(inside):
         operation_name = (
             f"scalar {operation_name}"
@@ -251,48 +255,48 @@ def _of_argument(short: str, inside: str) -> list[str]:
     return [f"{outer}<{', '.join(parts)}>" for parts in variants]
 
 
-def _of_entry(what: re.Match[str] | None, inside: str) -> Iterator[str]:
+def _list_entry_names(operation: re.Match[str] | None, inside: str) -> Iterator[str]:
     """Yield names for the kernel that an entry starts: its own name, then with what stands around it."""
-    if what is not None:
-        yield what[0]
-    if path := _path(inside):
+    if operation is not None:
+        yield operation[0]
+    if path := _find_namespace_path(inside):
         yield path
-    if what is not None and (arguments := _tokens(inside[what.end() :])):
-        yield f"{what[0]}<{arguments}>"
+    if operation is not None and (arguments := _join_tokens(inside[operation.end() :])):
+        yield f"{operation[0]}<{arguments}>"
 
 
-def _path(inside: str) -> str:
+def _find_namespace_path(inside: str) -> str:
     """Return a name without arguments of its own, with its innermost namespace; empty where it has none."""
-    path = inside.split("::") if _PLAIN.fullmatch(inside) else []
+    path = inside.split("::") if _PATH_ALONE.fullmatch(inside) else []
     return "::".join(path[-2:]) if len(path) > 1 else ""
 
 
-def _enclosed(text: str, at: int) -> str:
+def _extract_brackets(text: str, opening: int) -> str:
     """Return what stands between the bracket at ``opening`` and the one that closes it; the rest where none does."""
     depth = 0
-    for position in range(at, len(text)):
-        depth += (text[position] in _OPENING) - (text[position] in _CLOSING)
+    for position in range(opening, len(text)):
+        depth += (text[position] in _OPENING_BRACKETS) - (text[position] in _CLOSING_BRACKETS)
         if not depth:
-            return text[at + 1 : position].strip()
-    return text[at + 1 :].strip()
+            return text[opening + 1 : position].strip()
+    return text[opening + 1 :].strip()
 
 
-def _tokens(inside: str) -> str:
+def _join_tokens(inside: str) -> str:
     """Join numbers and names of template arguments in their order, without namespaces."""
     words = (match[1] or match[0] for match in _TOKEN.finditer(_INSTANCE.sub(r"\g<tag>", inside)))
     return ", ".join(word for word in words if not _SCAFFOLD.fullmatch(word))
 
 
-def in_the_middle(text: str, width: int) -> str:
+def shorten_middle(text: str, width: int) -> str:
     """Shorten a text to at most ``width`` characters: it keeps the beginning and the end, where names mostly differ."""
     if len(text) <= width:
         return text
     # Two fifths for the beginning: ends differ more often.
     head = (width - 1) * 2 // 5
-    return f"{text[:head]}{CUT}{text[head + 1 - width :]}"
+    return f"{text[:head]}{ELLIPSIS}{text[head + 1 - width :]}"
 
 
-def _of_template(texts: Sequence[str], width: int) -> list[str]:
+def _shorten_template_names(texts: Sequence[str], width: int) -> list[str]:
     """Shorten texts of one template to the first arguments that tell them apart, of those that differ.
 
     Where texts have different numbers of arguments, those count that others lack.
@@ -309,26 +313,26 @@ def _of_template(texts: Sequence[str], width: int) -> list[str]:
         ]
     distinct_texts = [*texts]
     for argument_count in range(1, max(map(len, distinctive)) + 1):
-        candidates = [_with(short, own_arguments[:argument_count]) for own_arguments in distinctive]
+        candidates = [_add_arguments(short, own_arguments[:argument_count]) for own_arguments in distinctive]
         if len({*candidates}) == len(candidates):
             distinct_texts = candidates
             break
     texts_in_width = [
         text if len(text) <= width else distinct_text
-        for text, distinct_text in zip(distinct_texts, _told_apart(distinct_texts, width), strict=True)
+        for text, distinct_text in zip(distinct_texts, _shorten_distinctly(distinct_texts, width), strict=True)
     ]
     return [
-        fitted_text if texts_in_width.count(fitted_text) == 1 else in_the_middle(text, width)
+        fitted_text if texts_in_width.count(fitted_text) == 1 else shorten_middle(text, width)
         for fitted_text, text in zip(texts_in_width, texts, strict=True)
     ]
 
 
-def _with(short: str, arguments: Sequence[str]) -> str:
+def _add_arguments(short: str, arguments: Sequence[str]) -> str:
     telling_arguments = [argument for argument in arguments if not _DIGEST.fullmatch(argument)]
     return f"{short}<{', '.join(telling_arguments)}>" if telling_arguments else short
 
 
-def _told_apart(texts: Sequence[str], width: int) -> Iterator[str]:
+def _shorten_distinctly(texts: Sequence[str], width: int) -> Iterator[str]:
     """Yield texts that read alike where they are cut: each with its beginning, and from where they differ on."""
     # What the least and the greatest share, all share.
     first, last = min(texts), max(texts)  # what these two share all share
@@ -337,14 +341,14 @@ def _told_apart(texts: Sequence[str], width: int) -> Iterator[str]:
     for text in texts:
         rest = text[shared_length:]
         room = width - head - 1
-        yield f"{text[:head]}{CUT}{rest if len(rest) <= room else rest[: room - 1] + CUT}"
+        yield f"{text[:head]}{ELLIPSIS}{rest if len(rest) <= room else rest[: room - 1] + ELLIPSIS}"
 
 
-def _numbered(called: dict[str, str], width: int) -> dict[str, str]:
+def _number_duplicates(display_names: dict[str, str], width: int) -> dict[str, str]:
     """Add a number to each display name that another has already."""
     used: set[str] = set()
     unique_names: dict[str, str] = {}
-    for name, text in called.items():
+    for name, text in display_names.items():
         number, unique = 1, text
         while unique in used:
             number += 1

@@ -1,7 +1,7 @@
 """Which nouns does every part share? What a trace holds, and what a measurement is.
 
 All times are integers of nanoseconds on the clock of their trace; what may be compared over two clocks, and how well,
-says :mod:`pytest_nsys.analysis.metrics.common_clock`. Values are integers or exact fractions until they are printed.
+says :mod:`pytest_nsys.analysis.metrics.align_clocks`. Values are integers or exact fractions until they are printed.
 Nothing here knows a file format, a gate or pytest.
 """
 
@@ -15,7 +15,7 @@ from fractions import Fraction
 from pathlib import Path
 from typing import NamedTuple
 
-from pytest_nsys.core.words import printable
+from pytest_nsys.core.text_format import sanitize_line
 
 Value = int | Fraction
 """A measured value: nanoseconds and counts are int, ratios and means are Fraction."""
@@ -85,10 +85,10 @@ class Clock(NamedTuple):
     machine: int
 
 
-class Tie(NamedTuple):
+class ClockTie(NamedTuple):
     """Says how far a clock of a trace is ahead of that of another machine, and by how much that may be wrong."""
 
-    root: int  # the machine whose clock is compared with
+    root_machine: int  # the machine whose clock is compared with
     ahead_ns: int
     error_ns: int
 
@@ -149,7 +149,7 @@ class Stream(NamedTuple):
     number: int
 
 
-def stream_labels(streams: Iterable[Stream]) -> dict[Stream, Label]:
+def label_streams(streams: Iterable[Stream]) -> dict[Stream, Label]:
     """Return the label of each stream: its number, or ``device/context/number`` where streams share the number."""
     distinct = set(streams)
     numbers = Counter(stream.number for stream in distinct)
@@ -191,36 +191,36 @@ class Note(NamedTuple):
         return f"warning: {self.text}" if self.warning else self.text
 
     @property
-    def labelled(self) -> str:
+    def labelled_text(self) -> str:
         """The note with a word before it: ``note: …``, ``warning: …``."""
         return str(self) if self.warning else f"note: {self.text}"
 
-    def printable(self, limit: int) -> Note:
+    def sanitize(self, limit: int) -> Note:
         """Return the note as a report may show it, cut at ``limit`` characters."""
-        return Note(printable(self.text, limit - len("warning: ") * self.warning), self.warning)
+        return Note(sanitize_line(self.text, limit - len("warning: ") * self.warning), self.warning)
 
 
-def merged(notes: Iterable[Note]) -> tuple[Note, ...]:
+def merge_notes(notes: Iterable[Note]) -> tuple[Note, ...]:
     """Return each text once, those that cast doubt first: for one metric a fact may cast doubt, and for another not."""
     warnings = {note.text: note.warning for note in sorted(notes, key=lambda note: note.warning)}
     return tuple(sorted((Note(*item) for item in warnings.items()), key=lambda note: not note.warning))
 
 
-class Step(NamedTuple):
+class NextStep(NamedTuple):
     """Says what to do next: a command to type or a key to set, and what it is for."""
 
     command: str
-    what: str = ""
+    purpose: str = ""
 
     def __str__(self) -> str:
-        return f"{self.command}  ({self.what})" if self.what else self.command
+        return f"{self.command}  ({self.purpose})" if self.purpose else self.command
 
 
 class Diagnostic(NamedTuple):
     """Holds a warning or error of the profiler."""
 
     raw: str  # as it is stored
-    told: str  # without what names machine or user
+    safe_text: str  # without what names machine or user
 
 
 class ImpossibleRows(NamedTuple):
@@ -231,31 +231,33 @@ class ImpossibleRows(NamedTuple):
     """
 
     number: int = 0
-    first: str = ""  # what the first of them says
+    first_row: str = ""  # what the first of them says
 
     @classmethod
-    def of(cls, number: int, what: str, name: str, stream: object, start_ns: object, end_ns: object) -> ImpossibleRows:
+    def from_first_row(
+        cls, number: int, operation: str, name: str, stream: object, start_ns: object, end_ns: object
+    ) -> ImpossibleRows:
         """Build the count from its first row, which is an ``operation``: a kernel, a copy or a memset."""
-        label = f"{what} {printable(name, 80)}" if name else what
+        label = f"{operation} {sanitize_line(name, 80)}" if name else operation
         end = "no end" if end_ns is None else f"end {end_ns}"
         return cls(number, f"{label} on stream {stream}: start {start_ns}, {end}")
 
-    def and_(self, other: ImpossibleRows) -> ImpossibleRows:
+    def add(self, later_rows: ImpossibleRows) -> ImpossibleRows:
         """Return the rows of both together; the first row stays the one that is here."""
-        return ImpossibleRows(self.number + other.number, self.first or other.first)
+        return ImpossibleRows(self.number + later_rows.number, self.first_row or later_rows.first_row)
 
 
-class StepsOfRun(NamedTuple):
+class StepSpans(NamedTuple):
     """Holds the steps of a rank that have a window, as a cut keeps them: (start, end) of each, in ns.
 
     The last of several has no next one, and ends with its own work.
     """
 
-    on_host: Sequence[Interval]  # on the clock of the host's calls
-    on_gpu: Sequence[Interval]  # the same steps on the GPU
+    host_spans: Sequence[Interval]  # on the clock of the host's calls
+    gpu_spans: Sequence[Interval]  # the same steps on the GPU
 
 
-class Picked(NamedTuple):
+class CutWindowSpec(NamedTuple):
     """Says how the windows of a cut were picked: it has the fields of a WindowSpec."""
 
     window: str
@@ -274,7 +276,7 @@ class TraceFacts(NamedTuple):
     profiler_version: str | None
     gpus: Mapping[tuple[int, int], str]  # the model by (pid, device)
     models: Sequence[str]  # all of the machine, for versions that do not say which process used which
-    whole_graphs: int  # CUDA graph replays traced without their kernels
+    whole_graph_count: int  # CUDA graph replays traced without their kernels
     diagnostics: Sequence[Diagnostic]
     session_ns: int | None = None  # how long the profiler ran, from time 0 on
     notes: Sequence[str] = ()  # what the reader found worth telling
@@ -288,18 +290,20 @@ class TraceFacts(NamedTuple):
     started_ns: int | None = None  # when it began, in ns since 1970 (UTC)
     # The moment from which the times of a machine (see ``Clock``) count, in ns since 1970; None stands for the only
     # machine of the file. Whatever is no such moment of SINCE_1970 is left out.
-    zeros_ns: Mapping[int | None, int] = {}  # goes from process to process, which a mappingproxy cannot
-    ties: Mapping[int, Tie] = {}  # of its machines, where the file knows more of them than its collectives say
-    files: int = 1  # files of the profiler that are in it
+    clock_zeros_ns: Mapping[int | None, int] = {}  # goes from process to process, which a mappingproxy cannot
+    clock_ties: Mapping[
+        int, ClockTie
+    ] = {}  # of its machines, where the file knows more of them than its collectives say
+    file_count: int = 1  # files of the profiler that are in it
     # how long the profiler ran by serialised process id, where the file was made of several
     sessions_ns: Mapping[int, int] = {}
-    on_gpus: Sequence[Note] = ()  # what a cut kept of the logs of nvidia-smi beside its traces
-    slows_host: str = ""  # the profiler's setting, if any, that makes every call of the host longer
+    gpu_log_notes: Sequence[Note] = ()  # what a cut kept of the logs of nvidia-smi beside its traces
+    slowing_setting: str = ""  # the profiler's setting, if any, that makes every call of the host longer
     # The steps of a cut by lane, anchor, and whether they are of launches.
-    units: Mapping[tuple[Lane, str, bool], StepsOfRun] = {}
-    numbers: Mapping[Lane, int] = {}  # of the ranks of a cut
-    views: Sequence[Picked] = ()  # of a cut
-    impossible: ImpossibleRows = ImpossibleRows()  # left out of everything
+    cut_steps: Mapping[tuple[Lane, str, bool], StepSpans] = {}
+    rank_numbers: Mapping[Lane, int] = {}  # of the ranks of a cut
+    cut_window_specs: Sequence[CutWindowSpec] = ()  # of a cut
+    impossible_rows: ImpossibleRows = ImpossibleRows()  # left out of everything
     # What tells the GPU of a (pid, device) from all others, in whichever process and file; it is no name to show.
     uuids: Mapping[tuple[int, int], str] = {}
     has_kernels: bool = True  # whether anything ran on a GPU
@@ -328,11 +332,11 @@ class LaunchRecord(NamedTuple):
     kind: LaunchKind
     calls: int
     # calls of which nothing is on record; of a replay that ran less than another one of its graph the missing share
-    without: Value = 0
-    first: Api | None = None
+    unrecorded: Value = 0
+    first_unrecorded: Api | None = None
     # Calls beside these: before that of the first recorded kernel of the process, or after that of the last, as a
     # profiler writes them that began or stopped in between.
-    outside: int = 0
+    outside_calls: int = 0
 
 
 class Copy(NamedTuple):
@@ -360,7 +364,7 @@ Interval = tuple[int, int]
 """(start_ns, end_ns)"""
 
 
-class Unseen(NamedTuple):
+class RowBelowError(NamedTuple):
     """Stands for a row that a metric leaves out, because its value is less than the error that it may have."""
 
     labels: tuple[Label, ...]

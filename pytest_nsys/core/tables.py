@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from operator import itemgetter
 from typing import NamedTuple, overload
 
-from pytest_nsys.core.columns import chained, take, within
+from pytest_nsys.core.columns import clip, concatenate_columns, take
 from pytest_nsys.core.intervals import Intervals
 from pytest_nsys.core.model import Range, Stream
 
@@ -55,32 +55,32 @@ class Kernels:
             graph_node=take(self.graph_node, places),
         )
 
-    def time_of(self, indices: array[int]) -> Intervals:
+    def merge_run_times(self, indices: array[int]) -> Intervals:
         """Return the times in which any of the kernels at ``indices`` ran."""
         return Intervals(take(self.start_ns, indices), take(self.end_ns, indices))
 
-    def cut(self, start_ns: int, end_ns: int) -> Kernels:
+    def clip(self, start_ns: int, end_ns: int) -> Kernels:
         """Return the same kernels, each of which touches the span, clipped to its edges."""
         return replace(
             self,
-            start_ns=within(self.start_ns, start_ns, end_ns),
-            end_ns=within(self.end_ns, start_ns, end_ns),
+            start_ns=clip(self.start_ns, start_ns, end_ns),
+            end_ns=clip(self.end_ns, start_ns, end_ns),
         )
 
 
-def one_after_another(parts: Sequence[Kernels]) -> Kernels:
+def concatenate_kernels(parts: Sequence[Kernels]) -> Kernels:
     """Join the kernels of all parts, whose names are numbered alike; of a single one no second copy is made."""
     if len(parts) < 2:
         return parts[0] if parts else NO_KERNELS
     numbers = {stream: i for i, stream in enumerate(dict.fromkeys(s for part in parts for s in part.streams))}
     streams = [take(array("q", [numbers[s] for s in part.streams]), part.stream) for part in parts]
     return Kernels(
-        start_ns=chained([part.start_ns for part in parts]),
-        end_ns=chained([part.end_ns for part in parts]),
-        correlation=chained([part.correlation for part in parts]),
-        stream=chained(streams),
-        name=chained([part.name for part in parts]),
-        full_name=chained([part.full_name for part in parts]),
+        start_ns=concatenate_columns([part.start_ns for part in parts]),
+        end_ns=concatenate_columns([part.end_ns for part in parts]),
+        correlation=concatenate_columns([part.correlation for part in parts]),
+        stream=concatenate_columns(streams),
+        name=concatenate_columns([part.name for part in parts]),
+        full_name=concatenate_columns([part.full_name for part in parts]),
         streams=tuple(numbers),
         names={number: name for part in parts for number, name in part.names.items()},
         graph_node=bytearray().join(part.graph_node for part in parts),
@@ -103,10 +103,10 @@ class LaunchCalls(NamedTuple):
     thread: array[int]
 
 
-NO_CALLS = LaunchCalls(array("q"), array("q"), array("q"))
+NO_LAUNCH_CALLS = LaunchCalls(array("q"), array("q"), array("q"))
 
 
-class Place(NamedTuple):
+class LaunchPlace(NamedTuple):
     """Says where a call stands in the launch order of its stream; calls that start together follow by correlation."""
 
     launch_ns: int
@@ -119,16 +119,16 @@ class StreamWait(NamedTuple):
     """
 
     stream: Stream
-    at: Place  # when the stream waits
+    place: LaunchPlace  # when the stream waits
     # The wait is for all that was launched on that stream before its place; both None: the trace does not hold the
     # record.
-    recorded_on: Stream | None = None
-    recorded_at: Place | None = None
+    recorded_stream: Stream | None = None
+    recorded_place: LaunchPlace | None = None
 
 
-def each_once(waits: Iterable[StreamWait]) -> list[StreamWait]:
+def deduplicate_waits(waits: Iterable[StreamWait]) -> list[StreamWait]:
     """Return the waits in the order of their place, each once however often the trace repeats it."""
-    return sorted(dict.fromkeys(waits), key=lambda wait: wait.at)
+    return sorted(dict.fromkeys(waits), key=lambda wait: wait.place)
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,7 +142,7 @@ class Ranges(Sequence[Range]):
     names: Sequence[str]
 
     @classmethod
-    def of(cls, ranges: Iterable[Range]) -> Ranges:
+    def from_ranges(cls, ranges: Iterable[Range]) -> Ranges:
         """Build columns from ranges, in the same order."""
         *numbers, texts = [*zip(*ranges, strict=True)] or [()] * 4
         start, end, thread = (array("q", column) for column in numbers)
@@ -180,11 +180,11 @@ ALWAYS_NS = -(1 << 63)
 class Series(NamedTuple):
     """Holds numbers by time, ordered by it."""
 
-    at_ns: array[int]
+    time_ns: array[int]
     value: array[int]
 
     @classmethod
-    def of(cls, pairs: Iterable[tuple[int, int]]) -> Series:
+    def from_pairs(cls, pairs: Iterable[tuple[int, int]]) -> Series:
         """Build a series from (time, number) pairs, which come in the order of time."""
         times, values = array("q"), array("q")
         for time, number in pairs:
@@ -192,19 +192,19 @@ class Series(NamedTuple):
             values.append(number)
         return cls(times, values)
 
-    def between(self, low_ns: int, high_ns: int) -> Series:
+    def select_between(self, low_ns: int, high_ns: int) -> Series:
         """Return the samples in a span, which includes its ends."""
-        inside = slice(bisect_left(self.at_ns, low_ns), bisect_right(self.at_ns, high_ns))
-        return Series(self.at_ns[inside], self.value[inside])
+        inside = slice(bisect_left(self.time_ns, low_ns), bisect_right(self.time_ns, high_ns))
+        return Series(self.time_ns[inside], self.value[inside])
 
-    def levels(self, low_ns: int, high_ns: int) -> Series:
+    def select_levels(self, low_ns: int, high_ns: int) -> Series:
         """Return the levels that hold in a span: the one at its start, from when on it holds, and those that begin in
         it.
         """
-        first, after = bisect_left(self.at_ns, low_ns), bisect_right(self.at_ns, high_ns)
-        if first and (first == len(self.at_ns) or self.at_ns[first] > low_ns):
+        first, after = bisect_left(self.time_ns, low_ns), bisect_right(self.time_ns, high_ns)
+        if first and (first == len(self.time_ns) or self.time_ns[first] > low_ns):
             first -= 1
-        return Series(self.at_ns[first:after], self.value[first:after])
+        return Series(self.time_ns[first:after], self.value[first:after])
 
 
 class Memory(NamedTuple):
@@ -212,18 +212,18 @@ class Memory(NamedTuple):
 
     levels: Series  # in bytes, each of which holds until the next
     # Frees of memory that was allocated before the recording began: then the levels lack it, and what else was there.
-    earlier: int = 0
+    earlier_frees: int = 0
 
 
-def summed(each: Sequence[Series]) -> Series:
+def sum_levels(series: Sequence[Series]) -> Series:
     """Sum several levels into one series; a level that has not begun counts as 0."""
-    if len(each) == 1:
-        return each[0]
-    changes = [(time, place, level) for place, levels in enumerate(each) for time, level in zip(*levels, strict=True)]
+    if len(series) == 1:
+        return series[0]
+    changes = [(time, place, level) for place, levels in enumerate(series) for time, level in zip(*levels, strict=True)]
     changes.sort(key=itemgetter(0))  # of one moment those of one place stay in their order
-    current_levels = [0] * len(each)
+    current_levels = [0] * len(series)
     sums: list[tuple[int, int]] = []
     for time, place, level in changes:
         current_levels[place] = level
         sums.append((time, sum(current_levels)))
-    return Series.of(sums)
+    return Series.from_pairs(sums)

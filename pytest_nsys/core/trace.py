@@ -64,7 +64,7 @@ class Trace(Protocol):
         """Read the kernels of each lane that touch its span; None: all of them."""
         ...
 
-    def unasked(self) -> Set[int]:
+    def list_unrequested_processes(self) -> Set[int]:
         """Return the processes that ran kernels in the spans read so far, but in no lane that was asked for."""
         ...
 

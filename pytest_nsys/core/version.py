@@ -9,6 +9,6 @@ DOCUMENTATION = "https://pytest-nsys.github.io/pytest-nsys/"
 """The address of the pages of ``docs/``, which an installed package lacks. As ``project.urls`` has it."""
 
 
-def page_url(page: str) -> str:
+def make_page_url(page: str) -> str:
     """Return the address of a page of ``docs/``, which is named without its ending."""
     return f"{DOCUMENTATION}{page}/"

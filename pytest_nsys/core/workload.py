@@ -16,7 +16,7 @@ class TwoStages(NamedTuple):
     warm_up: int = 10  # first units, which are left out of what is told of the pipeline
 
     @property
-    def words(self) -> tuple[str, ...]:
+    def identity_words(self) -> tuple[str, ...]:
         """Each pattern with its stage, and the warm-up: what makes two pipelines the same."""
         first, second = (f"stage0: {p}" for p in self.first), (f"stage1: {p}" for p in self.second)
         return (*first, *second, f"warmup: {self.warm_up}")
@@ -49,7 +49,7 @@ class Workload(NamedTuple):
     model: str | None = None  # its name
 
 
-def batch_words(workload: Workload) -> str:
+def format_batch(workload: Workload) -> str:
     """Describe what is stated of the batch of a step; empty where nothing is."""
     parts = []
     if workload.samples is not None:

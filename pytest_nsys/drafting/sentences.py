@@ -15,63 +15,69 @@ from math import ceil
 
 from pytest_nsys.analysis.captures.captures import Captures
 from pytest_nsys.analysis.fact_bounds import FEW_ANCHORS
-from pytest_nsys.analysis.metrics.activity import SYNCHRONISING_CALLS, waiting_call
-from pytest_nsys.analysis.metrics.names import spoken
-from pytest_nsys.analysis.metrics.registry import METRICS, STEP_TIME
-from pytest_nsys.analysis.metrics.sharing import ALL, OWN, Walls, sharing_in, walls
+from pytest_nsys.analysis.metrics.activity import SYNCHRONISING_CALLS, parse_waiting_call
+from pytest_nsys.analysis.metrics.names import format_spoken_name
+from pytest_nsys.analysis.metrics.registry import METRICS, STEP_TIME_METRIC
+from pytest_nsys.analysis.metrics.stream_sharing import (
+    ALL_STREAM_METRICS,
+    OWN_STREAM_METRICS,
+    WallMetrics,
+    choose_wall_metrics,
+    measure_sharing,
+)
 from pytest_nsys.analysis.metrics.table import NothingSelected
-from pytest_nsys.analysis.metrics.throughput import counted_periods, step_periods
+from pytest_nsys.analysis.metrics.throughput import measure_step_periods, select_counted_periods
+from pytest_nsys.analysis.windows.rank_track import MAX_COLUMN_NS
 from pytest_nsys.analysis.windows.rank_window import RankWindow
-from pytest_nsys.analysis.windows.spans import RUN, WindowSpec
-from pytest_nsys.analysis.windows.step_kinds import by_number
-from pytest_nsys.analysis.windows.tracks import LONGEST_NS
-from pytest_nsys.core.conventions import NO_STAGE, UNKNOWN
-from pytest_nsys.core.exact import exact, median
+from pytest_nsys.analysis.windows.step_kinds import sort_by_count
+from pytest_nsys.analysis.windows.window_selection import RUN, WindowSpec
+from pytest_nsys.core.conventions import NO_STAGE, UNKNOWN_PURPOSE
+from pytest_nsys.core.exact import median, simplify_fraction
 from pytest_nsys.core.model import KernelsMode, Label, Value
-from pytest_nsys.core.numbers import change_words, distance_words, format_apart, format_value, percent
+from pytest_nsys.core.numbers import format_change, format_distance, format_distinctly, format_percent, format_value
+from pytest_nsys.core.text_format import format_count, format_labels, sanitize_line
 from pytest_nsys.core.units import RATIO, TIME
-from pytest_nsys.core.words import counted, place_words, printable
 from pytest_nsys.drafting.margins import (
-    GUESS,
-    LEAST,
-    MOST_OF_STEP,
-    ROUGH,
-    hundredths_above,
-    noise_of,
-    percent_below,
-    points,
-    relative,
-    smallest_ns,
-    written_ns,
+    GUESSED_MARGIN,
+    MAX_STEP_MARGIN,
+    MIN_MARGIN,
+    ROUGH_MARGIN,
+    choose_absolute_ns,
+    choose_points_margin,
+    choose_relative_margin,
+    estimate_noise,
+    format_ns,
+    round_hundredths_above,
+    round_percent_below,
 )
 from pytest_nsys.drafting.steady_steps import StepMisses, count_misses
-from pytest_nsys.gates.judgement import MOST_EXCUSED
-from pytest_nsys.gates.selection import balance
+from pytest_nsys.gates.judgement import MOST_EXCUSED_TOLERANCES
+from pytest_nsys.gates.selection import measure_balance
 
-Labels = tuple[Label, ...]
+LabelTuple = tuple[Label, ...]
 
 
 @dataclass(frozen=True)
-class Figures:
+class CaptureFigures:
     """Reads what the captures hold under one window spec. Raises NothingMeasured where a window is empty."""
 
     captures: Captures
     spec: WindowSpec
 
     @property
-    def count(self) -> int:
+    def capture_count(self) -> int:
         """The number of captures."""
         return len(self.captures.runs)
 
-    def rows(self, metric: str) -> dict[Labels, Value]:
+    def read_rows(self, metric: str) -> dict[LabelTuple, Value]:
         """Return the rows of a metric, medians over the captures; none where some capture lacks a row."""
-        table = self.captures.rows(METRICS[metric], self.spec)
+        table = self.captures.measure_rows(METRICS[metric], self.spec)
         return {} if table.missing else {row.labels: row.value for row in table.rows}
 
-    def each(self, metric: str) -> dict[Labels, list[Value]]:
+    def list_row_values(self, metric: str) -> dict[LabelTuple, list[Value]]:
         """List the values of every row, one for each capture."""
-        values_by_row: dict[Labels, list[Value]] = {labels: [] for labels in self.rows(metric)}
-        for table in self.captures.each(METRICS[metric], self.spec):
+        values_by_row: dict[LabelTuple, list[Value]] = {labels: [] for labels in self.read_rows(metric)}
+        for table in self.captures.measure_each_capture(METRICS[metric], self.spec):
             for row in table.rows:
                 if row.labels in values_by_row:
                     values_by_row[row.labels].append(row.value)
@@ -80,31 +86,31 @@ class Figures:
     @property
     def windows(self) -> list[RankWindow]:
         """The windows of every rank of every capture."""
-        return [window for run in self.captures.runs for window in run.measured(self.spec)]
+        return [window for run in self.captures.runs for window in run.load_windows(self.spec)]
 
-    def largest(self, metric: str, among: Mapping[Labels, Value] | None = None) -> str:
+    def describe_largest(self, metric: str, subset: Mapping[LabelTuple, Value] | None = None) -> str:
         """Describe the largest row, of all or of some: ``1 278 us (rank 5 stage4_f)``."""
-        rows = self.rows(metric) if among is None else among
-        return self.named(metric, max(rows.items(), key=_by_value))
+        rows = self.read_rows(metric) if subset is None else subset
+        return self.describe_row(metric, max(rows.items(), key=_make_value_key))
 
-    def smallest(self, metric: str, among: Mapping[Labels, Value]) -> str:
+    def describe_smallest(self, metric: str, subset: Mapping[LabelTuple, Value]) -> str:
         """Describe the smallest of some rows."""
-        return self.named(metric, min(among.items(), key=_by_value))
+        return self.describe_row(metric, min(subset.items(), key=_make_value_key))
 
-    def named(self, metric: str, row: tuple[Labels, Value]) -> str:
+    def describe_row(self, metric: str, row: tuple[LabelTuple, Value]) -> str:
         """Describe a value with the labels of its row."""
         labels, value = row
-        place = place_words(zip(METRICS[metric].dimensions, labels, strict=True))
-        return f"{format_value(value, METRICS[metric].unit)} ({printable(place, 60)})"
+        place = format_labels(zip(METRICS[metric].dimensions, labels, strict=True))
+        return f"{format_value(value, METRICS[metric].unit)} ({sanitize_line(place, 60)})"
 
 
-def _by_value(row: tuple[Labels, Value]) -> tuple[Value, str]:
+def _make_value_key(row: tuple[LabelTuple, Value]) -> tuple[Value, str]:
     return row[1], str(row[0])
 
 
-def by_stage(rows: Mapping[Labels, Value]) -> dict[str, dict[Labels, Value]]:
+def group_by_stage(rows: Mapping[LabelTuple, Value]) -> dict[str, dict[LabelTuple, Value]]:
     """Group rows per (rank, stage) by stage, stages ordered by name."""
-    rows_by_stage: dict[str, dict[Labels, Value]] = {}
+    rows_by_stage: dict[str, dict[LabelTuple, Value]] = {}
     for labels, value in rows.items():
         rows_by_stage.setdefault(str(labels[1]), {})[labels] = value
     return dict(sorted(rows_by_stage.items()))
@@ -114,16 +120,16 @@ def by_stage(rows: Mapping[Labels, Value]) -> dict[str, dict[Labels, Value]]:
 
 STEP_LENGTHS = ("window_ns", "step_time_ns", "period_ns")
 # Metrics without which a slower step passes: they are drafted however much captures differ, with a warning.
-NEVER_DROPPED = (*STEP_LENGTHS, "compute_ns")
+ALWAYS_DRAFTED = (*STEP_LENGTHS, "compute_ns")
 
 # More sentences nobody reads in a first gate file.
-MOST = 14
-MOST_STAGES = 4
+MAX_SENTENCES = 14
+MAX_STAGES = 4
 # An overlap limit below it would hold nothing.
-LEAST_PERCENT = 5
+MIN_OVERLAP_PERCENT = 5
 
 # A share of the time of all kernels; autotuning picks others for smaller ones.
-BIG_PERCENT = 2
+BIG_KERNEL_PERCENT = 2
 
 Entry = str | Mapping[str, str | Mapping[str, str]]
 
@@ -133,11 +139,11 @@ class DraftSentence:
     """Holds one entry under ``assertions:``: a sentence, or the keys of a mapping."""
 
     entry: Entry
-    why: tuple[str, ...]  # comment lines
+    reasons: tuple[str, ...]  # comment lines
     group: str  # the heading it stands below
     rank: int  # of too many the largest goes first, NEVER_OMITTED never does
     doubt: str = ""  # what its captures differ by, where that is more than the sentence bears: it is told
-    drafted: bool = True  # it is written all the same
+    is_drafted: bool = True  # it is written all the same
 
     @property
     def title(self) -> str:
@@ -146,64 +152,67 @@ class DraftSentence:
 
 
 # Ranks of sentences: of too many the largest goes first, and 0 never does.
-KEPT, PER_STAGE = 0, 99
+NEVER_OMITTED, OMITTED_FIRST = 0, 99
 # Of fewer steps the slowest tenth is one step or none.
-ENOUGH_FOR_P90 = 2 * FEW_ANCHORS
-STRUCTURE, HIDDEN, TIMES = "Structure", "Communication", "Time"
+MIN_STEPS_FOR_P90 = 2 * FEW_ANCHORS
+STRUCTURE_GROUP, COMMUNICATION_GROUP, TIME_GROUP = "Structure", "Communication", "Time"
 # In the order of the file.
-GROUPS = (STRUCTURE, HIDDEN, TIMES)
+GROUPS = (STRUCTURE_GROUP, COMMUNICATION_GROUP, TIME_GROUP)
 
 
-def file_tolerance(figures: Figures) -> Fraction:
+def choose_file_tolerance(figures: CaptureFigures) -> Fraction:
     """Choose the relative tolerance of the file: what the window's length needs."""
-    return min(MOST_OF_STEP, relative([*figures.each("window_ns").values()], file_smallest_ns(figures)))
+    return min(
+        MAX_STEP_MARGIN,
+        choose_relative_margin([*figures.list_row_values("window_ns").values()], choose_file_absolute_ns(figures)),
+    )
 
 
-def file_smallest_ns(figures: Figures) -> int:
+def choose_file_absolute_ns(figures: CaptureFigures) -> int:
     """Choose the absolute tolerance of times, in ns: small beside the shortest window."""
-    return smallest_ns(min(figures.rows("window_ns").values()))
+    return choose_absolute_ns(min(figures.read_rows("window_ns").values()))
 
 
-def draft_sentences(figures: Figures) -> list[DraftSentence]:
+def draft_sentences(figures: CaptureFigures) -> list[DraftSentence]:
     """Draft the assertions, in the order of the file, and those that are not drafted, with their doubt."""
     windows = figures.windows
     sentences: list[DraftSentence] = []
     communicates = any(window.communication for window in windows)
-    wall_metrics = walls(sharing_in(windows))
+    wall_metrics = choose_wall_metrics(measure_sharing(windows))
     if communicates:
-        sentences += _streams(figures)
-    sentences += _barriers(figures, wall_metrics, communicates=communicates)
-    sentences += _launched(figures)
-    sentences += _syncs(figures)
-    sentences += _pageable(figures)
+        sentences += _draft_streams(figures)
+    sentences += _draft_barriers(figures, wall_metrics, communicates=communicates)
+    sentences += _draft_launched(figures)
+    sentences += _draft_syncs(figures)
+    sentences += _draft_pageable_copies(figures)
     if communicates:
-        sentences += _overlaps(figures, wall_metrics)
-        sentences += _exposed(figures, wall_metrics)
-    sentences += _balance(figures)
-    sentences += _times(figures)
-    sentences += _memory(figures)
-    while sum(sentence.drafted for sentence in sentences) > MOST:
+        sentences += _draft_overlaps(figures, wall_metrics)
+        sentences += _draft_exposed(figures, wall_metrics)
+    sentences += _draft_balance(figures)
+    sentences += _draft_times(figures)
+    sentences += _draft_memory(figures)
+    while sum(sentence.is_drafted for sentence in sentences) > MAX_SENTENCES:
         sentences.remove(
-            max((sentence for sentence in sentences if sentence.drafted), key=lambda sentence: sentence.rank)
+            max((sentence for sentence in sentences if sentence.is_drafted), key=lambda sentence: sentence.rank)
         )
     return sorted(sentences, key=lambda sentence: GROUPS.index(sentence.group))
 
 
-def _over_ranks(figures: Figures) -> str:
+def _format_rank_count(figures: CaptureFigures) -> str:
     ranks = len(figures.captures.runs[0].ranks)
     return "the rank" if ranks == 1 else f"each of {ranks} ranks"
 
 
-def _streams(figures: Figures) -> Iterator[DraftSentence]:
-    rows = figures.rows("comm_streams")
+def _draft_streams(figures: CaptureFigures) -> Iterator[DraftSentence]:
+    rows = figures.read_rows("comm_streams")
     counts: dict[Label, int] = {}
     for (rank, _), value in rows.items():
         counts[rank] = counts.get(rank, 0) + int(value)
     used_purposes = sorted({str(purpose) for (_, purpose), value in rows.items() if value})
-    purpose_list = printable(f" ({', '.join(used_purposes)})", 80) if used_purposes != [UNKNOWN] else ""
+    purpose_list = sanitize_line(f" ({', '.join(used_purposes)})", 80) if used_purposes != [UNKNOWN_PURPOSE] else ""
     count_text = " to ".join(map(str, sorted({min(counts.values()), max(counts.values())})))
-    reason = f"Streams that communicate, on {_over_ranks(figures)}: {count_text}{purpose_list}."
-    yield DraftSentence("comm streams == baseline", (reason,), STRUCTURE, 2)
+    reason = f"Streams that communicate, on {_format_rank_count(figures)}: {count_text}{purpose_list}."
+    yield DraftSentence("comm streams == baseline", (reason,), STRUCTURE_GROUP, 2)
     if not figures.captures.convention.purposes:
         return
     reasons = {
@@ -212,350 +221,393 @@ def _streams(figures: Figures) -> Iterator[DraftSentence]:
     }
     for purpose, reason in reasons.items():
         if not any(value for (_, row_purpose), value in rows.items() if row_purpose == purpose):
-            yield DraftSentence(f"no {purpose} comm streams", (reason,), STRUCTURE, 3 if purpose == "mixed" else 9)
+            yield DraftSentence(
+                f"no {purpose} comm streams", (reason,), STRUCTURE_GROUP, 3 if purpose == "mixed" else 9
+            )
 
 
-def _barriers(figures: Figures, chosen: Walls, *, communicates: bool) -> Iterator[DraftSentence]:
-    rows = figures.rows("barrier_ns")
+def _draft_barriers(
+    figures: CaptureFigures, wall_metrics: WallMetrics, *, communicates: bool
+) -> Iterator[DraftSentence]:
+    rows = figures.read_rows("barrier_ns")
     if rows and not any(rows.values()):
         if communicates:
             reason = "Communication on a compute stream would wait for that stream's compute."
-            yield DraftSentence("no barrier", (reason,), STRUCTURE, 4)
+            yield DraftSentence("no barrier", (reason,), STRUCTURE_GROUP, 4)
         return
-    exposed_rows = figures.rows(chosen.exposed) if chosen == ALL else {}
+    exposed_rows = figures.read_rows(wall_metrics.exposed) if wall_metrics == ALL_STREAM_METRICS else {}
     if rows:
-        largest_text = figures.largest("barrier_ns")
-        is_hidden = any(window.hides_barriers for window in figures.windows)
+        largest_text = figures.describe_largest("barrier_ns")
+        is_hidden = any(window.can_hide_barriers for window in figures.windows)
         effect = "only other streams' compute can hide it" if is_hidden else "it never overlaps"
         reasons = [f"{largest_text} of communication on compute streams: {effect}."]
         if not communicates:
             reasons.append("All communication is such, so 'exposed' and 'overlap' have no rows.")
         is_never_omitted = rows == exposed_rows or not (is_hidden or communicates)
-        yield _held(figures, "barrier_ns", tuple(reasons), HIDDEN, KEPT if is_never_omitted else 4)
-    if chosen == ALL:
+        yield _draft_upper_limit(
+            figures, "barrier_ns", tuple(reasons), COMMUNICATION_GROUP, NEVER_OMITTED if is_never_omitted else 4
+        )
+    if wall_metrics == ALL_STREAM_METRICS:
         if not communicates:
-            yield from _wall_overlap(figures, chosen.overlap)
+            yield from _draft_wall_overlap(figures, wall_metrics.overlap)
         if exposed_rows and exposed_rows != rows:  # else 'barrier' holds the same figure, and more
-            largest_exposed = figures.largest(chosen.exposed, exposed_rows)
+            largest_exposed = figures.describe_largest(wall_metrics.exposed, exposed_rows)
             reason = f"At most {largest_exposed} of communication without compute on any stream, 'barrier' included."
-            yield _held(figures, chosen.exposed, (reason,), HIDDEN, KEPT)
+            yield _draft_upper_limit(figures, wall_metrics.exposed, (reason,), COMMUNICATION_GROUP, NEVER_OMITTED)
 
 
-def _launched(figures: Figures) -> Iterator[DraftSentence]:
+def _draft_launched(figures: CaptureFigures) -> Iterator[DraftSentence]:
     """Draft what is exact, so only under a mode that does not depend on when the GPU got to a kernel."""
-    if figures.spec.kernels is KernelsMode.LAUNCHED or figures.spec.whole_run:
-        yield from (*_launches(figures), *_kernels(figures))
+    if figures.spec.kernels is KernelsMode.LAUNCHED or figures.spec.is_whole_run:
+        yield from (*_draft_launches(figures), *_draft_kernels(figures))
         return
     if figures.captures.convention.kernel_anchor is not None:  # clipped: too few launches are on record
-        yield from _kernels(figures)
+        yield from _draft_kernels(figures)
         return
-    launched_figures = Figures(figures.captures, replace(figures.spec, kernels=KernelsMode.LAUNCHED))
+    launched_figures = CaptureFigures(figures.captures, replace(figures.spec, kernels=KernelsMode.LAUNCHED))
     if not all(len(window) for window in launched_figures.windows):
         return
     edge_reason = "Counted where they are launched: when the GPU gets to them moves the edges of a window."
     mode_key = {"kernels": str(KernelsMode.LAUNCHED)}
-    for sentence in _launches(launched_figures):
-        yield replace(sentence, entry=_keys(sentence.entry) | mode_key, why=(*sentence.why, edge_reason))
-    for sentence in _kernels(launched_figures):
-        yield replace(sentence, entry=_keys(sentence.entry) | mode_key)
+    for sentence in _draft_launches(launched_figures):
+        yield replace(
+            sentence, entry=_make_mapping(sentence.entry) | mode_key, reasons=(*sentence.reasons, edge_reason)
+        )
+    for sentence in _draft_kernels(launched_figures):
+        yield replace(sentence, entry=_make_mapping(sentence.entry) | mode_key)
 
 
-def _keys(entry: Entry) -> dict[str, str | Mapping[str, str]]:
+def _make_mapping(entry: Entry) -> dict[str, str | Mapping[str, str]]:
     return {"assert": entry} if isinstance(entry, str) else dict(entry)
 
 
-def _unstaged(metric: str, asserted: str, *, alone: bool = False) -> Entry:
+def _make_unstaged_entry(metric: str, assertion: str, *, is_of_all: bool = False) -> Entry:
     """Make the entry for kernels without a stage, by the name that it has in a comparison; ``is_of_all``: for all
     kernels.
     """
-    name = metric if alone else f"{metric} without a stage"
-    return {"id": name, "assert": f"{metric} of stage {NO_STAGE}{asserted.removeprefix(metric)}"}
+    name = metric if is_of_all else f"{metric} without a stage"
+    return {"id": name, "assert": f"{metric} of stage {NO_STAGE}{assertion.removeprefix(metric)}"}
 
 
-def _launches(figures: Figures) -> Iterator[DraftSentence]:
+def _draft_launches(figures: CaptureFigures) -> Iterator[DraftSentence]:
     """Draft sentences on the launches with a stage, and on those without one."""
-    launches = figures.each("launches")
+    launches = figures.list_row_values("launches")
     with_stage = {labels: captures for labels, captures in launches.items() if labels[1] != NO_STAGE}
     without_stage = {labels: captures for labels, captures in launches.items() if labels[1] == NO_STAGE}
     change_text = "One more or fewer: the program changed."
     if _is_exact(with_stage):
-        reason = f"{_launches_in(with_stage)} in stages. {change_text}"
-        yield DraftSentence("launches == baseline", (reason,), STRUCTURE, KEPT)
+        reason = f"{_format_launch_count(with_stage)} in stages. {change_text}"
+        yield DraftSentence("launches == baseline", (reason,), STRUCTURE_GROUP, NEVER_OMITTED)
     if _is_exact(without_stage):
-        reason = f"{_launches_in(without_stage)} {'without a stage' if with_stage else 'in all'}. {change_text}"
-        sentence = _unstaged("launches", "launches == baseline", alone=not with_stage)
-        yield DraftSentence(sentence, (reason,), STRUCTURE, KEPT)
+        reason = f"{_format_launch_count(without_stage)} {'without a stage' if with_stage else 'in all'}. {change_text}"
+        sentence = _make_unstaged_entry("launches", "launches == baseline", is_of_all=not with_stage)
+        yield DraftSentence(sentence, (reason,), STRUCTURE_GROUP, NEVER_OMITTED)
 
 
-def _is_exact(each: Mapping[Labels, Sequence[Value]]) -> bool:
+def _is_exact(captures_by_row: Mapping[LabelTuple, Sequence[Value]]) -> bool:
     """Whether there are rows, and every capture has the same."""
-    return bool(each) and all(len(set(captures)) == 1 for captures in each.values())
+    return bool(captures_by_row) and all(len(set(captures)) == 1 for captures in captures_by_row.values())
 
 
-def _launches_in(each: Mapping[Labels, Sequence[Value]]) -> str:
-    return counted(int(sum(captures[0] for captures in each.values())), "kernel")
+def _format_launch_count(captures_by_row: Mapping[LabelTuple, Sequence[Value]]) -> str:
+    return format_count(int(sum(captures[0] for captures in captures_by_row.values())), "kernel")
 
 
-def _kernels(figures: Figures) -> Iterator[DraftSentence]:
+def _draft_kernels(figures: CaptureFigures) -> Iterator[DraftSentence]:
     """Draft a sentence on kernels that have more of the time than any that only some captures ran."""
-    shares = figures.each("kernel_share")
-    chance_shares = [max(captures) for captures in shares.values() if len(captures) < figures.count]
-    limit = max([BIG_PERCENT, *(ceil(100 * Fraction(share)) for share in chance_shares)])
-    big_rows = [(labels, value) for labels, value in figures.rows("kernel_share").items() if 100 * value > limit]
+    shares = figures.list_row_values("kernel_share")
+    chance_shares = [max(captures) for captures in shares.values() if len(captures) < figures.capture_count]
+    limit = max([BIG_KERNEL_PERCENT, *(ceil(100 * Fraction(share)) for share in chance_shares)])
+    big_rows = [(labels, value) for labels, value in figures.read_rows("kernel_share").items() if 100 * value > limit]
     if big_rows:
-        largest_text = figures.largest("kernel_share", dict(big_rows))
-        count_text = f"{len(big_rows)} of {counted(len(shares), 'kernel')} {'has' if len(big_rows) == 1 else 'have'}"
+        largest_text = figures.describe_largest("kernel_share", dict(big_rows))
+        count_text = (
+            f"{len(big_rows)} of {format_count(len(shares), 'kernel')} {'has' if len(big_rows) == 1 else 'have'}"
+        )
         reason = f"{count_text} over {limit}% of the kernel time, most {largest_text}."
-        yield DraftSentence(f"no new or vanished kernels above {limit}%", (reason,), STRUCTURE, KEPT)
+        yield DraftSentence(f"no new or vanished kernels above {limit}%", (reason,), STRUCTURE_GROUP, NEVER_OMITTED)
 
 
-def _syncs(figures: Figures) -> Iterator[DraftSentence]:
-    syncs = figures.each("syncs")
+def _draft_syncs(figures: CaptureFigures) -> Iterator[DraftSentence]:
+    syncs = figures.list_row_values("syncs")
     if syncs and not any(any(captures) for captures in syncs.values()):
         reasons = ["No synchronising call in the window."]
-        if not any(_synchronises(window) for window in figures.windows):
+        if not any(_has_synchronising_call(window) for window in figures.windows):
             reasons.append("None in the rest of the trace, either: a profiler that does not record them sees none.")
-        yield DraftSentence("no syncs", tuple(reasons), STRUCTURE, KEPT)
+        yield DraftSentence("no syncs", tuple(reasons), STRUCTURE_GROUP, NEVER_OMITTED)
     elif _is_exact(syncs):
-        reasons = [f"How often the CPU waits for the GPU: at most {figures.largest('syncs')}."]
-        yield DraftSentence("syncs <= baseline", tuple(reasons), STRUCTURE, KEPT)
+        reasons = [f"How often the CPU waits for the GPU: at most {figures.describe_largest('syncs')}."]
+        yield DraftSentence("syncs <= baseline", tuple(reasons), STRUCTURE_GROUP, NEVER_OMITTED)
 
 
-def _synchronises(window: RankWindow) -> bool:
+def _has_synchronising_call(window: RankWindow) -> bool:
     """Whether a synchronising call of this rank's process is recorded, whenever it was made."""
-    whole_span = {window.rank.process.global_pid: (-LONGEST_NS, LONGEST_NS)}
-    calls = window.track.around.trace.api_calls(SYNCHRONISING_CALLS, whole_span) or {}
-    return any(waiting_call(call.name) for process_calls in calls.values() for call in process_calls)
+    whole_span = {window.rank.process.global_pid: (-MAX_COLUMN_NS, MAX_COLUMN_NS)}
+    calls = window.track.trace_context.trace.api_calls(SYNCHRONISING_CALLS, whole_span) or {}
+    return any(parse_waiting_call(call.name) for process_calls in calls.values() for call in process_calls)
 
 
-def _pageable(figures: Figures) -> Iterator[DraftSentence]:
-    copies = figures.each("pageable_copies")
+def _draft_pageable_copies(figures: CaptureFigures) -> Iterator[DraftSentence]:
+    copies = figures.list_row_values("pageable_copies")
     if _is_exact(copies) and any(captures[0] for captures in copies.values()):
-        reason = f"Copies from or to pageable host memory: at most {figures.largest('pageable_copies')}."
-        yield DraftSentence("pageable copies <= baseline", (reason,), STRUCTURE, 1)
+        reason = f"Copies from or to pageable host memory: at most {figures.describe_largest('pageable_copies')}."
+        yield DraftSentence("pageable copies <= baseline", (reason,), STRUCTURE_GROUP, 1)
 
 
-def _overlaps(figures: Figures, chosen: Walls) -> Iterator[DraftSentence]:
+def _draft_overlaps(figures: CaptureFigures, wall_metrics: WallMetrics) -> Iterator[DraftSentence]:
     """Draft a limit for each stage; for pairs (forward, backward) where there are many; for the rank where there is
     none.
     """
-    stages = {stage: rows for stage, rows in by_stage(figures.rows("overlap")).items() if stage != NO_STAGE}
+    stages = {stage: rows for stage, rows in group_by_stage(figures.read_rows("overlap")).items() if stage != NO_STAGE}
     if not stages:
-        yield from _wall_overlap(figures, chosen.overlap)
+        yield from _draft_wall_overlap(figures, wall_metrics.overlap)
         return
-    groups: dict[str, dict[Labels, Value]] = {}
+    groups: dict[str, dict[LabelTuple, Value]] = {}
     for stage, rows in stages.items():
-        name = stage.rpartition("_")[0] if len(stages) > MOST_STAGES else ""
+        name = stage.rpartition("_")[0] if len(stages) > MAX_STAGES else ""
         groups.setdefault(name or stage, {}).update(rows)
-    overlaps = figures.each("overlap")
+    overlaps = figures.list_row_values("overlap")
     limits = {
-        name: (percent_below(rows.values(), points([overlaps[labels] for labels in rows])), rows)
+        name: (round_percent_below(rows.values(), choose_points_margin([overlaps[labels] for labels in rows])), rows)
         for name, rows in groups.items()
     }
-    worst_limits = sorted((limit, name) for name, (limit, _) in limits.items() if limit >= LEAST_PERCENT)[:MOST_STAGES]
+    worst_limits = sorted((limit, name) for name, (limit, _) in limits.items() if limit >= MIN_OVERLAP_PERCENT)[
+        :MAX_STAGES
+    ]
     for name in sorted(name for _, name in worst_limits):
         limit, rows = limits[name]
         entry: Entry = f"{name} overlap >= {limit}%"
         if re.fullmatch(r"[A-Za-z][A-Za-z0-9_]*", name) is None:
             entry = {"id": f"overlap of {name}", "assert": f"overlap >= {limit}%", "where": {"stage": name}}
-        yield DraftSentence(entry, _why_overlap(figures, "overlap", rows, limit), HIDDEN, PER_STAGE)
+        yield DraftSentence(
+            entry, _describe_overlap(figures, "overlap", rows, limit), COMMUNICATION_GROUP, OMITTED_FIRST
+        )
 
 
-def _wall_overlap(figures: Figures, metric: str) -> Iterator[DraftSentence]:
-    rows = figures.rows(metric)
+def _draft_wall_overlap(figures: CaptureFigures, metric: str) -> Iterator[DraftSentence]:
+    rows = figures.read_rows(metric)
     if rows:
-        limit = percent_below(rows.values(), points([*figures.each(metric).values()]))
-        if limit >= LEAST_PERCENT:
-            reasons = _why_overlap(figures, metric, rows, limit)
-            yield DraftSentence(f"{spoken(METRICS[metric])} >= {limit}%", reasons, HIDDEN, 4)
+        limit = round_percent_below(rows.values(), choose_points_margin([*figures.list_row_values(metric).values()]))
+        if limit >= MIN_OVERLAP_PERCENT:
+            reasons = _describe_overlap(figures, metric, rows, limit)
+            yield DraftSentence(f"{format_spoken_name(METRICS[metric])} >= {limit}%", reasons, COMMUNICATION_GROUP, 4)
 
 
-def _why_overlap(figures: Figures, metric: str, rows: Mapping[Labels, Value], limit: int) -> tuple[str, ...]:
-    headroom = distance_words(Fraction(min(rows.values())) - Fraction(limit, 100), RATIO)
-    smallest_text = figures.smallest(metric, rows)
-    median_text = f", median {percent(median(list(rows.values())))}" if len(rows) > 1 else ""
+def _describe_overlap(
+    figures: CaptureFigures, metric: str, rows: Mapping[LabelTuple, Value], limit: int
+) -> tuple[str, ...]:
+    headroom = format_distance(Fraction(min(rows.values())) - Fraction(limit, 100), RATIO)
+    smallest_text = figures.describe_smallest(metric, rows)
+    median_text = f", median {format_percent(median(list(rows.values())))}" if len(rows) > 1 else ""
 
-    def breaks_limit(labels: Labels, value: Value) -> bool:
+    def breaks_limit(labels: LabelTuple, value: Value) -> bool:
         return labels in rows and 100 * Fraction(value) < limit
 
     misses = count_misses(figures.captures, figures.spec, METRICS[metric], breaks_limit)
-    return (f"At worst {smallest_text}{median_text}: headroom {headroom}.", *_describe(misses))
+    return (f"At worst {smallest_text}{median_text}: headroom {headroom}.", *_describe_misses(misses))
 
 
-def _exposed(figures: Figures, chosen: Walls) -> Iterator[DraftSentence]:
+def _draft_exposed(figures: CaptureFigures, wall_metrics: WallMetrics) -> Iterator[DraftSentence]:
     """Draft limits of exposed time per stage, and of what has none.
 
     Of that alone where nothing has a stage, unless ``wall_metrics`` hold it already.
     """
-    by_name = by_stage(figures.rows("exposed_ns"))
+    by_name = group_by_stage(figures.read_rows("exposed_ns"))
     without_stage = by_name.pop(NO_STAGE, {})
     with_stage = {labels: value for rows in by_name.values() for labels, value in rows.items()}
-    if not (rows := with_stage or (without_stage if chosen == OWN else {})):
+    if not (rows := with_stage or (without_stage if wall_metrics == OWN_STREAM_METRICS else {})):
         return
-    reason = f"At most {figures.largest('exposed_ns', rows)} of communication without compute beside it."
-    yield _held(figures, "exposed_ns", (reason,), HIDDEN, KEPT, rows)
+    reason = f"At most {figures.describe_largest('exposed_ns', rows)} of communication without compute beside it."
+    yield _draft_upper_limit(figures, "exposed_ns", (reason,), COMMUNICATION_GROUP, NEVER_OMITTED, rows)
     if with_stage and without_stage:
-        reason = f"The same of communication without a stage: at most {figures.largest('exposed_ns', without_stage)}."
-        sentence = _held(figures, "exposed_ns", (reason,), HIDDEN, KEPT, without_stage)
-        yield replace(sentence, entry=_unstaged("exposed", sentence.title))
+        reason = (
+            "The same of communication without a stage: at most "
+            f"{figures.describe_largest('exposed_ns', without_stage)}."
+        )
+        sentence = _draft_upper_limit(
+            figures, "exposed_ns", (reason,), COMMUNICATION_GROUP, NEVER_OMITTED, without_stage
+        )
+        yield replace(sentence, entry=_make_unstaged_entry("exposed", sentence.title))
 
 
-def _balance(figures: Figures) -> Iterator[DraftSentence]:
-    if figures.captures.mesh.sizes.get("pp", 1) < 2 or not figures.rows("compute_ns"):
+def _draft_balance(figures: CaptureFigures) -> Iterator[DraftSentence]:
+    if figures.captures.mesh.sizes.get("pp", 1) < 2 or not figures.read_rows("compute_ns"):
         return
-    tables = figures.captures.each(METRICS["compute_ns"], figures.spec)
+    tables = figures.captures.measure_each_capture(METRICS["compute_ns"], figures.spec)
     try:
-        ratios = [value for table in tables for _, value in balance(table, table.labelled(), "pp")]
+        ratios = [value for table in tables for _, value in measure_balance(table, table.label_rows(), "pp")]
     except NothingSelected:
         return
-    limit = hundredths_above(max(ratios), points([ratios]))
+    limit = round_hundredths_above(max(ratios), choose_points_margin([ratios]))
     ratio_text = f"{float(max(ratios)):.3f}"
     reason = f"{ratio_text}: the most compute of a pipeline stage over the least. The slowest stage limits the step."
-    yield DraftSentence(f"balance of compute across pp <= {float(limit):.2f}", (reason,), TIMES, 5)
+    yield DraftSentence(f"balance of compute across pp <= {float(limit):.2f}", (reason,), TIME_GROUP, 5)
 
 
-def _times(figures: Figures) -> Iterator[DraftSentence]:
-    step_sentences = _step(figures)
+def _draft_times(figures: CaptureFigures) -> Iterator[DraftSentence]:
+    step_sentences = _draft_step(figures)
     yield from step_sentences
-    windows = figures.rows("window_ns")
+    windows = figures.read_rows("window_ns")
     # Of one step its time and the window's are one.
-    if not step_sentences or [*figures.rows("step_time_ns").values()] != [max(windows.values())]:
+    if not step_sentences or [*figures.read_rows("step_time_ns").values()] != [max(windows.values())]:
         extent = "from end to end"
-        if any(window.goes_on for window in figures.windows):
+        if any(window.is_gpu_step for window in figures.windows):
             extent = "until the next step begins on the GPU"
-        elif figures.spec.whole_run or figures.spec.kernels is KernelsMode.LAUNCHED:
+        elif figures.spec.is_whole_run or figures.spec.kernels is KernelsMode.LAUNCHED:
             extent = "from the first start to the last end of its kernels"
-        reasons = (f"At most {figures.largest('window_ns')}: the window, {extent}.",)
-        yield _held(figures, "window_ns", reasons, TIMES, 2 if step_sentences else KEPT)
-    drafted_metrics = [(metric.drafted, metric.name) for metric in METRICS.values() if metric.drafted is not None]
-    for (extent, rank), name in sorted(drafted_metrics, key=lambda item: item[0].rank):
-        if figures.rows(name):
-            yield _held(figures, name, (f"At most {figures.largest(name)}: {extent}.",), TIMES, rank)
+        reasons = (f"At most {figures.describe_largest('window_ns')}: the window, {extent}.",)
+        yield _draft_upper_limit(figures, "window_ns", reasons, TIME_GROUP, 2 if step_sentences else NEVER_OMITTED)
+    drafted_metrics = [(metric.draft_hint, metric.name) for metric in METRICS.values() if metric.draft_hint is not None]
+    for (extent, rank), name in sorted(drafted_metrics, key=lambda item: item[0].priority):
+        if figures.read_rows(name):
+            yield _draft_upper_limit(
+                figures, name, (f"At most {figures.describe_largest(name)}: {extent}.",), TIME_GROUP, rank
+            )
 
 
-def _step(figures: Figures) -> list[DraftSentence]:
+def _draft_step(figures: CaptureFigures) -> list[DraftSentence]:
     """Draft how long a step takes; where an anchor is a part of one, the period of that. None of a whole run."""
     if figures.spec.window == RUN:
         return []
-    if counts := figures.captures.runs[0].steps.shared:
-        return list(_step_times(figures, counts))
-    if rows := figures.rows("step_time_ns"):
+    if counts := figures.captures.runs[0].steps_by_kind.shared_counts:
+        return list(_draft_step_times(figures, counts))
+    if rows := figures.read_rows("step_time_ns"):
         length_text = format_value(rows[()])
-        reason = f"{length_text}: a step of the slowest rank, {_which_steps(figures.windows)}."
+        reason = f"{length_text}: a step of the slowest rank, {_describe_median_steps(figures.windows)}."
         if any(len(window.anchors) == 1 for window in figures.windows):
             reason = f"{length_text}: the step, on the slowest rank."
-        return [_held(figures, "step_time_ns", (reason,), TIMES, KEPT), *_slow_steps(figures)]
-    rows = _periods(figures, "p50")
+        return [
+            _draft_upper_limit(figures, "step_time_ns", (reason,), TIME_GROUP, NEVER_OMITTED),
+            *_draft_slow_steps(figures),
+        ]
+    rows = _select_periods(figures, "p50")
     if not rows:
         return []
-    largest_text = figures.largest("period_ns", rows)
+    largest_text = figures.describe_largest("period_ns", rows)
     reason = f"At most {largest_text} from one anchor to the next: the median of all but the first."
-    return [_held(figures, "period_ns", (reason,), TIMES, KEPT, rows, "p50 ")]
+    return [_draft_upper_limit(figures, "period_ns", (reason,), TIME_GROUP, NEVER_OMITTED, rows, "p50 ")]
 
 
-def _which_steps(windows: Sequence[RankWindow]) -> str:
+def _describe_median_steps(windows: Sequence[RankWindow]) -> str:
     """Describe of which steps the step time is the median."""
-    step_counts = [len(counted_periods(window.track)) for window in windows]
-    if any(len(step_periods(window.track)) > number for window, number in zip(windows, step_counts, strict=True)):
+    step_counts = [len(select_counted_periods(window.track)) for window in windows]
+    if any(
+        len(measure_step_periods(window.track)) > number for window, number in zip(windows, step_counts, strict=True)
+    ):
         return "the median of all whole steps but the first"
     max_count = max(step_counts)
     return "the only whole one" if max_count == 1 else f"the median of {max_count} whole ones"
 
 
-def _slow_steps(figures: Figures) -> Iterator[DraftSentence]:
+def _draft_slow_steps(figures: CaptureFigures) -> Iterator[DraftSentence]:
     """Draft what slow steps make longer, which a median does not see: the mean, and of enough steps the slow ones."""
-    if rows := _periods(figures, "mean"):
-        reason = f"At most {figures.largest('period_ns', rows)} on average: a median hides slow steps."
-        yield _held(figures, "period_ns", (reason,), TIMES, KEPT, rows, "mean ", STEP_TIME)
-    rows = _periods(figures, "p90")
-    if rows and len(figures.windows[0].anchors) >= ENOUGH_FOR_P90:
-        reason = f"At most {figures.largest('period_ns', rows)} for nine steps in ten: a median hides a slow quarter."
-        yield _held(figures, "period_ns", (reason,), TIMES, KEPT, rows, "p90 ", STEP_TIME)
+    if rows := _select_periods(figures, "mean"):
+        reason = f"At most {figures.describe_largest('period_ns', rows)} on average: a median hides slow steps."
+        yield _draft_upper_limit(
+            figures, "period_ns", (reason,), TIME_GROUP, NEVER_OMITTED, rows, "mean ", STEP_TIME_METRIC
+        )
+    rows = _select_periods(figures, "p90")
+    if rows and len(figures.windows[0].anchors) >= MIN_STEPS_FOR_P90:
+        reason = (
+            f"At most {figures.describe_largest('period_ns', rows)} for nine steps in ten: a median hides a slow "
+            "quarter."
+        )
+        yield _draft_upper_limit(
+            figures, "period_ns", (reason,), TIME_GROUP, NEVER_OMITTED, rows, "p90 ", STEP_TIME_METRIC
+        )
 
 
-def _periods(figures: Figures, quantile: str) -> dict[Labels, Value]:
-    return {labels: value for labels, value in figures.rows("period_ns").items() if labels[1] == quantile}
+def _select_periods(figures: CaptureFigures, quantile: str) -> dict[LabelTuple, Value]:
+    return {labels: value for labels, value in figures.read_rows("period_ns").items() if labels[1] == quantile}
 
 
-def drafted_kinds(counts: Mapping[str, int], shown: str | None) -> Mapping[str, int]:
+def select_drafted_kinds(counts: Mapping[str, int], shown_kind: str | None) -> Mapping[str, int]:
     """Select the kinds of steps that have enough of them for a median, and the one that is shown.
 
     Where none has enough all are: a rare one that nobody asked for loosens no gate.
     """
     has_few_steps = max(counts.values(), default=0) < FEW_ANCHORS
-    return {kind: count for kind, count in counts.items() if has_few_steps or count >= FEW_ANCHORS or kind == shown}
+    return {
+        kind: count for kind, count in counts.items() if has_few_steps or count >= FEW_ANCHORS or kind == shown_kind
+    }
 
 
-def _step_times(figures: Figures, counts: Mapping[str, int]) -> Iterator[DraftSentence]:
+def _draft_step_times(figures: CaptureFigures, counts: Mapping[str, int]) -> Iterator[DraftSentence]:
     """Draft a limit for each kind of steps that has enough of them, the most frequent first."""
-    for kind, count in by_number(drafted_kinds(counts, figures.spec.kind)):
+    for kind, count in sort_by_count(select_drafted_kinds(counts, figures.spec.kind)):
         kind_figures = replace(figures, spec=replace(figures.spec, kind=kind))
-        if rows := kind_figures.rows("step_time_ns"):
+        if rows := kind_figures.read_rows("step_time_ns"):
             median_text = ", the median" if count > 1 else ","
-            reason = f"{counted(count, f'{kind} step')}{median_text} {format_value(max(rows.values()))} on the GPU."
-            yield _held(kind_figures, "step_time_ns", (reason,), TIMES, KEPT, which=f"{kind} ")
+            reason = (
+                f"{format_count(count, f'{kind} step')}{median_text} {format_value(max(rows.values()))} on the GPU."
+            )
+            yield _draft_upper_limit(
+                kind_figures, "step_time_ns", (reason,), TIME_GROUP, NEVER_OMITTED, qualifier=f"{kind} "
+            )
     if sum(counts.values()) > 1:  # of one step it says what its time says
-        yield from _throughput(replace(figures, spec=WindowSpec(RUN)))
+        yield from _draft_throughput(replace(figures, spec=WindowSpec(RUN)))
 
 
-def _throughput(figures: Figures) -> Iterator[DraftSentence]:
+def _draft_throughput(figures: CaptureFigures) -> Iterator[DraftSentence]:
     """Draft the tokens of an engine per second over steps of all kinds: which kinds take the time no step time says."""
-    for rate in figures.rows("tokens_per_s").values():
+    for rate in figures.read_rows("tokens_per_s").values():
         reason = (
             f"{format_value(rate, METRICS['tokens_per_s'].unit)} over steps of all kinds, with the time between them."
         )
-        share = min(MOST_OF_STEP, relative([*figures.each("tokens_per_s").values()]))
+        share = min(MAX_STEP_MARGIN, choose_relative_margin([*figures.list_row_values("tokens_per_s").values()]))
         sentence = f"tokens_per_s above baseline minus {int(100 * share)}%"
-        yield DraftSentence({"assert": sentence, "window": RUN}, (reason,), TIMES, KEPT)
+        yield DraftSentence({"assert": sentence, "window": RUN}, (reason,), TIME_GROUP, NEVER_OMITTED)
 
 
-def _memory(figures: Figures) -> Iterator[DraftSentence]:
-    if figures.rows("peak_allocated_bytes"):
-        largest_text = figures.largest("peak_allocated_bytes")
+def _draft_memory(figures: CaptureFigures) -> Iterator[DraftSentence]:
+    if figures.read_rows("peak_allocated_bytes"):
+        largest_text = figures.describe_largest("peak_allocated_bytes")
         reason = f"At most {largest_text} allocated on the GPU at any moment of the run."
-        yield _held(figures, "peak_allocated_bytes", (reason,), TIMES, 1)
+        yield _draft_upper_limit(figures, "peak_allocated_bytes", (reason,), TIME_GROUP, 1)
 
 
-def _held(
-    figures: Figures,
+def _draft_upper_limit(
+    figures: CaptureFigures,
     metric: str,
-    why: tuple[str, ...],
+    reasons: tuple[str, ...],
     group: str,
     rank: int,
-    among: Mapping[Labels, Value] | None = None,
-    which: str = "",
-    called: str = "",
+    subset: Mapping[LabelTuple, Value] | None = None,
+    qualifier: str = "",
+    named_metric: str = "",
 ) -> DraftSentence:
     """Draft a limit of a time, or memory, above its baseline, with the file's tolerance where that fits.
 
     It fits where it is wide enough and not too wide. ``subset`` are the rows that are judged, of which the largest says
     what its limit is. ``named_metric``: the metric that the sentence names, where that means its rows.
     """
-    medians = figures.rows(metric) if among is None else among
-    rows = [captures for labels, captures in figures.each(metric).items() if labels in medians]
-    is_rough, is_time = METRICS[metric].rough, METRICS[metric].unit == TIME
-    absolute = file_smallest_ns(figures) if is_time else 0
-    max_share, file_share = _largest_share(figures, metric, max(medians.values())), file_tolerance(figures)
-    guessed_share = ROUGH if is_rough else GUESS
-    row_share = min(max_share, relative(rows, absolute, guessed_share))
-    doubt, aggregate = _find_doubt(rows, max(row_share, file_share), absolute, METRICS[metric].unit), ""
+    medians = figures.read_rows(metric) if subset is None else subset
+    rows = [captures for labels, captures in figures.list_row_values(metric).items() if labels in medians]
+    is_rough, is_time = METRICS[metric].is_noisy, METRICS[metric].unit == TIME
+    absolute = choose_file_absolute_ns(figures) if is_time else 0
+    max_share, file_share = _choose_max_share(figures, metric, max(medians.values())), choose_file_tolerance(figures)
+    guessed_share = ROUGH_MARGIN if is_rough else GUESSED_MARGIN
+    row_share = min(max_share, choose_relative_margin(rows, absolute, guessed_share))
+    doubt, aggregate = _find_tolerance_doubt(rows, max(row_share, file_share), absolute, METRICS[metric].unit), ""
     if doubt and metric not in STEP_LENGTHS and len(rows) > 1:
         # The largest row of a capture moves less by chance than each of many.
         largest_rows = [[max(captures) for captures in zip(*rows, strict=True)]]
-        share = min(max_share, relative(largest_rows, absolute, guessed_share))
-        if not _find_doubt(largest_rows, max(share, file_share), absolute, METRICS[metric].unit):
+        share = min(max_share, choose_relative_margin(largest_rows, absolute, guessed_share))
+        if not _find_tolerance_doubt(largest_rows, max(share, file_share), absolute, METRICS[metric].unit):
             rows, row_share, doubt, aggregate = largest_rows, share, "", "max "
-    if metric == "compute_ns" and (compute_absolute := smallest_ns(min(map(min, rows)))) < absolute:
-        row_share, absolute = min(max_share, relative(rows, compute_absolute)), compute_absolute
-        words = f"max({int(100 * row_share)}%, {written_ns(absolute)})"
+    if metric == "compute_ns" and (compute_absolute := choose_absolute_ns(min(map(min, rows)))) < absolute:
+        row_share, absolute = min(max_share, choose_relative_margin(rows, compute_absolute)), compute_absolute
+        words = f"max({int(100 * row_share)}%, {format_ns(absolute)})"
     elif row_share <= file_share:
         row_share, words = file_share, "tolerance"
     else:
-        words = f"max({int(100 * row_share)}%, {written_ns(absolute)})" if is_time else f"{int(100 * row_share)}%"
-    limit = _limit_words(max(medians.values()), row_share, absolute, METRICS[metric].unit)
-    sentence = f"{aggregate}{which}{spoken(METRICS[called or metric])} below baseline plus {words}"
+        words = f"max({int(100 * row_share)}%, {format_ns(absolute)})" if is_time else f"{int(100 * row_share)}%"
+    limit = _describe_limit(max(medians.values()), row_share, absolute, METRICS[metric].unit)
+    sentence = (
+        f"{aggregate}{qualifier}{format_spoken_name(METRICS[named_metric or metric])} below baseline plus {words}"
+    )
 
-    def breaks_limit(labels: Labels, value: Value) -> bool:
+    def breaks_limit(labels: LabelTuple, value: Value) -> bool:
         median_value = medians.get(labels)
         return median_value is not None and Fraction(value) > Fraction(median_value) + max(
             row_share * Fraction(median_value), Fraction(absolute)
@@ -563,47 +615,47 @@ def _held(
 
     misses = count_misses(figures.captures, figures.spec, METRICS[metric], breaks_limit)
     comment_lines = (
-        f"{why[0]} {limit}",
-        *why[1:],
-        *_describe(misses),
+        f"{reasons[0]} {limit}",
+        *reasons[1:],
+        *_describe_misses(misses),
         *([f"{doubt[:1].upper()}{doubt[1:]}."] if doubt else []),
     )
-    must_draft = not doubt or metric in NEVER_DROPPED
-    outlying_captures = figures.captures.outlying(METRICS[metric], figures.spec)
+    must_draft = not doubt or metric in ALWAYS_DRAFTED
+    outlying_captures = figures.captures.describe_outliers(METRICS[metric], figures.spec)
     return DraftSentence(sentence, comment_lines, group, rank, doubt or "; ".join(outlying_captures), must_draft)
 
 
-def _largest_share(figures: Figures, metric: str, largest: Value) -> Fraction:
+def _choose_max_share(figures: CaptureFigures, metric: str, largest: Value) -> Fraction:
     """Choose the most that a tolerance may be of a metric: of times a tenth of the step."""
     if metric in STEP_LENGTHS or not largest:
-        return MOST_OF_STEP
+        return MAX_STEP_MARGIN
     if METRICS[metric].unit != TIME:
         return Fraction(1)
-    share = MOST_OF_STEP * Fraction(min(figures.rows("window_ns").values())) / Fraction(largest)
-    return max(LEAST, Fraction(int(100 * share), 100))
+    share = MAX_STEP_MARGIN * Fraction(min(figures.read_rows("window_ns").values())) / Fraction(largest)
+    return max(MIN_MARGIN, Fraction(int(100 * share), 100))
 
 
-def _find_doubt(rows: Sequence[Sequence[Value]], share: Fraction, smallest: Value, unit: str) -> str:
+def _find_tolerance_doubt(rows: Sequence[Sequence[Value]], share: Fraction, smallest: Value, unit: str) -> str:
     """Find what a tolerance cannot see, as captures differ by chance by over twice as much; empty where none do."""
     hidden_noise = []
     for captures in rows:
-        noise = noise_of(captures, len(rows))
+        noise = estimate_noise(captures, len(rows))
         tolerance = max(share * abs(Fraction(median(captures))), Fraction(smallest))
-        if noise is not None and noise > MOST_EXCUSED * tolerance:
+        if noise is not None and noise > MOST_EXCUSED_TOLERANCES * tolerance:
             hidden_noise.append((Fraction(noise), tolerance))
     if not hidden_noise:
         return ""
-    noise_text, tolerance_text = (format_value(exact(amount), unit) for amount in max(hidden_noise))
+    noise_text, tolerance_text = (format_value(simplify_fraction(amount), unit) for amount in max(hidden_noise))
     advice = "take captures that are more alike, or more of them"
     return f"captures differ by up to {noise_text} by chance, more than twice a tolerance of {tolerance_text}: {advice}"
 
 
-def _describe(misses: StepMisses | None) -> tuple[str, ...]:
+def _describe_misses(misses: StepMisses | None) -> tuple[str, ...]:
     return () if misses is None else (str(misses),)
 
 
-def _limit_words(value: Value, share: Fraction, smallest: Value, unit: str) -> str:
+def _describe_limit(value: Value, share: Fraction, smallest: Value, unit: str) -> str:
     """Describe what a tolerance comes to: ``Limit: 471 us (+12%).``"""
-    limit = exact(value + max(share * Fraction(value), Fraction(smallest)))
-    change_text = f" ({change_words(limit, value, unit)})" if value else ""
-    return f"Limit: {format_apart(value, limit, unit)[1]}{change_text}."
+    limit = simplify_fraction(value + max(share * Fraction(value), Fraction(smallest)))
+    change_text = f" ({format_change(limit, value, unit)})" if value else ""
+    return f"Limit: {format_distinctly(value, limit, unit)[1]}{change_text}."

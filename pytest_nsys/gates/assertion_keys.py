@@ -11,27 +11,27 @@ from yaml.nodes import Node, ScalarNode
 
 from pytest_nsys.analysis.metrics.registry import Metric
 from pytest_nsys.analysis.metrics.table import Selector
-from pytest_nsys.core.conventions import KIND_WORDS
-from pytest_nsys.core.words import printable
-from pytest_nsys.gates.kinds import Entry
+from pytest_nsys.core.conventions import STEP_KIND_NAMES
+from pytest_nsys.core.text_format import sanitize_line
+from pytest_nsys.gates.assertion_names import clean_name, quote_labels, strip_limit
+from pytest_nsys.gates.kinds import MappingEntry
 from pytest_nsys.gates.limits import (
     SentenceMistake,
+    describe_useless_warning,
     parse_requirement,
-    warns_alike,
 )
 from pytest_nsys.gates.model import (
     Assertion,
+    BaselineLimit,
     Constant,
-    FromBaseline,
     GateFile,
     Requirement,
     Severity,
 )
-from pytest_nsys.gates.names import clean_name, without_limit, written_labels
 from pytest_nsys.gates.sentences import (
-    check_dimension,
+    explain_wrong_dimension,
+    parse_selector_value,
     parse_sentence,
-    selector_value,
 )
 from pytest_nsys.gates.yaml_nodes import NodeReader
 
@@ -39,39 +39,39 @@ MAX_ITEMS = 1000
 """Most items that one ``for:`` may make."""
 
 
-class Selecting(Entry):
+class RowSelectionEntry(MappingEntry):
     """Reads a mapping that selects rows of a metric, with the keys ``where`` and ``for``.
 
     ``gate`` is what the file says for all of its assertions.
     """
 
-    def __init__(self, reader: NodeReader, node: Node, gate: GateFile, section: str, what: str) -> None:
-        super().__init__(reader, node, section, what)
+    def __init__(self, reader: NodeReader, node: Node, gate: GateFile, section: str, noun: str) -> None:
+        super().__init__(reader, node, section, noun)
         self.gate = gate
 
-    def where(self, metric: Metric, fixed: Collection[str]) -> dict[str, Selector]:
+    def read_where(self, metric: Metric, selected_dimensions: Collection[str]) -> dict[str, Selector]:
         """Read the selectors of ``where:``, by dimension. ``selected_dimensions`` are those that a sentence selects
         already.
         """
         selectors = {}
-        for dimension, node in self._dimensions(metric, "where", fixed):
-            nodes = self.reader.one_or_items(node, dimension)
-            selectors[dimension] = Selector(tuple(self._labels(metric, dimension, nodes)))
+        for dimension, node in self._read_dimensions(metric, "where", selected_dimensions):
+            nodes = self.reader.read_one_or_items(node, dimension)
+            selectors[dimension] = Selector(tuple(self._read_labels(metric, dimension, nodes)))
         return selectors
 
-    def choices(self, metric: Metric, fixed: Collection[str]) -> list[dict[str, Selector]]:
+    def read_for_choices(self, metric: Metric, selected_dimensions: Collection[str]) -> list[dict[str, Selector]]:
         """Read the selectors of each item that ``for:`` makes; without the key one item that selects nothing."""
         labels: dict[str, list[str]] = {}
-        for dimension, node in self._dimensions(metric, "for", fixed):
-            dimension_labels = self._labels(
-                metric, dimension, self.reader.items(node, f"for {printable(dimension, 40)}")
+        for dimension, node in self._read_dimensions(metric, "for", selected_dimensions):
+            dimension_labels = self._read_labels(
+                metric, dimension, self.reader.read_items(node, f"for {sanitize_line(dimension, 40)}")
             )
             labels[dimension] = list(dict.fromkeys(dimension_labels))
             if len(labels[dimension]) < len(dimension_labels):
-                self.reader.mistake(node, f"for {dimension} names a value twice")
+                self.reader.add_mistake(node, f"for {dimension} names a value twice")
         count = math.prod(len(dimension_labels) for dimension_labels in labels.values())
         if count > MAX_ITEMS:
-            self.mistake("for", f"this makes {count} items: at most {MAX_ITEMS} are allowed")
+            self.add_mistake("for", f"this makes {count} items: at most {MAX_ITEMS} are allowed")
             return []
         products = itertools.product(*labels.values())
         return [
@@ -79,33 +79,35 @@ class Selecting(Entry):
             for product in products
         ]
 
-    def _dimensions(self, metric: Metric, key: str, fixed: Collection[str]) -> Iterable[tuple[str, Node]]:
+    def _read_dimensions(
+        self, metric: Metric, key: str, selected_dimensions: Collection[str]
+    ) -> Iterable[tuple[str, Node]]:
         """Yield the dimensions of the metric that stand under a key. Each mistake, such as one that is selected
         elsewhere, is noted.
         """
         if key not in self.fields:
             return
-        for word, node in self.reader.entries(self.fields[key], key):
-            problem = check_dimension(word.value, metric, self.gate.axes)
-            if problem is None and word.value in fixed:
+        for word, node in self.reader.read_entries(self.fields[key], key):
+            problem = explain_wrong_dimension(word.value, metric, self.gate.axes)
+            if problem is None and word.value in selected_dimensions:
                 problem = f"'{word.value}' is selected already"
             if problem is not None:
-                self.reader.mistake(word, problem)
+                self.reader.add_mistake(word, problem)
             else:
                 yield word.value, node
 
-    def _labels(self, metric: Metric, dimension: str, nodes: Iterable[Node]) -> list[str]:
+    def _read_labels(self, metric: Metric, dimension: str, nodes: Iterable[Node]) -> list[str]:
         def parse_label(text: str) -> str:
-            return selector_value(metric, dimension, text.strip(), self.gate.axes)
+            return parse_selector_value(metric, dimension, text.strip(), self.gate.axes)
 
-        labels = (self.reader.parsed(node, dimension, parse_label) for node in nodes)
+        labels = (self.reader.read_parsed(node, dimension, parse_label) for node in nodes)
         return [label for label in labels if label is not None]
 
 
-MAX_ID = 200
+MAX_ID_LENGTH = 200
 
 
-def read_assertion(reader: NodeReader, node: Node, gate: GateFile) -> list[Assertion]:
+def read_assertion_entry(reader: NodeReader, node: Node, gate: GateFile) -> list[Assertion]:
     """Return the assertions that one entry stands for: several where it has ``for:``, none where it is mistaken.
 
     ``gate`` is what the file says for all of its assertions.
@@ -114,41 +116,41 @@ def read_assertion(reader: NodeReader, node: Node, gate: GateFile) -> list[Asser
         sentence = _read_sentence(reader, node, "an assertion", gate)
         if sentence is None:
             return []
-        full_name, name = clean_name(node.value), clean_name(without_limit(node.value))
+        full_name, name = clean_name(node.value), clean_name(strip_limit(node.value))
         return [dataclasses.replace(sentence, name=name, full_name=full_name, sentence=full_name)]
     entry = _AssertionEntry(reader, node, gate)
-    return entry.assertions() if entry.fields else []
+    return entry.read_assertions() if entry.fields else []
 
 
-def _read_sentence(reader: NodeReader, node: Node, what: str, gate: GateFile) -> Assertion | None:
-    return reader.parsed(node, what, lambda text: parse_sentence(text, gate, reader.location(node)))
+def _read_sentence(reader: NodeReader, node: Node, noun: str, gate: GateFile) -> Assertion | None:
+    return reader.read_parsed(node, noun, lambda text: parse_sentence(text, gate, reader.locate(node)))
 
 
-class _AssertionEntry(Selecting):
+class _AssertionEntry(RowSelectionEntry):
     """Reads one mapping under ``assertions:``."""
 
     def __init__(self, reader: NodeReader, node: Node, gate: GateFile) -> None:
         super().__init__(reader, node, gate, "assertion", "an assertion")
-        self._options = self.values()
+        self._options = self.read_values()
 
-    def assertions(self) -> list[Assertion]:
+    def read_assertions(self) -> list[Assertion]:
         """Return all assertions that the entry stands for."""
-        name = self._name()
+        name = self._read_id()
         if "assert" not in self.fields:
-            self.mistake("", "an assertion needs 'assert' with a sentence")
+            self.add_mistake("", "an assertion needs 'assert' with a sentence")
             return []
         sentence = _read_sentence(self.reader, self.fields["assert"], "assert", self.gate)
         if sentence is None:
             return []
-        metric = sentence.measures
+        metric = sentence.measured_metric
         self._check_delay(sentence)
         self._check_kind(sentence.kind)
-        where = self.where(metric, fixed=sentence.where)
-        warn = self._warn(sentence)
-        full_name = name or self._words(where)
-        name = name or self._words(where, with_limit=False)
+        where = self.read_where(metric, selected_dimensions=sentence.where)
+        warn = self._read_early_limit(sentence)
+        full_name = name or self._format_sentence(where)
+        name = name or self._format_sentence(where, with_limit=False)
         assertions = []
-        for choice in self.choices(metric, fixed={**sentence.where, **where}):
+        for choice in self.read_for_choices(metric, selected_dimensions={**sentence.where, **where}):
             item_labels = ",".join(
                 f"{dimension}={clean_name(selector.values[0])}" for dimension, selector in choice.items()
             )
@@ -157,8 +159,8 @@ class _AssertionEntry(Selecting):
                 sentence,
                 name=name + item_suffix,
                 full_name=full_name + item_suffix,
-                sentence=self._words({**where, **choice}),
-                location=self.reader.location(self.node),
+                sentence=self._format_sentence({**where, **choice}),
+                location=self.reader.locate(self.node),
                 where={**sentence.where, **where, **choice},
                 warn=warn,
                 **self._options,
@@ -170,51 +172,54 @@ class _AssertionEntry(Selecting):
         """Record ``fail_after`` as a mistake where it cannot matter: only what noise may explain can wait for the next
         run, and only where it would be red without waiting.
         """
-        limit = sentence.require.limit
+        limit = sentence.requirement.limit
         if "fail_after" not in self.fields:
             return
-        if not isinstance(limit, FromBaseline) or limit.exact:
+        if not isinstance(limit, BaselineLimit) or limit.is_exact:
             problem = (
-                f"'fail_after' waits out noise: it needs a baseline with a tolerance, and '{sentence.require.text}' "
+                "'fail_after' waits out noise: it needs a baseline with a tolerance, and "
+                f"'{sentence.requirement.text}' "
             )
-            self.mistake("fail_after", problem + "has none")
+            self.add_mistake("fail_after", problem + "has none")
         if "xfail" in self.fields:
-            self.mistake("fail_after", "'fail_after' cannot be used with 'xfail', which expects the first bad run")
+            self.add_mistake("fail_after", "'fail_after' cannot be used with 'xfail', which expects the first bad run")
         if self._options.get("severity", sentence.severity).inconclusive is Severity.FAIL:
             problem = "'fail_after' makes bad runs inconclusive: it cannot be used with severity: {inconclusive: fail}"
-            self.mistake("fail_after", problem)
+            self.add_mistake("fail_after", problem)
 
     def _check_kind(self, kind: str | None) -> None:
         """Record a ``window`` that picks steps of another kind than the sentence, which would be passed over."""
         window_kind = self._options.get("window", "").rpartition(" ")[2]
-        kinds = KIND_WORDS if self.gate.convention is None else self.gate.convention.kind_names
+        kinds = STEP_KIND_NAMES if self.gate.convention is None else self.gate.convention.kind_names
         if kind is not None and window_kind in kinds and window_kind != kind:
-            self.mistake("window", f"one kind of steps at a time: '{kind}' in the sentence, or '{window_kind}' here")
+            self.add_mistake(
+                "window", f"one kind of steps at a time: '{kind}' in the sentence, or '{window_kind}' here"
+            )
 
-    def _name(self) -> str | None:
+    def _read_id(self) -> str | None:
         """Read the id as a name; None without one."""
-        identifier = self.text("id")
+        identifier = self.read_text("id")
         if identifier is None:
             return None
         if "::" in identifier:
-            self.mistake("id", "an id cannot hold '::', which separates the parts of a test's address")
-        if not 0 < len(clean_name(identifier)) <= MAX_ID:
-            self.mistake("id", f"an id has 1 to {MAX_ID} printable characters")
+            self.add_mistake("id", "an id cannot hold '::', which separates the parts of a test's address")
+        if not 0 < len(clean_name(identifier)) <= MAX_ID_LENGTH:
+            self.add_mistake("id", f"an id has 1 to {MAX_ID_LENGTH} printable characters")
         return clean_name(identifier)
 
-    def _words(self, where: Mapping[str, Selector], *, with_limit: bool = True) -> str:
+    def _format_sentence(self, where: Mapping[str, Selector], *, with_limit: bool = True) -> str:
         """Return the sentence for people: as written, with what the keys beside it select, or only up to its
         comparison.
 
         It can be written in place of the entry.
         """
         sentence: str = self.fields["assert"].value
-        main_part = sentence if with_limit else without_limit(sentence)
-        selectors = " ".join(f"{dimension} {written_labels(selector.values)}" for dimension, selector in where.items())
+        main_part = sentence if with_limit else strip_limit(sentence)
+        selectors = " ".join(f"{dimension} {quote_labels(selector.values)}" for dimension, selector in where.items())
         before, after = (selectors, "") if not sentence.startswith("no ") else ("", f"where {selectors}" * bool(where))
         return clean_name(f"{before} {main_part} {after}")
 
-    def _warn(self, sentence: Assertion) -> Requirement | None:
+    def _read_early_limit(self, sentence: Assertion) -> Requirement | None:
         """Read the early limit, and note as a mistake one that warns of all values that hold the limit, or of none."""
         node = self.fields.get("warn")
         if node is None:
@@ -222,14 +227,14 @@ class _AssertionEntry(Selecting):
 
         def parse_early_limit(text: str) -> Requirement:
             try:
-                return parse_requirement(text, sentence.judged, constant=True)
+                return parse_requirement(text, sentence.limit_target, constant=True)
             except SentenceMistake as mistake:
                 if isinstance(node, ScalarNode) and node.style == ">":
                     problem = f'{mistake} (YAML reads > as the start of a block: quote it, as in ">= 60%")'
                     raise SentenceMistake(mistake.offset, problem) from None
                 raise
 
-        early_limit, requirement = self.reader.parsed(node, "warn", parse_early_limit), sentence.require
+        early_limit, requirement = self.reader.read_parsed(node, "warn", parse_early_limit), sentence.requirement
         if (
             early_limit is None
             or not isinstance(early_limit.limit, Constant)
@@ -238,12 +243,12 @@ class _AssertionEntry(Selecting):
             return early_limit
         assert early_limit.comparator is not None
         assert requirement.comparator is not None
-        if uselessness := warns_alike(
+        if uselessness := describe_useless_warning(
             early_limit.comparator, early_limit.limit.value, requirement.comparator, requirement.limit.value
         ):
             problem = (
                 f"'{early_limit.text}' {uselessness} where '{requirement.text}' holds: write a limit that is reached "
                 "before it"
             )
-            self.mistake("warn", problem)
+            self.add_mistake("warn", problem)
         return early_limit

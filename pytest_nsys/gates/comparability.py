@@ -15,9 +15,9 @@ from fractions import Fraction
 from itertools import product
 from typing import Any, NamedTuple
 
-from pytest_nsys.core.conventions import KIND_WORDS, Convention, convention_words
+from pytest_nsys.core.conventions import STEP_KIND_NAMES, Convention, describe_convention
+from pytest_nsys.core.text_format import sanitize_line
 from pytest_nsys.core.units import TIME
-from pytest_nsys.core.words import printable
 from pytest_nsys.gates.model import Difference, GateFile
 
 KEY_FIELDS = ("convention", "mesh", "micro_batch", "sequence_length", "world", "gpu")
@@ -32,16 +32,20 @@ FIELDS = (*KEY_FIELDS, *FACT_FIELDS, KIND_WORK)
 """Circumstances that a gate file may name under ``comparable_on``."""
 
 
-def differences(
-    now: Mapping[str, Any], was: Mapping[str, Any], on: Collection[str] | None = None
+def find_differences(
+    current: Mapping[str, Any], baseline: Mapping[str, Any], compared_fields: Collection[str] | None = None
 ) -> tuple[Difference, ...]:
     """Return the circumstances that differ, of ``compared_fields`` (None: all), in the order of ``FIELDS``."""
     circumstances = []
-    for name in [field for field in FIELDS if field != KIND_WORK and (on is None or field in on)]:
-        current_value, baseline_value = now.get(name), was.get(name)
+    for name in [
+        field for field in FIELDS if field != KIND_WORK and (compared_fields is None or field in compared_fields)
+    ]:
+        current_value, baseline_value = current.get(name), baseline.get(name)
         is_unknown = name in FACT_FIELDS and (current_value is None or baseline_value is None)
         if current_value != baseline_value and not is_unknown:
-            circumstances.append(Difference(name, shown(current_value), shown(baseline_value)))
+            circumstances.append(
+                Difference(name, format_circumstance(current_value), format_circumstance(baseline_value))
+            )
     return tuple(circumstances)
 
 
@@ -49,16 +53,19 @@ MOST_OTHER_WORK = Fraction(10, 100)
 """By how much an engine's work may differ, in its share of the steps and in the tokens of a step."""
 
 
-def other_work(
-    now: Mapping[str, Any], was: Mapping[str, Any], kind: str | None, on: Collection[str] | None = None
+def find_work_difference(
+    current: Mapping[str, Any],
+    baseline: Mapping[str, Any],
+    kind: str | None,
+    compared_fields: Collection[str] | None = None,
 ) -> tuple[Difference, ...]:
     """Return how the steps of a kind have other work, or another share of all steps, in any capture of either side.
 
     Without a kind it is that of all steps, where they are of one. Empty where a side does not say.
     """
-    if on is not None and KIND_WORK not in on:
+    if compared_fields is not None and KIND_WORK not in compared_fields:
         return ()
-    works = [_works(side.get(KIND_WORK)) for side in (now, was)]
+    works = [_parse_kind_work(side.get(KIND_WORK)) for side in (current, baseline)]
     if kind is None and len(kinds := {*works[0], *works[1]}) == 1:
         (kind,) = kinds
     if kind is None:
@@ -66,7 +73,7 @@ def other_work(
     pairs = product(*(works_of_side.get(kind, ()) for works_of_side in works))
     return next(
         (
-            (Difference(kind, current_work.words, baseline_work.words),)
+            (Difference(kind, current_work.text, baseline_work.text),)
             for current_work, baseline_work in pairs
             if current_work.is_other(baseline_work)
         ),
@@ -74,10 +81,10 @@ def other_work(
     )
 
 
-def are_alike(
-    now: Mapping[str, Any],
-    was: Mapping[str, Any],
-    on: Collection[str] | None,
+def is_comparable(
+    current: Mapping[str, Any],
+    baseline: Mapping[str, Any],
+    compared_fields: Collection[str] | None,
     *,
     unit: str,
     window: str,
@@ -88,44 +95,50 @@ def are_alike(
     ``unit`` is that of the values. ``window`` is named as a gate file or a series has it, and may end in a kind of
     steps.
     """
-    compared_kind = kind or next((word for word in window.split() if word in KIND_WORDS), None)
-    return not differences(now, was, on) and not (unit == TIME and other_work(now, was, compared_kind, on))
+    compared_kind = kind or next((word for word in window.split() if word in STEP_KIND_NAMES), None)
+    return not find_differences(current, baseline, compared_fields) and not (
+        unit == TIME and find_work_difference(current, baseline, compared_kind, compared_fields)
+    )
 
 
-def all_differences(
-    now: Mapping[str, Any], was: Mapping[str, Any], on: Collection[str] | None = None
+def find_all_differences(
+    current: Mapping[str, Any], baseline: Mapping[str, Any], compared_fields: Collection[str] | None = None
 ) -> tuple[Difference, ...]:
     """Return the circumstances that differ, and the other work of every kind that both sides have steps of."""
-    kinds = sorted({*_works(now.get(KIND_WORK))} & {*_works(was.get(KIND_WORK))})
-    work_differences = (difference for kind in kinds for difference in other_work(now, was, kind, on))
-    return (*differences(now, was, on), *work_differences)
+    kinds = sorted({*_parse_kind_work(current.get(KIND_WORK))} & {*_parse_kind_work(baseline.get(KIND_WORK))})
+    work_differences = (
+        difference for kind in kinds for difference in find_work_difference(current, baseline, kind, compared_fields)
+    )
+    return (*find_differences(current, baseline, compared_fields), *work_differences)
 
 
-class _Work(NamedTuple):
+class _KindWork(NamedTuple):
     """Holds the share of a kind in percent and the mean tokens of its steps, and the text that says both."""
 
-    share: int
+    share_percent: int
     tokens: Fraction
-    words: str
+    text: str
 
-    def is_other(self, old: _Work) -> bool:
-        other_tokens = abs(self.tokens - old.tokens) > MOST_OTHER_WORK * max(self.tokens, old.tokens)
-        return other_tokens or abs(self.share - old.share) > 100 * MOST_OTHER_WORK
+    def is_other(self, baseline: _KindWork) -> bool:
+        other_tokens = abs(self.tokens - baseline.tokens) > MOST_OTHER_WORK * max(self.tokens, baseline.tokens)
+        return other_tokens or abs(self.share_percent - baseline.share_percent) > 100 * MOST_OTHER_WORK
 
 
-def _works(said: object) -> Mapping[str, list[_Work]]:
+def _parse_kind_work(work_lines: object) -> Mapping[str, list[_KindWork]]:
     """Parse the lines of ``RunSteps.describe_work``, by kind, one entry for each capture that says something else."""
-    works: dict[str, list[_Work]] = {}
-    for line in said if isinstance(said, list | tuple) else ():
+    works: dict[str, list[_KindWork]] = {}
+    for line in work_lines if isinstance(work_lines, list | tuple) else ():
         match = re.fullmatch(
             r"(\w+): (([0-9]{1,3})% of the steps(?:, ([0-9]{1,18}(?:\.[0-9])?) tokens each)?)", str(line)
         )
         if match is not None:
-            works.setdefault(match[1], []).append(_Work(int(match[3]), Fraction(match[4] or 0), match[2]))
+            works.setdefault(match[1], []).append(_KindWork(int(match[3]), Fraction(match[4] or 0), match[2]))
     return works
 
 
-def agreeing_fields(differing: Iterable[Difference], on: Collection[str] | None = None) -> list[str]:
+def list_agreeing_fields(
+    differences: Iterable[Difference], compared_fields: Collection[str] | None = None
+) -> list[str]:
     """List the fields that must agree without those that differ: what a gate file or a command names to let them
     differ.
 
@@ -133,37 +146,49 @@ def agreeing_fields(differing: Iterable[Difference], on: Collection[str] | None 
     """
     names = {
         difference.name if difference.name in FIELDS else KIND_WORK
-        for difference in differing
-        if difference.name in _COMPARED
+        for difference in differences
+        if difference.name in _COMPARED_NAMES
     }
-    return [field for field in FIELDS if names and (on is None or field in on) and field not in names]
+    return [
+        field
+        for field in FIELDS
+        if names and (compared_fields is None or field in compared_fields) and field not in names
+    ]
 
 
-_COMPARED = {*FIELDS, *KIND_WORDS}
+_COMPARED_NAMES = {*FIELDS, *STEP_KIND_NAMES}
 """Names of differences that a gate file may leave out; other work bears the name of its kind."""
 
 
-def found_otherwise(gate: GateFile) -> tuple[Difference, ...]:
+def find_convention_difference(gate: GateFile) -> tuple[Difference, ...]:
     """Return, as a difference, that the run alone would be read under another convention than the one found for it."""
     is_compared = gate.comparable_on is None or "convention" in gate.comparable_on
-    if not is_compared or gate.found is None or gate.found.alone == gate.convention:
+    if not is_compared or gate.found_convention is None or gate.found_convention.run_convention == gate.convention:
         return ()
-    return (Difference("convention", _words(gate.found.alone), _words(gate.resolved_convention)),)
+    return (
+        Difference(
+            "convention",
+            _describe_read_convention(gate.found_convention.run_convention),
+            _describe_read_convention(gate.resolved_convention),
+        ),
+    )
 
 
-def _words(convention: Convention) -> str:
-    return f"{convention_words(convention)}, span {convention.span}, kernels {convention.kernels}"
+def _describe_read_convention(convention: Convention) -> str:
+    return f"{describe_convention(convention)}, span {convention.span}, kernels {convention.kernels}"
 
 
-def told(found: Iterable[Difference], other: str = "baseline") -> str:
+def describe_differences(differences: Iterable[Difference], other_side: str = "baseline") -> str:
     """Return differences in one line; empty where there are none."""
-    return "; ".join(f"{difference.name}: now {difference.now}, {other} {difference.baseline}" for difference in found)
+    return "; ".join(
+        f"{difference.name}: now {difference.current}, {other_side} {difference.baseline}" for difference in differences
+    )
 
 
-def shown(value: object) -> str:
+def format_circumstance(value: object) -> str:
     """Return the value of a circumstance as text."""
     if isinstance(value, Mapping):
-        return printable(" ".join(f"{key}={item}" for key, item in value.items()))
+        return sanitize_line(" ".join(f"{key}={item}" for key, item in value.items()))
     if isinstance(value, list | tuple):
-        return printable(", ".join(map(str, value)))
-    return "not stated" if value is None else printable(str(value))
+        return sanitize_line(", ".join(map(str, value)))
+    return "not stated" if value is None else sanitize_line(str(value))

@@ -12,22 +12,22 @@ from typing import TypeVar
 
 from yaml.nodes import MappingNode, Node, ScalarNode
 
-from pytest_nsys.core.conventions import BUILT_IN, OF_YAML, Anchor, Convention, ConventionMistake
-from pytest_nsys.core.errors import ArgumentMistake, GateFileError, UsageMistake, hint
-from pytest_nsys.core.file_names import Address
-from pytest_nsys.core.words import printable
-from pytest_nsys.gates.kinds import KEYS, Entry, known, read_anchor
+from pytest_nsys.core.conventions import BUILT_IN_CONVENTIONS, YAML_ANCHOR, Anchor, Convention, ConventionMistake
+from pytest_nsys.core.errors import ArgumentMistake, GateFileError, UsageMistake, suggest_or_list
+from pytest_nsys.core.file_names import GateAddress
+from pytest_nsys.core.text_format import sanitize_line
+from pytest_nsys.gates.kinds import KEYS, MappingEntry, make_name_reader, read_anchor
 from pytest_nsys.gates.yaml_nodes import NodeReader, compose
-from pytest_nsys.gates.yaml_nodes import read as read_file
+from pytest_nsys.gates.yaml_nodes import read_file_bytes as read_file
 
 AUTO = "auto"
 """What to write for a convention that is found in the trace, as it is where nothing is written."""
 
 
-_read_named = known({AUTO: None, **BUILT_IN}, "convention")
+_read_convention_name = make_name_reader({AUTO: None, **BUILT_IN_CONVENTIONS}, "convention")
 
 
-def read_convention(reader: NodeReader, node: Node | None) -> Convention | None:
+def read_convention_key(reader: NodeReader, node: Node | None) -> Convention | None:
     """Return the convention behind the key; None for ``auto`` and for a name that is none.
 
     Of a mapping with a mistake it has as much as can be read. A key that is given replaces the one of the convention
@@ -36,22 +36,22 @@ def read_convention(reader: NodeReader, node: Node | None) -> Convention | None:
     if node is None or (isinstance(node, ScalarNode) and node.value.strip() == AUTO):
         return None
     if isinstance(node, ScalarNode):
-        convention: Convention | None = _read_named(reader, node, "convention")
+        convention: Convention | None = _read_convention_name(reader, node, "convention")
         return convention
-    entry = Entry(reader, node, "convention")
-    values = entry.values()
+    entry = MappingEntry(reader, node, "convention")
+    values = entry.read_values()
     base = values.pop("extends", None) or Convention(name="custom")
     try:
         return dataclasses.replace(base.with_anchor(values.get("anchor")), **values)
     except ConventionMistake as mistake:
-        entry.mistake(mistake.key, str(mistake))
+        entry.add_mistake(mistake.key, str(mistake))
     except (OverflowError, RecursionError):
-        entry.mistake("", "an expression in this convention is too large")
+        entry.add_mistake("", "an expression in this convention is too large")
     return base
 
 
 Kind = TypeVar("Kind")
-Named = str | os.PathLike[str] | Convention
+ConventionSource = str | os.PathLike[str] | Convention
 """Names a convention: a built-in name, a YAML file, or the convention itself."""
 
 CONVENTION_HELP = (
@@ -60,29 +60,29 @@ CONVENTION_HELP = (
 )
 
 
-def check_named(traces: Sequence[str]) -> None:
+def check_trace_paths(traces: Sequence[str]) -> None:
     """Raise UsageMistake for a path without a letter, as a variable of the shell leaves it."""
     if "" in traces:
         raise UsageMistake("the path of a trace is empty")
 
 
-def typed_anchor(text: str) -> Anchor:
+def parse_anchor_option(text: str) -> Anchor:
     """Parse ``--anchor``: the pattern of a range, or a kernel as gate files have it. Raises UsageMistake."""
-    if not OF_YAML.fullmatch(text):
+    if not YAML_ANCHOR.fullmatch(text):
         return text
     reader = NodeReader(Path("--anchor"))
     try:
         value = json.dumps(text) if text.lstrip().startswith("kernel:") else text
         ((_, node),) = compose(f"anchor: {value}".encode(errors="replace"), reader).value
         anchor = read_anchor(reader, node)
-        reader.raise_any()
+        reader.raise_mistakes()
     except GateFileError as error:
-        raise UsageMistake(f"--anchor {printable(text, 60)}: {error.mistakes[0].text}") from None
+        raise UsageMistake(f"--anchor {sanitize_line(text, 60)}: {error.mistakes[0].text}") from None
     assert anchor is not None  # else there was a mistake
     return anchor
 
 
-def convention_of(value: Named | None, anchor: Anchor | None = None) -> Convention | None:
+def load_convention(value: ConventionSource | None, anchor: Anchor | None = None) -> Convention | None:
     """Return the convention that ``value`` is, names or holds, with another anchor where one is given.
 
     None where it is to be found in the trace. Raises ArgumentMistake, GateFileError.
@@ -95,32 +95,36 @@ def convention_of(value: Named | None, anchor: Anchor | None = None) -> Conventi
     if value is None or isinstance(value, Convention):
         convention = value
     elif isinstance(value, str | os.PathLike):
-        address = Address.of(os.fspath(value))
-        convention = built_in_or_read(
-            address.file, {**BUILT_IN, AUTO: None}, "convention", partial(_read, configuration=address.configuration)
+        address = GateAddress.parse(os.fspath(value))
+        convention = load_built_in_or_file(
+            address.file,
+            {**BUILT_IN_CONVENTIONS, AUTO: None},
+            "convention",
+            partial(_read_convention_file, configuration=address.configuration),
         )
     else:
         raise ArgumentMistake(f"convention= is a name, the path of a YAML file or a Convention, not {value!r}")
     return convention if convention is None else convention.with_anchor(anchor)
 
 
-def _read(reader: NodeReader, root: MappingNode, configuration: str = "") -> Convention | None:
+def _read_convention_file(reader: NodeReader, root: MappingNode, configuration: str = "") -> Convention | None:
     """Read the mapping of a convention, or ``convention:`` of a gate file or of its ``configuration``."""
-    keys = {key.value: node for key, node in reader.entries(root, "a convention")}
+    keys = {key.value: node for key, node in reader.read_entries(root, "a convention")}
     if configuration and "matrix" in keys:
-        configurations = {key.value: node for key, node in reader.entries(keys["matrix"], "matrix")}
+        configurations = {key.value: node for key, node in reader.read_entries(keys["matrix"], "matrix")}
         if configuration not in configurations:
-            reader.mistake(
-                keys["matrix"], f"no configuration is '{configuration}'{hint(configuration, configurations, 'it has')}"
+            reader.add_mistake(
+                keys["matrix"],
+                f"no configuration is '{configuration}'{suggest_or_list(configuration, configurations, 'it has')}",
             )
         elif isinstance(node := configurations[configuration], MappingNode):
-            keys |= {key.value: value for key, value in reader.entries(node, configuration)}
+            keys |= {key.value: value for key, value in reader.read_entries(node, configuration)}
     is_gate_file = bool(keys.keys() & (set(KEYS["file"]) - {"span", "kernels"}))
-    return read_convention(reader, keys.get("convention") if is_gate_file else root)
+    return read_convention_key(reader, keys.get("convention") if is_gate_file else root)
 
 
-def built_in_or_read(
-    value: str, built_in: Mapping[str, Kind | None], what: str, read: Callable[[NodeReader, MappingNode], Kind | None]
+def load_built_in_or_file(
+    value: str, built_in: Mapping[str, Kind | None], noun: str, read: Callable[[NodeReader, MappingNode], Kind | None]
 ) -> Kind | None:
     """Return what a built-in name stands for, else what a YAML file holds. Raises ArgumentMistake, GateFileError."""
     if value in built_in:
@@ -128,9 +132,9 @@ def built_in_or_read(
     path = Path(value)
     if not path.is_file():
         file_advice = "; a file has a line for each family: attention: ['flash_*', '*mha*']"
-        advice = hint(value, built_in, "built in are") if built_in else file_advice
-        raise ArgumentMistake(f"'{printable(value)}' is no {what} and no file{advice}")
+        advice = suggest_or_list(value, built_in, "built in are") if built_in else file_advice
+        raise ArgumentMistake(f"'{sanitize_line(value)}' is no {noun} and no file{advice}")
     reader = NodeReader(path)
     value_read = read(reader, compose(read_file(path, reader), reader))
-    reader.raise_any()
+    reader.raise_mistakes()
     return value_read

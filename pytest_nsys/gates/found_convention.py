@@ -4,35 +4,39 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from pytest_nsys.analysis.steps.words import Searched, found_words, why_whole
-from pytest_nsys.core.conventions import BUILT_IN, Convention, convention_words
+from pytest_nsys.analysis.steps.search_text import SearchResult, describe_chosen_convention, explain_whole_run
+from pytest_nsys.core.conventions import BUILT_IN_CONVENTIONS, Convention, describe_convention
 
 
 class FoundConvention(NamedTuple):
     """Describes how a gate file of ``auto`` came by its convention."""
 
     where: str  # "trace", "base" or "baseline"
-    alone: Convention  # that the run alone would be read under
-    searched: Searched = None  # what repeats in the kernels, where anybody looked
+    run_convention: Convention  # that the run alone would be read under
+    kernel_search: SearchResult = None  # what repeats in the kernels, where anybody looked
 
-    def told(self, convention: Convention, *, anchored: bool = True) -> str:
+    def describe(self, convention: Convention, *, is_anchored: bool = True) -> str:
         """Name the convention and where it was found. Where not ``is_anchored``, say why the whole run is measured."""
-        return found_words(convention, self.where, self.searched, anchored=anchored)
+        return describe_chosen_convention(convention, self.where, self.kernel_search, has_anchor=is_anchored)
 
-    def briefly(self, convention: Convention) -> str:
+    def describe_briefly(self, convention: Convention) -> str:
         """Say where it was found, and the name alone of a built-in convention with its own anchor."""
-        reason = f"; {why_whole(self.searched)}" if self.searched is not None and convention.anchor is None else ""
-        return f"{named(convention)} (found in the {self.where}{reason})"
+        reason = (
+            f"; {explain_whole_run(self.kernel_search)}"
+            if self.kernel_search is not None and convention.anchor is None
+            else ""
+        )
+        return f"{format_convention_name(convention)} (found in the {self.where}{reason})"
 
-    def shortly(self, convention: Convention) -> str:
+    def describe_shortly(self, convention: Convention) -> str:
         """Say the same for a line that has other facts, without where it was found."""
-        if convention.anchor is None and self.searched is not None:
-            return f"the whole run: {why_whole(self.searched)}"
-        return f"{named(convention)} (found)"
+        if convention.anchor is None and self.kernel_search is not None:
+            return f"the whole run: {explain_whole_run(self.kernel_search)}"
+        return f"{format_convention_name(convention)} (found)"
 
 
-def named(convention: Convention) -> str:
+def format_convention_name(convention: Convention) -> str:
     """Return a convention's name, and its anchor unless that is the built-in one's own."""
-    built_in = BUILT_IN.get(convention.name)
+    built_in = BUILT_IN_CONVENTIONS.get(convention.name)
     has_own_anchor = built_in is not None and built_in.anchor == convention.anchor
-    return convention.name if has_own_anchor else convention_words(convention)
+    return convention.name if has_own_anchor else describe_convention(convention)

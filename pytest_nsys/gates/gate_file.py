@@ -21,24 +21,29 @@ from yaml.nodes import MappingNode, Node, ScalarNode
 from pytest_nsys.analysis.fact_bounds import Bounds
 from pytest_nsys.analysis.metrics.registry import Metric
 from pytest_nsys.analysis.metrics.table import Selector
-from pytest_nsys.core.errors import ArgumentMistake, did_you_mean, hint
-from pytest_nsys.core.file_names import CONFIGURATION, Address
-from pytest_nsys.core.units import ANY, limit_value, parse_quantity
-from pytest_nsys.core.words import printable
-from pytest_nsys.gates.assertion_keys import Selecting, read_assertion
-from pytest_nsys.gates.convention_keys import read_convention
-from pytest_nsys.gates.kinds import VERSION, Entry
-from pytest_nsys.gates.limits import impossible, of_no_metric, own_units, without_step
+from pytest_nsys.core.errors import ArgumentMistake, suggest_or_list, suggest_word
+from pytest_nsys.core.file_names import CONFIGURATION_PATTERN, GateAddress
+from pytest_nsys.core.text_format import sanitize_line
+from pytest_nsys.core.units import ANY_UNIT, convert_to_limit, parse_quantity
+from pytest_nsys.gates.assertion_keys import RowSelectionEntry, read_assertion_entry
+from pytest_nsys.gates.assertion_names import clean_name, disambiguate_names, find_assertions, list_names, strip_item
+from pytest_nsys.gates.convention_keys import read_convention_key
+from pytest_nsys.gates.kinds import GATE_FILE_VERSION, MappingEntry
+from pytest_nsys.gates.limits import (
+    describe_impossible_value,
+    describe_unusable_unit,
+    list_measurement_units,
+    strip_step_suffix,
+)
 from pytest_nsys.gates.model import Assertion, Comparator, Constant, GateFile, Severity, Waiver
-from pytest_nsys.gates.names import called, clean_name, names_of, told_apart, without_item
-from pytest_nsys.gates.workload_keys import check_needed, read_workload
-from pytest_nsys.gates.yaml_nodes import NodeReader, compose, is_empty, read
+from pytest_nsys.gates.workload_keys import check_needed_keys, read_workload
+from pytest_nsys.gates.yaml_nodes import NodeReader, compose, is_empty, read_file_bytes
 
-MISSING = {
-    "version": f"'version' is missing: write version: {VERSION}",
+MISSING_KEYS = {
+    "version": f"'version' is missing: write version: {GATE_FILE_VERSION}",
     "assertions": "'assertions' is missing: a gate without assertions always passes",
 }
-AS_WRITTEN = ("measurements", "run", "comparable_on", "tolerance", "window", "span", "kernels", "allow_missing")
+PLAIN_KEYS = ("measurements", "run", "comparable_on", "tolerance", "window", "span", "kernels", "allow_missing")
 """Keys whose values are fields of a GateFile by the same name."""
 
 
@@ -47,46 +52,48 @@ def load_gate_file(path: Path, *, display: Path | None = None) -> GateFile:
 
     Mistakes and locations show ``display`` as the file.
     """
-    return loads_gate_file(read(path, NodeReader(display or path)), path=path, display=display)
+    return parse_gate_file(read_file_bytes(path, NodeReader(display or path)), path=path, display=display)
 
 
-def load_one(path: Path) -> GateFile:
+def load_configuration(path: Path) -> GateFile:
     """Return the gate file at ``path``; of one with a matrix the configuration that stands behind it in brackets.
 
     Raises GateFileError, and ArgumentMistake where no one configuration is named.
     """
-    file, name = Address.of(str(path))
+    file, name = GateAddress.parse(str(path))
     gate = load_gate_file(Path(file))
-    gate_found = next((candidate for candidate in gate.each if candidate.configuration == name), None)
+    gate_found = next((candidate for candidate in gate.judged_gates if candidate.configuration == name), None)
     if gate_found is not None:
         return gate_found
     if not gate.matrix:
-        raise ArgumentMistake(f"{printable(file, 1000)} has no matrix: leave [{name}] out")
+        raise ArgumentMistake(f"{sanitize_line(file, 1000)} has no matrix: leave [{name}] out")
     problem = (
-        f"no configuration of {printable(file, 1000)} is '{name}'" if name else f"{printable(file, 1000)} has a matrix"
+        f"no configuration of {sanitize_line(file, 1000)} is '{name}'"
+        if name
+        else f"{sanitize_line(file, 1000)} has a matrix"
     )
-    example = Address(Path(file).name, gate.names[0])
-    raise ArgumentMistake(f"{problem}{hint(name, gate.names, 'it has')}; write {example}")
+    example = GateAddress(Path(file).name, gate.configuration_names[0])
+    raise ArgumentMistake(f"{problem}{suggest_or_list(name, gate.configuration_names, 'it has')}; write {example}")
 
 
-def loads_gate_file(content: str | bytes, *, path: Path, display: Path | None = None) -> GateFile:
+def parse_gate_file(content: str | bytes, *, path: Path, display: Path | None = None) -> GateFile:
     """Return the gate file that ``content`` is, as if it stood at ``path``, where nothing is read. Raises
     GateFileError.
     """
     reader = NodeReader(display or path)
     root = compose(content.encode() if isinstance(content, str) else content, reader)
-    file = Entry(reader, root, "file", "a gate file")
-    for key in file.missing():
-        file.mistake("", MISSING[key])
+    file = MappingEntry(reader, root, "file", "a gate file")
+    for key in file.list_missing():
+        file.add_mistake("", MISSING_KEYS[key])
     entry_by_name = read_matrix(reader, file) or {"": file}
     names = tuple(filter(None, entry_by_name))
     entries = {name: (entry, _read_gate(reader, entry, path, name, names)) for name, entry in entry_by_name.items()}
-    gates_read = {name: _with_assertions(reader, *parts) for name, parts in entries.items()}
-    gates = dict(zip(gates_read, told_apart([gate for gate, _ in gates_read.values()]), strict=True))
+    gates_read = {name: _read_assertions(reader, *parts) for name, parts in entries.items()}
+    gates = dict(zip(gates_read, disambiguate_names([gate for gate, _ in gates_read.values()]), strict=True))
     unique_assertions = {
         (assertion.name, assertion.location): assertion
         for gate in gates.values()
-        for assertion in _unlike(reader, gate.assertions)
+        for assertion in _select_uniquely_named(reader, gate.assertions)
     }
     sorted_assertions = sorted(unique_assertions.values(), key=lambda assertion: assertion.location.line)
     are_all_known = all(is_known for _, is_known in gates_read.values())
@@ -94,9 +101,9 @@ def loads_gate_file(content: str | bytes, *, path: Path, display: Path | None = 
     for name, gate in gates.items():
         _check_tolerance(entry_by_name[name], gate, sorted_assertions)
         if name and gates_read[name][1] and not gate.assertions:
-            file.mistake(MATRIX, f"no assertion applies to '{name}': it would always pass")
+            file.add_mistake(MATRIX, f"no assertion applies to '{name}': it would always pass")
         complete_gates.append(
-            _with_waivers(reader, entry_by_name[name], gate, sorted_assertions, all_known=are_all_known)
+            _read_waivers(reader, entry_by_name[name], gate, sorted_assertions, all_known=are_all_known)
         )
     if names:
         complete_gates = [
@@ -106,51 +113,51 @@ def loads_gate_file(content: str | bytes, *, path: Path, display: Path | None = 
                 matrix=tuple(complete_gates),
             )
         ]
-    reader.raise_any()
+    reader.raise_mistakes()
     return complete_gates[0]
 
 
 def _read_gate(
-    reader: NodeReader, file: Entry, path: Path, configuration: str = "", names: tuple[str, ...] = ()
+    reader: NodeReader, file: MappingEntry, path: Path, configuration: str = "", names: tuple[str, ...] = ()
 ) -> GateFile:
     """Return what the file, or a configuration of it, says for all of its assertions, as a gate file without any."""
-    values = file.values()
+    values = file.read_values()
     run, quality = values.get("run", {}), values.get("quality", Bounds())
     return GateFile(
         path=path,
         assertions=(),
-        convention=read_convention(reader, file.fields.get("convention")),
+        convention=read_convention_key(reader, file.fields.get("convention")),
         traces=values.get("trace", ()),
         workload=read_workload(reader, file.fields.get("workload"), values, path.parent),
         quality=replace(quality, world=int(run["world"])) if "world" in run else quality,
         configuration=configuration,
-        names=names,
-        **{key: values[key] for key in AS_WRITTEN if key in values},
+        configuration_names=names,
+        **{key: values[key] for key in PLAIN_KEYS if key in values},
     )
 
 
-def _check_tolerance(file: Entry, gate: GateFile, every: Sequence[Assertion]) -> None:
+def _check_tolerance(file: MappingEntry, gate: GateFile, assertions: Sequence[Assertion]) -> None:
     """Record a tolerance in a unit of measurements in a file that judges none."""
-    foreign_units = own_units(gate.tolerance)
-    if foreign_units and not any(assertion.outside for assertion in every):
-        file.mistake("tolerance", of_no_metric(foreign_units[0]))
+    foreign_units = list_measurement_units(gate.tolerance)
+    if foreign_units and not any(assertion.outside_metric for assertion in assertions):
+        file.add_mistake("tolerance", describe_unusable_unit(foreign_units[0]))
 
 
-def _with_assertions(reader: NodeReader, file: Entry, gate: GateFile) -> tuple[GateFile, bool]:
+def _read_assertions(reader: NodeReader, file: MappingEntry, gate: GateFile) -> tuple[GateFile, bool]:
     """Return the gate file with its assertions, in order, and whether every entry could be read."""
     assertions: list[Assertion] = []
     all_known = "assertions" in file.fields
-    for node in reader.items(file.fields["assertions"], "assertions") if all_known else ():
-        if not is_for(reader, node, gate.configuration, gate.names):
+    for node in reader.read_items(file.fields["assertions"], "assertions") if all_known else ():
+        if not is_for_configuration(reader, node, gate.configuration, gate.configuration_names):
             continue
-        entry_assertions = read_assertion(reader, node, gate)
+        entry_assertions = read_assertion_entry(reader, node, gate)
         all_known = all_known and bool(entry_assertions)
         assertions += entry_assertions
-    check_needed(reader, assertions, file.fields)
+    check_needed_keys(reader, assertions, file.fields)
     return replace(gate, assertions=tuple(assertions)), all_known
 
 
-def _unlike(reader: NodeReader, assertions: Iterable[Assertion]) -> Iterator[Assertion]:
+def _select_uniquely_named(reader: NodeReader, assertions: Iterable[Assertion]) -> Iterator[Assertion]:
     """Yield the assertions, and note those whose name another has already."""
     first_by_name: dict[str, Assertion] = {}
     for assertion in assertions:
@@ -158,9 +165,10 @@ def _unlike(reader: NodeReader, assertions: Iterable[Assertion]) -> Iterator[Ass
         if first is not assertion:
             _, line, column = assertion.location
             problem = (
-                f"'{printable(assertion.name, 60)}' is already the name of the assertion on line {first.location.line}"
+                f"'{sanitize_line(assertion.name, 60)}' is already the name of the assertion on line "
+                f"{first.location.line}"
             )
-            reader.mistake_at(line, column, f"{problem}: give it another id")
+            reader.add_mistake_at(line, column, f"{problem}: give it another id")
         else:
             yield assertion
 
@@ -168,66 +176,70 @@ def _unlike(reader: NodeReader, assertions: Iterable[Assertion]) -> Iterator[Ass
 # Configurations
 
 MATRIX = "matrix"
-OF_EACH = ("trace", "measurements")
+PER_CONFIGURATION_KEYS = ("trace", "measurements")
 """Keys that each configuration has of its own: for two of them one trace would be one too few."""
 
 
-def read_matrix(reader: NodeReader, file: Entry) -> dict[str, Entry]:
+def read_matrix(reader: NodeReader, file: MappingEntry) -> dict[str, MappingEntry]:
     """Return the gate file as each configuration has it, by name; empty where there is no matrix, or none to be read.
 
     A name alone has its trace from the command line; a path or a list of them is its trace; a mapping holds any keys.
     """
     if MATRIX not in file.fields:
         return {}
-    for key in OF_EACH:
+    for key in PER_CONFIGURATION_KEYS:
         if key in file.fields:
-            file.mistake(key, f"with a matrix '{key}' belongs to each configuration: write it there")
-    entries: dict[str, Entry] = {}
+            file.add_mistake(key, f"with a matrix '{key}' belongs to each configuration: write it there")
+    entries: dict[str, MappingEntry] = {}
     spellings: dict[str, str] = {}
-    for word, value in reader.entries(file.fields[MATRIX], MATRIX):
+    for word, value in reader.read_entries(file.fields[MATRIX], MATRIX):
         name = word.value
-        shown_name = printable(name, 40)
-        if re.fullmatch(CONFIGURATION, name) is None:
-            reader.mistake(word, f"a configuration is named by letters, digits, '.', '_' and '-', not '{shown_name}'")
+        shown_name = sanitize_line(name, 40)
+        if re.fullmatch(CONFIGURATION_PATTERN, name) is None:
+            reader.add_mistake(
+                word, f"a configuration is named by letters, digits, '.', '_' and '-', not '{shown_name}'"
+            )
             continue
         first_name = spellings.setdefault(name.lower(), name)
         if first_name != name:  # their baselines lie in folders, which some systems do not tell apart
-            reader.mistake(
-                word, f"'{shown_name}' and '{printable(first_name, 40)}' differ only in capitals: rename one"
+            reader.add_mistake(
+                word, f"'{shown_name}' and '{sanitize_line(first_name, 40)}' differ only in capitals: rename one"
             )
-        entries[name] = _configuration(reader, file, value)
+        entries[name] = _read_configuration(reader, file, value)
     return entries
 
 
-def _configuration(reader: NodeReader, file: Entry, value: Node) -> Entry:
+def _read_configuration(reader: NodeReader, file: MappingEntry, value: Node) -> MappingEntry:
     if is_empty(value):
         return file
     if isinstance(value, MappingNode):
-        return file.with_keys(Entry(reader, value, "configuration", "a configuration").fields)
-    return file.with_keys({"trace": value})
+        return file.copy_with_keys(MappingEntry(reader, value, "configuration", "a configuration").fields)
+    return file.copy_with_keys({"trace": value})
 
 
-def is_for(reader: NodeReader, node: Node, name: str, names: Collection[str]) -> bool:
+def is_for_configuration(reader: NodeReader, node: Node, name: str, names: Collection[str]) -> bool:
     """Return whether an assertion or a waiver is for the configuration ``name``, one of ``names``: by default it is."""
-    value = _said(node)
+    value = _find_matrix_node(node)
     if value is None:
         return True
     if not names:
-        reader.mistake(value, "'matrix' picks configurations of the file, which has no 'matrix'")
+        reader.add_mistake(value, "'matrix' picks configurations of the file, which has no 'matrix'")
         return True
 
     def parse_glob(text: str) -> str:
         glob = text.strip()
         if not any(fnmatchcase(configuration, glob) for configuration in names):
-            shown_glob = printable(glob, 40)
-            raise ValueError(f"no configuration of the matrix is '{shown_glob}'{hint(glob, names, 'they are')}")
+            shown_glob = sanitize_line(glob, 40)
+            raise ValueError(
+                f"no configuration of the matrix is '{shown_glob}'{suggest_or_list(glob, names, 'they are')}"
+            )
         return glob
 
-    globs = [reader.parsed(item, MATRIX, parse_glob) for item in reader.one_or_items(value, MATRIX)]
+    globs = [reader.read_parsed(item, MATRIX, parse_glob) for item in reader.read_one_or_items(value, MATRIX)]
     return None in globs or not globs or any(glob is not None and fnmatchcase(name, glob) for glob in globs)
 
 
-def _said(node: Node) -> Node | None:
+def _find_matrix_node(node: Node) -> Node | None:
     """Return the value of ``matrix:`` in a mapping; None where it has none."""
     pairs = node.value if isinstance(node, MappingNode) else ()
     return next((value for key, value in pairs if isinstance(key, ScalarNode) and key.value == MATRIX), None)
@@ -235,7 +247,7 @@ def _said(node: Node) -> Node | None:
 
 # Waivers
 
-NEEDED: Mapping[str, str] = {
+NEEDED_WAIVER_KEYS: Mapping[str, str] = {
     "assertion": "the name of an assertion",
     "ceiling": "how far a value may go, such as 3ms",
     "expires": "a day such as 2026-12-31",
@@ -244,8 +256,8 @@ NEEDED: Mapping[str, str] = {
 """What each key that a waiver needs says."""
 
 
-def _with_waivers(
-    reader: NodeReader, file: Entry, gate: GateFile, every: Sequence[Assertion], *, all_known: bool
+def _read_waivers(
+    reader: NodeReader, file: MappingEntry, gate: GateFile, all_assertions: Sequence[Assertion], *, all_known: bool
 ) -> GateFile:
     """Return the gate file, each assertion with the waivers that name it.
 
@@ -255,12 +267,12 @@ def _with_waivers(
     if "waivers" not in file.fields:
         return gate
     waivers_by_name: dict[str, list[Waiver]] = {}
-    for item in reader.items(file.fields["waivers"], "waivers"):
-        if not is_for(reader, item, gate.configuration, gate.names):
+    for item in reader.read_items(file.fields["waivers"], "waivers"):
+        if not is_for_configuration(reader, item, gate.configuration, gate.configuration_names):
             continue
         entry = _WaiverEntry(reader, item, gate, "waiver", "a waiver")
-        waived_assertions = entry.named(gate.assertions, every, all_known=all_known)
-        waiver = entry.waiver(waived_assertions) if entry.fields else None
+        waived_assertions = entry.find_named_assertions(gate.assertions, all_assertions, all_known=all_known)
+        waiver = entry.read_waiver(waived_assertions) if entry.fields else None
         if waiver is not None:
             for assertion in waived_assertions:
                 waivers_by_name.setdefault(assertion.name, []).append(waiver)
@@ -272,10 +284,10 @@ def _with_waivers(
     )
 
 
-def dimensions_left(assertion: Assertion, metric: Metric, axes: Collection[str]) -> tuple[str, ...]:
+def list_remaining_dimensions(assertion: Assertion, metric: Metric, axes: Collection[str]) -> tuple[str, ...]:
     """List the dimensions that judged rows of the assertion may still differ in, mesh axes among them."""
     dimensions = list(metric.dimensions)
-    if metric.outside:  # what rows there are only its file knows
+    if metric.is_outside_trace:  # what rows there are only its file knows
         return tuple(dict.fromkeys((*dimensions, *axes)))
     for step in assertion.aggregates:
         if step.over is None:
@@ -291,36 +303,38 @@ def dimensions_left(assertion: Assertion, metric: Metric, axes: Collection[str])
     return (*dimensions, *(axes if "rank" in dimensions else ()))
 
 
-class _WaiverEntry(Selecting):
+class _WaiverEntry(RowSelectionEntry):
     """Reads one mapping under ``waivers:``."""
 
-    def named(self, assertions: Sequence[Assertion], every: Sequence[Assertion], *, all_known: bool) -> list[Assertion]:
+    def find_named_assertions(
+        self, assertions: Sequence[Assertion], all_assertions: Sequence[Assertion], *, all_known: bool
+    ) -> list[Assertion]:
         """Return those of these assertions that the waiver is for: one, or all items that one ``for:`` makes."""
-        assertion_text = self.text("assertion")
+        assertion_text = self.read_text("assertion")
         if assertion_text is None:
             return []
         name = clean_name(assertion_text)
-        matches = called(name, assertions)
-        if not matches and all_known and not called(name, every):
+        matches = find_assertions(name, assertions)
+        if not matches and all_known and not find_assertions(name, all_assertions):
             names = dict.fromkeys(
                 part
-                for assertion in every
-                for own_name in names_of(assertion)
-                for part in (own_name, without_item(own_name))
+                for assertion in all_assertions
+                for own_name in list_names(assertion)
+                for part in (own_name, strip_item(own_name))
             )
-            hint = did_you_mean(name, names) or ": write its id, or its sentence"
-            self.mistake("assertion", f"no assertion of this file is '{printable(name, 60)}'{hint}")
+            hint = suggest_word(name, names) or ": write its id, or its sentence"
+            self.add_mistake("assertion", f"no assertion of this file is '{sanitize_line(name, 60)}'{hint}")
         return matches
 
-    def waiver(self, named: Sequence[Assertion]) -> Waiver | None:
+    def read_waiver(self, assertions: Sequence[Assertion]) -> Waiver | None:
         """Return the waiver; None where a key is missing or mistaken."""
-        for key in self.missing():
-            self.mistake("", f"a waiver needs '{key}': {NEEDED[key]}")
-        for assertion in named[:1]:
+        for key in self.list_missing():
+            self.add_mistake("", f"a waiver needs '{key}': {NEEDED_WAIVER_KEYS[key]}")
+        for assertion in assertions[:1]:
             self._check_waivable(assertion)
-        ceiling = self._ceiling(named[0] if named else None)
-        where = self._waived(named)
-        values = self.values()
+        ceiling = self._read_ceiling(assertions[0] if assertions else None)
+        where = self._read_waived_rows(assertions)
+        values = self.read_values()
         if ceiling is None or "expires" not in values or "reason" not in values:
             return None
         return Waiver(
@@ -328,10 +342,10 @@ class _WaiverEntry(Selecting):
             unit=ceiling.unit,
             expires=values["expires"],
             reason=" ".join(values["reason"].split()),
-            location=self.reader.location(self.node),
+            location=self.reader.locate(self.node),
             link=values.get("link", ""),
             where=where,
-            shared=len(named) > 1,
+            shared=len(assertions) > 1,
         )
 
     def _check_waivable(self, assertion: Assertion) -> None:
@@ -341,56 +355,60 @@ class _WaiverEntry(Selecting):
             reason = "its xfail expects it to fail already"
         elif assertion.severity.failed is Severity.WARN:
             reason = "with severity: warn it never fails"
-        elif assertion.require.comparator is Comparator.NE:
+        elif assertion.requirement.comparator is Comparator.NE:
             reason = "!= has no ceiling"
         if reason is not None:
-            self.mistake("assertion", f"'{printable(assertion.name, 60)}' cannot be waived: {reason}")
+            self.add_mistake("assertion", f"'{sanitize_line(assertion.name, 60)}' cannot be waived: {reason}")
 
-    def _ceiling(self, assertion: Assertion | None) -> Constant | None:
+    def _read_ceiling(self, assertion: Assertion | None) -> Constant | None:
         """Read how far a value may go, in the base of the metric's unit."""
         if "ceiling" not in self.fields:
             return None
 
         def parse_ceiling(text: str) -> Constant:
-            if assertion is not None and assertion.measures.of_step:
-                text = without_step(text)
-            quantity = parse_quantity(text, any_unit=assertion is not None and assertion.outside is not None)
+            if assertion is not None and assertion.measured_metric.is_share_of_step:
+                text = strip_step_suffix(text)
+            quantity = parse_quantity(
+                text, allow_any_unit=assertion is not None and assertion.outside_metric is not None
+            )
             if assertion is None:
                 return Constant(quantity.value)
-            target = assertion.judged
-            open_unit = next(iter(quantity.amounts)) if assertion.outside is not None else ANY
-            ceiling = limit_value(quantity, open_unit or target.unit, target.name)
-            comparator, limit = assertion.require.comparator, assertion.require.limit
-            if reason := impossible(ceiling, target):
-                self.mistake("ceiling", f"ceiling {quantity.text} cannot be right: {reason}")
+            target = assertion.limit_target
+            open_unit = next(iter(quantity.amounts)) if assertion.outside_metric is not None else ANY_UNIT
+            ceiling = convert_to_limit(quantity, open_unit or target.unit, target.name)
+            comparator, limit = assertion.requirement.comparator, assertion.requirement.limit
+            if reason := describe_impossible_value(ceiling, target):
+                self.add_mistake("ceiling", f"ceiling {quantity.text} cannot be right: {reason}")
             is_within_limit = (
-                comparator is not None and isinstance(limit, Constant) and comparator.holds(ceiling, limit.value)
+                comparator is not None and isinstance(limit, Constant) and comparator.is_satisfied(ceiling, limit.value)
             )
             if is_within_limit and comparator is not Comparator.NE:
-                self.mistake("ceiling", f"ceiling {quantity.text} waives nothing: it holds '{assertion.require.text}'")
+                self.add_mistake(
+                    "ceiling", f"ceiling {quantity.text} waives nothing: it holds '{assertion.requirement.text}'"
+                )
             return Constant(ceiling, open_unit)
 
-        return self.reader.parsed(self.fields["ceiling"], "ceiling", parse_ceiling)
+        return self.reader.read_parsed(self.fields["ceiling"], "ceiling", parse_ceiling)
 
-    def _waived(self, named: Sequence[Assertion]) -> dict[str, Selector]:
+    def _read_waived_rows(self, assertions: Sequence[Assertion]) -> dict[str, Selector]:
         """Read the selectors of the waived rows, by dimensions that judged rows still have."""
-        if "where" not in self.fields or not named:
+        if "where" not in self.fields or not assertions:
             return {}
-        first = named[0]
+        first = assertions[0]
         if first.balance_across is not None:
-            self.mistake("where", "a balance is one value, the worst: its waiver takes no 'where'")
+            self.add_mistake("where", "a balance is one value, the worst: its waiver takes no 'where'")
             return {}
-        metric = first.measures
-        where = self.where(metric, fixed=())
-        dimensions = dimensions_left(first, metric, self.gate.axes)
-        for key, _ in self.reader.entries(self.fields["where"], "where"):
+        metric = first.measured_metric
+        where = self.read_where(metric, selected_dimensions=())
+        dimensions = list_remaining_dimensions(first, metric, self.gate.axes)
+        for key, _ in self.reader.read_entries(self.fields["where"], "where"):
             if key.value in where and key.value not in dimensions:
                 dimensions_text = f"{', '.join(dimensions)} left" if dimensions else "no dimension left"
                 problem = f"the assertion takes every {key.value} together: its rows have {dimensions_text}"
-                self.reader.mistake(key, problem)
+                self.reader.add_mistake(key, problem)
             elif key.value in where and any(
-                assertion.where.get(key.value) != first.where.get(key.value) for assertion in named
+                assertion.where.get(key.value) != first.where.get(key.value) for assertion in assertions
             ):
-                problem = f"'for' makes an item of each {key.value}: name the item itself, as in '{named[0].name}'"
-                self.reader.mistake(key, problem)
+                problem = f"'for' makes an item of each {key.value}: name the item itself, as in '{assertions[0].name}'"
+                self.reader.add_mistake(key, problem)
         return where

@@ -11,87 +11,93 @@ from contextlib import suppress
 from typing import NamedTuple
 
 from pytest_nsys.analysis.captures.captures import Captures
-from pytest_nsys.analysis.captures.outliers import FEWEST_FOR_HICCUP, find_hiccup
+from pytest_nsys.analysis.captures.outliers import MIN_CAPTURES_FOR_HICCUP, find_hiccup
 from pytest_nsys.analysis.metrics.table import MetricTable, NothingSelected
 from pytest_nsys.core.errors import NsysError
-from pytest_nsys.core.exact import exact, median
+from pytest_nsys.core.exact import median, simplify_fraction
 from pytest_nsys.core.model import KernelsMode, Span, Value
+from pytest_nsys.core.text_format import format_labels
 from pytest_nsys.core.units import TIME
-from pytest_nsys.core.words import place_words
-from pytest_nsys.gates.judgement import RowKey, folded
-from pytest_nsys.gates.model import Assertion, FromBaseline, GateFile, spec_for
-from pytest_nsys.gates.settling import settled
+from pytest_nsys.gates.assertion_resolution import resolve_assertion
+from pytest_nsys.gates.judgement import RowKey, fold_table
+from pytest_nsys.gates.model import Assertion, BaselineLimit, GateFile, resolve_window_spec
 
 
 class Hiccup(NamedTuple):
     """Describes a capture that is a hiccup, by its place, and the row that says so."""
 
-    place: int
-    why: str
+    capture_index: int
+    reason: str
 
 
 def leave_out_hiccup(captures: Captures, gate: GateFile) -> Captures:
     """Return the captures on which the gate file is judged: all, or of five or more those without a hiccup."""
-    if captures.taken < FEWEST_FOR_HICCUP or captures.left_out is not None:
+    if captures.capture_count < MIN_CAPTURES_FOR_HICCUP or captures.omitted_capture is not None:
         return captures
     measured_tables: list[tuple[Assertion, Sequence[MetricTable]]] = []
     for assertion in gate.assertions:
         with suppress(NsysError):  # the verdict says why
-            resolved_assertion = settled(assertion, captures)
-            if resolved_assertion.judged.unit == TIME:
+            resolved_assertion = resolve_assertion(assertion, captures)
+            if resolved_assertion.limit_target.unit == TIME:
                 measured_tables.append(
                     (
                         resolved_assertion,
-                        captures.each(resolved_assertion.measures, spec_for(captures.convention, resolved_assertion)),
+                        captures.measure_each_capture(
+                            resolved_assertion.measured_metric,
+                            resolve_window_spec(captures.convention, resolved_assertion),
+                        ),
                     )
                 )
     hiccup = find_judged_hiccup(measured_tables)
-    return captures if hiccup is None else captures.leave_out(*hiccup)
+    return captures if hiccup is None else captures.omit_capture(*hiccup)
 
 
-def find_judged_hiccup(measured: Iterable[tuple[Assertion, Sequence[MetricTable]]]) -> Hiccup | None:
+def find_judged_hiccup(measured_tables: Iterable[tuple[Assertion, Sequence[MetricTable]]]) -> Hiccup | None:
     """Return the hiccup among captures; None where there is none.
 
     ``measured_tables`` are the assertions, as they are judged, each with what it measures of every capture.
     """
-    rows: list[dict[_Judged, Value]] = []
-    tolerances: dict[_Judged, Value] = {}
-    for assertion, tables in measured:
-        if assertion.judged.unit != TIME or len(tables) < FEWEST_FOR_HICCUP:
+    rows: list[dict[_HiccupRow, Value]] = []
+    tolerances: dict[_HiccupRow, Value] = {}
+    for assertion, tables in measured_tables:
+        if assertion.limit_target.unit != TIME or len(tables) < MIN_CAPTURES_FOR_HICCUP:
             continue
         with suppress(NothingSelected):  # the verdict says why
             subject = " ".join([*(step.word for step in reversed(assertion.aggregates)), assertion.metric])
             window = (assertion.window, assertion.span, assertion.kernels, assertion.kind)
             values_by_capture = [
-                {_Judged(subject, window, key): value for key, value in folded(table, assertion).items()}
+                {_HiccupRow(subject, window, key): value for key, value in fold_table(table, assertion).items()}
                 for table in tables
             ]
             rows = rows or [{} for _ in values_by_capture]
             for capture_rows, values in zip(rows, values_by_capture, strict=True):
                 capture_rows.update(values)
             for row in values_by_capture[0]:
-                tolerance = _tolerance_of(assertion, [values[row] for values in values_by_capture if row in values])
+                tolerance = _find_row_tolerance(
+                    assertion, [values[row] for values in values_by_capture if row in values]
+                )
                 if tolerance is not None:  # of two sentences on one row the stricter counts
                     tolerances[row] = min(tolerance, tolerances.get(row, tolerance))
     hiccup = find_hiccup(rows, tolerances)
     if hiccup is None:
         return None
     return Hiccup(
-        hiccup.capture, hiccup.describe(f"{place_words(dict(hiccup.key.row))} {hiccup.key.what}".strip(), TIME)
+        hiccup.capture_index,
+        hiccup.describe(f"{format_labels(dict(hiccup.key.row))} {hiccup.key.subject}".strip(), TIME),
     )
 
 
-class _Judged(NamedTuple):
+class _HiccupRow(NamedTuple):
     """Identifies a row as a sentence judges it: the metric with its aggregates, the window, and the row's labels."""
 
-    what: str
+    subject: str
     window: tuple[str, Span | None, KernelsMode | None, str | None]
     row: RowKey
 
 
-def _tolerance_of(assertion: Assertion, values: Sequence[Value]) -> Value | None:
+def _find_row_tolerance(assertion: Assertion, values: Sequence[Value]) -> Value | None:
     """Return how far a row with these values may be off; None where the assertion does not say."""
-    limit = assertion.require.limit
-    if not isinstance(limit, FromBaseline) or limit.tolerance is None:
+    limit = assertion.requirement.limit
+    if not isinstance(limit, BaselineLimit) or limit.tolerance is None:
         return None
-    return exact(limit.tolerance.amount(median(values), TIME))
+    return simplify_fraction(limit.tolerance.compute_amount(median(values), TIME))

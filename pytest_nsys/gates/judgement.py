@@ -26,33 +26,39 @@ from itertools import takewhile
 from typing import NamedTuple
 
 from pytest_nsys.analysis.metrics.table import (
-    Labelled,
+    LabelledValue,
     MetricTable,
     NothingSelected,
     Selector,
-    label_key,
-    meant,
-    select,
+    make_label_key,
+    select_meant_rows,
+    select_rows,
 )
-from pytest_nsys.core.exact import distance, exact, median
-from pytest_nsys.core.kept import grouped
+from pytest_nsys.core.exact import distance, median, simplify_fraction
+from pytest_nsys.core.memoize import group_by_key
 from pytest_nsys.core.model import Label, Note, Row, Value
-from pytest_nsys.core.numbers import distance_words
+from pytest_nsys.core.numbers import format_distance
+from pytest_nsys.core.text_format import format_count, format_labels, sanitize_line
 from pytest_nsys.core.units import HASH
-from pytest_nsys.core.words import counted, place_words, printable
 from pytest_nsys.gates.model import (
     Assertion,
+    BaselineLimit,
     Difference,
-    FromBaseline,
+    JudgedLabels,
     JudgedRow,
-    Labels,
     Outcome,
     Requirement,
-    Unmatched,
+    UnmatchedRows,
 )
-from pytest_nsys.gates.noise import IMPOSSIBLE, Decision, bound
-from pytest_nsys.gates.selection import absences, complete, fold, origin, told
-from pytest_nsys.gates.waivers import meaning, waive
+from pytest_nsys.gates.noise import IMPOSSIBLE, Decision, compute_noise_bound
+from pytest_nsys.gates.selection import (
+    describe_absent_ranks,
+    find_absent_ranks,
+    find_origin_row,
+    fold_rows,
+    select_complete_rows,
+)
+from pytest_nsys.gates.waivers import make_selector_match, waive
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,132 +92,140 @@ class Reference:
 
     runs: Sequence[MetricTable]  # the accepted ones
     calibration: Sequence[MetricTable] = ()  # that the noise was measured on
-    among: frozenset[int] = frozenset()  # places of accepted runs that the calibration was made of
+    calibrated_places: frozenset[int] = frozenset()  # places of accepted runs that the calibration was made of
     decisions: Mapping[RowKey, Decision] | None = None  # two sets of captures (R4); None: one run (R3)
     origin: str = ""  # where the runs come from
     warnings: tuple[str, ...] = ()
     notes: tuple[Note, ...] = ()
 
 
-def judge(
-    assertion: Assertion, now: MetricTable, reference: Reference | NotComparable | None, today: date | None = None
+def judge_rows(
+    assertion: Assertion, table: MetricTable, reference: Reference | NotComparable | None, today: date | None = None
 ) -> Judgement:
     """Compare what was measured with what the assertion asks for, and return the judgement.
 
     ``reference`` is the baseline of an assertion that needs one. ``today`` (default: in UTC) is the day by which
     waivers expire.
     """
-    now, reference = _count_stages_alike(now, reference)
-    judgement = _with_origins(_judge(assertion, now, reference), assertion, now)
+    table, reference = _match_stage_counting(table, reference)
+    judgement = _add_origins(_judge_limits(assertion, table, reference), assertion, table)
     if assertion.warn is not None:
-        judgement = replace(judgement, rows=tuple(_warned(assertion.warn, row) for row in judgement.rows))
+        judgement = replace(judgement, rows=tuple(_add_early_warning(assertion.warn, row) for row in judgement.rows))
     if assertion.waivers and judgement.rows:
         day = today or datetime.now(UTC).date()
-        rows, waiver_warnings = waive(assertion, assertion.judged.unit, judgement.rows, meaning(now), day)
-        judgement = amounting(rows, warnings=(*judgement.warnings, *waiver_warnings))
-    absent_ranks = absences(now, assertion.where, assertion.allow_missing)
+        rows, waiver_warnings = waive(
+            assertion, assertion.limit_target.unit, judgement.rows, make_selector_match(table), day
+        )
+        judgement = summarize_rows(rows, warnings=(*judgement.warnings, *waiver_warnings))
+    absent_ranks = find_absent_ranks(table, assertion.where, assertion.allow_missing)
     if not absent_ranks or judgement.outcome is Outcome.NO_DATA:
         return judgement
     # The rows that there are stay to be seen.
-    return replace(judgement, outcome=Outcome.NO_DATA, reason=told(absent_ranks))
+    return replace(judgement, outcome=Outcome.NO_DATA, reason=describe_absent_ranks(absent_ranks))
 
 
-def _count_stages_alike(
-    now: MetricTable, reference: Reference | NotComparable | None
+def _match_stage_counting(
+    current: MetricTable, reference: Reference | NotComparable | None
 ) -> tuple[MetricTable, Reference | NotComparable | None]:
     """Return both sides so that kernels without a stage count in each or in none.
 
     Else a run that lost its stages is compared with rows of stages, which an aggregate hides.
     """
     if not isinstance(reference, Reference):
-        return now, reference
-    if all(table.every_stage for table in (now, *reference.runs, *reference.calibration)):
-        return now, reference
-    runs = [replace(table, every_stage=False) for table in reference.runs]
-    calibration = [replace(table, every_stage=False) for table in reference.calibration]
-    return replace(now, every_stage=False), replace(reference, runs=runs, calibration=calibration)
+        return current, reference
+    if all(table.counts_unstaged for table in (current, *reference.runs, *reference.calibration)):
+        return current, reference
+    runs = [replace(table, counts_unstaged=False) for table in reference.runs]
+    calibration = [replace(table, counts_unstaged=False) for table in reference.calibration]
+    return replace(current, counts_unstaged=False), replace(reference, runs=runs, calibration=calibration)
 
 
-def _with_origins(judgement: Judgement, assertion: Assertion, now: MetricTable) -> Judgement:
+def _add_origins(judgement: Judgement, assertion: Assertion, table: MetricTable) -> Judgement:
     """Return the judgement with the row that each aggregate took its value from, which tells the rank."""
     if not assertion.aggregates or not judgement.rows:
         return judgement
-    selected_rows = meant(now, assertion.where)
+    selected_rows = select_meant_rows(table, assertion.where)
     rows = tuple(
         row
         if row.value is None
-        else replace(row, origin=origin(now, selected_rows, assertion, (row.labels, row.value)))
+        else replace(row, origin=find_origin_row(table, selected_rows, assertion, (row.labels, row.value)))
         for row in judgement.rows
     )
     return replace(judgement, rows=rows)
 
 
-def _judge(assertion: Assertion, now: MetricTable, reference: Reference | NotComparable | None) -> Judgement:
+def _judge_limits(assertion: Assertion, current: MetricTable, reference: Reference | NotComparable | None) -> Judgement:
     """Return the judgement of the limit alone, without early limit, waivers and absent ranks."""
-    if problem := lacking(now, assertion.where):
+    if problem := describe_lacking_row(current, assertion.where):
         return Judgement(Outcome.NO_DATA, reason=problem)
     try:
-        selected_rows = select(now, assertion.where)
+        selected_rows = select_rows(current, assertion.where)
     except NothingSelected as nothing:
         if not assertion.allow_no_data:
             return Judgement(Outcome.NO_DATA, reason=str(nothing))
         runs = reference.runs if isinstance(reference, Reference) else ()
-        unseen_bounds = _unseen(assertion, now)
+        unseen_bounds = _collect_unseen_bounds(assertion, current)
         baseline_rows = [
-            (row_key(assertion, labels), baseline)
+            (build_row_key(assertion, labels), baseline)
             for table in runs
-            for labels, baseline in meant(table, assertion.where)
+            for labels, baseline in select_meant_rows(table, assertion.where)
         ]
-        if not all(_is_less(assertion, unseen_bounds.get(key), baseline) for key, baseline in baseline_rows):
+        if not all(
+            _is_certainly_better(assertion, unseen_bounds.get(key), baseline) for key, baseline in baseline_rows
+        ):
             return Judgement(Outcome.NO_DATA, reason=f"{nothing}, but the baseline has one")
         return Judgement(Outcome.PASSED, reason=str(nothing))
     try:
-        rows = fold(now, selected_rows, assertion)
+        rows = fold_rows(current, selected_rows, assertion)
     except NothingSelected as nothing:
         return Judgement(Outcome.NO_DATA, reason=str(nothing))
-    limit = assertion.require.limit
-    if not isinstance(limit, FromBaseline):
-        return _against_constants(assertion, rows)
+    limit = assertion.requirement.limit
+    if not isinstance(limit, BaselineLimit):
+        return _judge_by_constants(assertion, rows)
     if reference is None:
         return Judgement(Outcome.NO_DATA, reason="no baseline is stored")
     if isinstance(reference, NotComparable):
         return Judgement(reference.outcome, reason=reference.reason)
-    return _against_baseline(assertion, limit, rows, reference, _unseen(assertion, now))
+    return _judge_by_baseline(assertion, limit, rows, reference, _collect_unseen_bounds(assertion, current))
 
 
-def _unseen(assertion: Assertion, now: MetricTable) -> dict[RowKey, Value]:
+def _collect_unseen_bounds(assertion: Assertion, table: MetricTable) -> dict[RowKey, Value]:
     """Return the rows that are absent because their value is too small to be seen, each with what it is below."""
-    return {row_key(assertion, labels): error for labels, error in now.labelled(now.unseen.items())}
+    return {build_row_key(assertion, labels): error for labels, error in table.label_rows(table.unseen.items())}
 
 
-def _is_less(assertion: Assertion, error: Value | None, was: Value) -> bool:
+def _is_certainly_better(assertion: Assertion, unseen_bound: Value | None, baseline: Value) -> bool:
     """Whether an absent row is better than its baseline, whatever its value is."""
-    return error is not None and assertion.require.worse > 0 and error <= was
+    return unseen_bound is not None and assertion.requirement.worse_direction > 0 and unseen_bound <= baseline
 
 
-def lacking(table: MetricTable, where: Mapping[str, Selector]) -> str | None:
+def describe_lacking_row(table: MetricTable, where: Mapping[str, Selector]) -> str | None:
     """Return the first selected row that some capture or window lacks, and why, as text; None where all have all."""
     for labels, reason in table.missing:
-        for named_labels, _ in meant(replace(table, rows=[Row(labels, 0)]), where):
-            return f"{place}: {reason}" if (place := place_words(named_labels)) else reason
+        for named_labels, _ in select_meant_rows(replace(table, rows=[Row(labels, 0)]), where):
+            return f"{place}: {reason}" if (place := format_labels(named_labels)) else reason
     return None
 
 
-def worse_by(require: Requirement, value: Value, held_to: Value) -> Value:
+def measure_worsening(requirement: Requirement, value: Value, reference: Value) -> Value:
     """Return how much worse a value is than another, negative where it is better.
 
     Where either way is worse, it is how far away the value is.
     """
-    return exact(require.worse * (Fraction(value) - held_to)) if require.worse else distance(value, held_to)
+    return (
+        simplify_fraction(requirement.worse_direction * (Fraction(value) - reference))
+        if requirement.worse_direction
+        else distance(value, reference)
+    )
 
 
-def reach(
-    limit: FromBaseline,
+def compute_tolerance(
+    limit: BaselineLimit,
     unit: str,
     accepted: Sequence[Value],
     calibration: Sequence[Value],
-    among: frozenset[int],
-    together: int,
+    calibrated_places: frozenset[int],
+    row_count: int,
 ) -> tuple[Value, Value | None]:
     """Return the tolerance T of a row with these accepted values, and the bound B of its noise, both in the row's unit.
 
@@ -220,129 +234,150 @@ def reach(
     """
     if limit.tolerance is None:
         return 0, None
-    return exact(limit.tolerance.amount(median(accepted), unit)), bound(accepted, calibration, among, together)
+    return simplify_fraction(limit.tolerance.compute_amount(median(accepted), unit)), compute_noise_bound(
+        accepted, calibration, calibrated_places, row_count
+    )
 
 
 # Without an end one hiccup among the captures of a calibration would let every later regression pass.
-MOST_EXCUSED = 2
+MOST_EXCUSED_TOLERANCES = 2
 """Most tolerances that noise may excuse."""
 
 
-def allowed_change(limit: FromBaseline, tolerance: Value, noise: Value | None) -> Value:
+def compute_allowed_change(limit: BaselineLimit, tolerance: Value, noise: Value | None) -> Value:
     """Return how far worse than its baseline a row may be before it fails: max(T, B), and at most 2T.
 
     Where the noise is the tolerance, it alone decides.
     """
-    if limit.tolerance is not None and limit.tolerance.noise:
+    if limit.tolerance is not None and limit.tolerance.noise_only:
         return noise or 0
-    return min(max(tolerance, noise or 0), MOST_EXCUSED * tolerance)
+    return min(max(tolerance, noise or 0), MOST_EXCUSED_TOLERANCES * tolerance)
 
 
-def _against_constants(assertion: Assertion, rows: Sequence[Labelled]) -> Judgement:
+def _judge_by_constants(assertion: Assertion, rows: Sequence[LabelledValue]) -> Judgement:
     """Judge each row by the constant; where there is one for each GPU model, by that of its own."""
     judged_rows: list[JudgedRow] = []
     problems: dict[str, None] = {}
     for row in rows:
         try:
-            judged_rows.append(_against_constant(assertion, assertion.require.constant(row[0]).value, row))
+            judged_rows.append(_judge_by_constant(assertion, assertion.requirement.find_constant(row[0]).value, row))
         except ValueError as problem:
             problems[str(problem)] = None
             judged_rows.append(JudgedRow(*row, None, Outcome.NO_DATA))
-    judgement = amounting(judged_rows)
+    judgement = summarize_rows(judged_rows)
     return replace(judgement, reason="; ".join(problems)) if problems else judgement
 
 
-def _against_constant(assertion: Assertion, limit: Fraction, row: Labelled) -> JudgedRow:
+def _judge_by_constant(assertion: Assertion, limit: Fraction, row: LabelledValue) -> JudgedRow:
     labels, value = row
-    comparator = assertion.require.comparator
+    comparator = assertion.requirement.comparator
     assert comparator is not None  # only a baseline has two sides
     return JudgedRow(
         labels=labels,
         value=value,
-        limit=exact(limit),
-        outcome=Outcome.PASSED if comparator.holds(value, limit) else Outcome.FAILED,
-        margin=-worse_by(assertion.require, value, exact(limit)),
+        limit=simplify_fraction(limit),
+        outcome=Outcome.PASSED if comparator.is_satisfied(value, limit) else Outcome.FAILED,
+        margin=-measure_worsening(assertion.requirement, value, simplify_fraction(limit)),
     )
 
 
-def _warned(warn: Requirement, row: JudgedRow) -> JudgedRow:
+def _add_early_warning(early_limit: Requirement, row: JudgedRow) -> JudgedRow:
     """Return the row, marked where it holds its limit but not the early one."""
-    assert warn.comparator is not None
+    assert early_limit.comparator is not None
     if row.value is None or row.outcome in (Outcome.FAILED, Outcome.NO_DATA):
         return row
     with contextlib.suppress(ValueError):  # of another GPU model than those that it names
-        return replace(row, early_warning=not warn.comparator.holds(row.value, warn.constant(row.labels).value))
+        return replace(
+            row,
+            early_warning=not early_limit.comparator.is_satisfied(
+                row.value, early_limit.find_constant(row.labels).value
+            ),
+        )
     return row
 
 
-def folded(table: MetricTable, assertion: Assertion) -> dict[RowKey, Value]:
+def fold_table(table: MetricTable, assertion: Assertion) -> dict[RowKey, Value]:
     """Return the values of a table that the assertion judges, by row. Raises NothingSelected."""
-    rows = fold(table, complete(table, assertion.where, assertion.allow_missing), assertion)
-    return {row_key(assertion, labels): value for labels, value in rows}
+    rows = fold_rows(table, select_complete_rows(table, assertion.where, assertion.allow_missing), assertion)
+    return {build_row_key(assertion, labels): value for labels, value in rows}
 
 
-def row_key(assertion: Assertion, labels: Mapping[str, Label]) -> RowKey:
+def build_row_key(assertion: Assertion, labels: Mapping[str, Label]) -> RowKey:
     """Return the key that finds a judged row in other runs."""
     return () if assertion.balance_across is not None else tuple(labels.items())
 
 
-def _against_baseline(
+def _judge_by_baseline(
     assertion: Assertion,
-    limit: FromBaseline,
-    rows: Sequence[Labelled],
+    limit: BaselineLimit,
+    rows: Sequence[LabelledValue],
     reference: Reference,
-    unseen: Mapping[RowKey, Value],
+    unseen_bounds: Mapping[RowKey, Value],
 ) -> Judgement:
     """Judge rows by the accepted values of the same rows, and all that only one side has."""
     try:
-        runs = [folded(table, assertion) for table in reference.runs]
+        runs = [fold_table(table, assertion) for table in reference.runs]
     except NothingSelected as nothing:
         return Judgement(Outcome.NO_DATA, reason=f"in the baseline {nothing}")
-    accepted_by_key = grouped(row for run in runs for row in run.items())
-    rows_by_key = {row_key(assertion, labels): (labels, value) for labels, value in rows}
+    accepted_by_key = group_by_key(row for run in runs for row in run.items())
+    rows_by_key = {build_row_key(assertion, labels): (labels, value) for labels, value in rows}
     all_rows = [
         (key, *rows_by_key.get(key, (dict(key), None)), accepted_by_key.get(key, ()))
         for key in dict.fromkeys((*rows_by_key, *accepted_by_key))
     ]
-    if assertion.judged.unit == HASH:
-        return amounting([_in_the_same_order(*row) for _, *row in all_rows])
-    if limit.no is not None:
-        allowed_amount = 0 if limit.tolerance is None else limit.tolerance.amount(0, assertion.judged.unit)
-        return amounting([*filter(None, (_unmatched(limit.no, allowed_amount, *row) for _, *row in all_rows))])
-    baseline_judge = _BaselineScale(assertion, limit, reference, len(rows))
+    if assertion.limit_target.unit == HASH:
+        return summarize_rows([_judge_fingerprint(*row) for _, *row in all_rows])
+    if limit.forbidden_rows is not None:
+        allowed_amount = (
+            0 if limit.tolerance is None else limit.tolerance.compute_amount(0, assertion.limit_target.unit)
+        )
+        return summarize_rows(
+            [*filter(None, (_judge_unmatched_row(limit.forbidden_rows, allowed_amount, *row) for _, *row in all_rows))]
+        )
+    baseline_judge = _BaselineJudge(assertion, limit, reference, len(rows))
     judged_rows = []
     for key, labels, value, accepted in all_rows:
         if value is not None and accepted:
-            judged_rows.append(baseline_judge.judged(labels, value, accepted))
+            judged_rows.append(baseline_judge.judge_row(labels, value, accepted))
         elif value is not None:
             judged_rows.append(JudgedRow(labels, value, None, Outcome.NO_DATA))
-        elif not _is_less(assertion, unseen.get(key), baseline := median(accepted)):
+        elif not _is_certainly_better(assertion, unseen_bounds.get(key), baseline := median(accepted)):
             judged_rows.append(JudgedRow(labels, None, None, Outcome.NO_DATA, baseline=baseline))
-    if limit.tolerance is not None and limit.tolerance.noise and (problem := _unmeasured(judged_rows, reference)):
+    if (
+        limit.tolerance is not None
+        and limit.tolerance.noise_only
+        and (problem := _explain_missing_noise(judged_rows, reference))
+    ):
         return Judgement(Outcome.NO_DATA, reason=problem)
-    warnings = [*_about_tolerance(limit, judged_rows, assertion.judged.unit)]
+    warnings = [*_warn_of_tolerance(limit, judged_rows, assertion.limit_target.unit)]
     if reference.decisions is not None:
-        warnings += _about_captures(limit, judged_rows, reference.decisions, assertion)
-    return amounting(judged_rows, warnings=tuple(warnings))
+        warnings += _warn_of_captures(limit, judged_rows, reference.decisions, assertion)
+    return summarize_rows(judged_rows, warnings=tuple(warnings))
 
 
-def _about_captures(
-    limit: FromBaseline, rows: Sequence[JudgedRow], decisions: Mapping[RowKey, Decision], assertion: Assertion
+def _warn_of_captures(
+    limit: BaselineLimit, rows: Sequence[JudgedRow], decisions: Mapping[RowKey, Decision], assertion: Assertion
 ) -> Iterator[str]:
     """Yield a warning where the noise between two sets of captures is more than twice the tolerance.
 
     Below that the test between both sets takes care of it.
     """
-    if limit.tolerance is None or limit.tolerance.noise:
+    if limit.tolerance is None or limit.tolerance.noise_only:
         return
-    decided_rows = [(row, decisions.get(row_key(assertion, row.labels))) for row in rows if row.tolerance is not None]
+    decided_rows = [
+        (row, decisions.get(build_row_key(assertion, row.labels))) for row in rows if row.tolerance is not None
+    ]
     noisy_rows = [replace(row, noise=decision.noise) for row, decision in decided_rows if decision is not None]
     if any(map(_is_blind, noisy_rows)):
-        yield describe_noise(noisy_rows, assertion.judged.unit, "take more captures")
+        yield describe_noise(noisy_rows, assertion.limit_target.unit, "take more captures")
 
 
-def _unmatched(
-    no: Unmatched, allowed: Fraction | int, labels: Labels, value: Value | None, accepted: Sequence[Value]
+def _judge_unmatched_row(
+    forbidden_rows: UnmatchedRows,
+    allowed_amount: Fraction | int,
+    labels: JudgedLabels,
+    value: Value | None,
+    accepted: Sequence[Value],
 ) -> JudgedRow | None:
     """Return the judged row of both sides, where a side without the row counts as 0.
 
@@ -350,16 +385,18 @@ def _unmatched(
     side that the limit does not ask about.
     """
     current, baseline = value or 0, median(accepted) if accepted else 0
-    only_side = Unmatched.NEW if not accepted else None if current else Unmatched.VANISHED
-    if only_side is not None and no not in (only_side, Unmatched.EITHER):
+    only_side = UnmatchedRows.NEW if not accepted else None if current else UnmatchedRows.VANISHED
+    if only_side is not None and forbidden_rows not in (only_side, UnmatchedRows.EITHER):
         return None
     change = distance(current, baseline)
-    if only_side is None or change <= allowed:
+    if only_side is None or change <= allowed_amount:
         return JudgedRow(labels, current, None, Outcome.PASSED, baseline)
-    return JudgedRow(labels, current, baseline, Outcome.FAILED, baseline, margin=exact(allowed - Fraction(change)))
+    return JudgedRow(
+        labels, current, baseline, Outcome.FAILED, baseline, margin=simplify_fraction(allowed_amount - Fraction(change))
+    )
 
 
-def _in_the_same_order(labels: Labels, value: Value | None, accepted: Sequence[Value]) -> JudgedRow:
+def _judge_fingerprint(labels: JudgedLabels, value: Value | None, accepted: Sequence[Value]) -> JudgedRow:
     """Judge a fingerprint by those that were accepted: it is one of them or not, and no distance says more.
 
     A row of one side alone fails: nothing ran there on the other.
@@ -370,36 +407,38 @@ def _in_the_same_order(labels: Labels, value: Value | None, accepted: Sequence[V
     return JudgedRow(labels, value, baseline, outcome, baseline, tolerance=0, margin=0 if is_same else -1)
 
 
-class _BaselineScale:
+class _BaselineJudge:
     """Judges rows by their baseline: the tolerance is the policy, the noise is what the measurement can tell."""
 
-    def __init__(self, assertion: Assertion, limit: FromBaseline, reference: Reference, together: int) -> None:
+    def __init__(self, assertion: Assertion, limit: BaselineLimit, reference: Reference, row_count: int) -> None:
         self._assertion, self._limit, self._reference = assertion, limit, reference
-        self._together = together  # rows are judged as one gate
+        self._row_count = row_count  # rows are judged as one gate
         self._calibration: dict[RowKey, list[Value]] = {}
         with contextlib.suppress(NothingSelected):  # the noise of such rows is not measured
-            tables = (folded(table, assertion) for table in reference.calibration)
-            self._calibration = grouped(row for table_rows in tables for row in table_rows.items())
+            tables = (fold_table(table, assertion) for table in reference.calibration)
+            self._calibration = group_by_key(row for table_rows in tables for row in table_rows.items())
 
-    def judged(self, labels: Mapping[str, Label], value: Value, accepted: Sequence[Value]) -> JudgedRow:
+    def judge_row(self, labels: Mapping[str, Label], value: Value, accepted: Sequence[Value]) -> JudgedRow:
         """Return the judged row of a value and the median of its accepted values."""
-        baseline, requirement = median(accepted), self._assertion.require
-        is_noise_only = self._limit.tolerance is not None and self._limit.tolerance.noise
+        baseline, requirement = median(accepted), self._assertion.requirement
+        is_noise_only = self._limit.tolerance is not None and self._limit.tolerance.noise_only
         unclear_outcome = Outcome.PASSED if is_noise_only else Outcome.INCONCLUSIVE  # no policy that could be missed
-        key = row_key(self._assertion, labels)
+        key = build_row_key(self._assertion, labels)
         decision = self._reference.decisions.get(key) if self._reference.decisions is not None else None
-        tolerance, noise = self._reach(key, accepted)
-        allowed_worsening = allowed_change(self._limit, tolerance, noise)
-        change = worse_by(requirement, value, baseline)
-        limit = exact(Fraction(baseline) + (requirement.worse or (1 if value >= baseline else -1)) * allowed_worsening)
+        tolerance, noise = self._compute_row_tolerance(key, accepted)
+        allowed_worsening = compute_allowed_change(self._limit, tolerance, noise)
+        change = measure_worsening(requirement, value, baseline)
+        limit = simplify_fraction(
+            Fraction(baseline) + (requirement.worse_direction or (1 if value >= baseline else -1)) * allowed_worsening
+        )
         outcome = Outcome.PASSED
         if change > allowed_worsening:
-            is_real = self._limit.tolerance is None or decision is None or decision.worse
-            is_inexcusable = not is_noise_only and change > MOST_EXCUSED * tolerance
+            is_real = self._limit.tolerance is None or decision is None or decision.is_worse
+            is_inexcusable = not is_noise_only and change > MOST_EXCUSED_TOLERANCES * tolerance
             outcome = Outcome.FAILED if is_real or is_inexcusable else unclear_outcome
         elif change > tolerance:
             outcome = unclear_outcome
-        elif change < -max(Fraction(tolerance), Fraction(noise or 0)) and (decision is None or decision.better):
+        elif change < -max(Fraction(tolerance), Fraction(noise or 0)) and (decision is None or decision.is_better):
             outcome = Outcome.IMPROVED
         is_test_only = decision is not None and is_noise_only
         return JudgedRow(
@@ -409,27 +448,27 @@ class _BaselineScale:
             outcome=outcome,
             baseline=baseline,
             tolerance=None if is_test_only else tolerance,
-            margin=None if is_test_only else exact(Fraction(allowed_worsening) - change),
+            margin=None if is_test_only else simplify_fraction(Fraction(allowed_worsening) - change),
             noise=noise,
             test=decision.label if decision is not None and self._limit.tolerance is not None else "",
         )
 
-    def _reach(self, key: RowKey, accepted: Sequence[Value]) -> tuple[Value, Value | None]:
+    def _compute_row_tolerance(self, key: RowKey, accepted: Sequence[Value]) -> tuple[Value, Value | None]:
         """Return tolerance and noise of a row; between two sets of captures the test stands in for the noise."""
         calibration = self._calibration.get(key, [])
         complete_calibration = calibration if len(calibration) == len(self._reference.calibration) else []
-        tolerance, noise = reach(
+        tolerance, noise = compute_tolerance(
             self._limit,
-            self._assertion.judged.unit,
+            self._assertion.limit_target.unit,
             accepted,
             complete_calibration,
-            self._reference.among,
-            self._together,
+            self._reference.calibrated_places,
+            self._row_count,
         )
         return tolerance, noise if self._reference.decisions is None else None
 
 
-def _unmeasured(rows: Sequence[JudgedRow], reference: Reference) -> str | None:
+def _explain_missing_noise(rows: Sequence[JudgedRow], reference: Reference) -> str | None:
     """Explain why the noise, which alone is to decide, cannot; None where it can."""
     if reference.decisions is not None:
         if not any(row.test.startswith(IMPOSSIBLE) for row in rows):
@@ -440,17 +479,17 @@ def _unmeasured(rows: Sequence[JudgedRow], reference: Reference) -> str | None:
     unmeasured_rows = [row for row in rows if row.baseline is not None and row.value is not None and row.noise is None]
     if not unmeasured_rows:
         return None
-    first_place = place_words(unmeasured_rows[0].labels)
+    first_place = format_labels(unmeasured_rows[0].labels)
     return (
-        f"the tolerance is the noise, which is not measured for {counted(len(unmeasured_rows), 'row')}"
+        f"the tolerance is the noise, which is not measured for {format_count(len(unmeasured_rows), 'row')}"
         f"{f', the first {first_place}' if first_place else ''}: calibrate the baseline, or accept more runs"
     )
 
 
-def _about_tolerance(limit: FromBaseline, rows: Sequence[JudgedRow], unit: str) -> Iterator[str]:
+def _warn_of_tolerance(limit: BaselineLimit, rows: Sequence[JudgedRow], unit: str) -> Iterator[str]:
     """Yield what is wrong with a tolerance in the light of the baseline that it belongs to."""
     tolerance = limit.tolerance
-    if tolerance is None or tolerance.noise:
+    if tolerance is None or tolerance.noise_only:
         return
     if tolerance.relative and any(row.baseline == 0 and row.tolerance == 0 for row in rows):
         yield "a baseline is 0 and the tolerance has no abs of its unit: any change of it fails"
@@ -463,14 +502,17 @@ def describe_noise(rows: Sequence[JudgedRow], unit: str, remedy: str = "calibrat
 
     ``remedy`` is what makes the noise smaller.
     """
-    tighter_rows = [row for row in rows if _excess(row) > 0]
+    tighter_rows = [row for row in rows if _measure_excess_noise(row) > 0]
     if not tighter_rows:
         return ""
     blind_rows = [row for row in tighter_rows if _is_blind(row)]
-    row = max(blind_rows or tighter_rows, key=_excess)
-    noise, tolerance = (distance_words(amount or 0, unit) for amount in (row.noise, row.tolerance))
-    row_share, place = f"in {len(blind_rows or tighter_rows)} of {counted(len(rows), 'row')}", place_words(row.labels)
-    place_text = f" ({printable(place)})" if place else ""
+    row = max(blind_rows or tighter_rows, key=_measure_excess_noise)
+    noise, tolerance = (format_distance(amount or 0, unit) for amount in (row.noise, row.tolerance))
+    row_share, place = (
+        f"in {len(blind_rows or tighter_rows)} of {format_count(len(rows), 'row')}",
+        format_labels(row.labels),
+    )
+    place_text = f" ({sanitize_line(place)})" if place else ""
     if not blind_rows:
         problem = f"the tolerance is tighter than the noise {row_share}: {tolerance} < {noise}{place_text}"
         return f"{problem}: only changes beyond the noise can fail it"
@@ -480,21 +522,21 @@ def describe_noise(rows: Sequence[JudgedRow], unit: str, remedy: str = "calibrat
 
 def _is_blind(row: JudgedRow) -> bool:
     """Whether the noise is more than may be excused: neither a green nor a red says much then."""
-    return row.noise is not None and row.noise > MOST_EXCUSED * (row.tolerance or 0)
+    return row.noise is not None and row.noise > MOST_EXCUSED_TOLERANCES * (row.tolerance or 0)
 
 
-def _excess(row: JudgedRow) -> Fraction:
+def _measure_excess_noise(row: JudgedRow) -> Fraction:
     """Return how much the noise of a row is more than its tolerance; 0 where the noise is not known."""
     return Fraction(0) if row.noise is None else Fraction(row.noise) - (row.tolerance or 0)
 
 
-WORST_FIRST = (
+ROW_OUTCOMES_WORST_FIRST = (
     *(Outcome.FAILED, Outcome.NO_DATA, Outcome.ACCEPTED),
     *(Outcome.INCONCLUSIVE, Outcome.IMPROVED, Outcome.PASSED),
 )
 
 
-def amounting(rows: Sequence[JudgedRow], warnings: tuple[str, ...] = ()) -> Judgement:
+def summarize_rows(rows: Sequence[JudgedRow], warnings: tuple[str, ...] = ()) -> Judgement:
     """Sort the rows worst first, and return them with their outcome: a row that could not be judged decides it.
 
     Else ``severity: warn`` or an expected failure, which are for rows outside their limit, would cover a lost one.
@@ -502,18 +544,18 @@ def amounting(rows: Sequence[JudgedRow], warnings: tuple[str, ...] = ()) -> Judg
 
     def sort_key(row: JudgedRow) -> tuple[object, ...]:
         return (
-            WORST_FIRST.index(row.outcome),
+            ROW_OUTCOMES_WORST_FIRST.index(row.outcome),
             0 if row.margin is None else row.margin,
-            [(dimension, *label_key(label)) for dimension, label in row.labels.items()],
+            [(dimension, *make_label_key(label)) for dimension, label in row.labels.items()],
         )
 
     ordered_rows = tuple(sorted(rows, key=sort_key))
     if any(row.outcome is Outcome.NO_DATA for row in ordered_rows):
-        return Judgement(Outcome.NO_DATA, ordered_rows, _lost(ordered_rows), warnings)
+        return Judgement(Outcome.NO_DATA, ordered_rows, _describe_lost_rows(ordered_rows), warnings)
     return Judgement(ordered_rows[0].outcome, ordered_rows, "", warnings)
 
 
-def _lost(rows: Sequence[JudgedRow]) -> str:
+def _describe_lost_rows(rows: Sequence[JudgedRow]) -> str:
     """Describe the rows that only one side has: how many are gone or new, and the first of them."""
     gone_rows = [row for row in rows if row.outcome is Outcome.NO_DATA and row.value is None]
     new_rows = [row for row in rows if row.outcome is Outcome.NO_DATA and row.value is not None]
@@ -525,15 +567,16 @@ def _lost(rows: Sequence[JudgedRow]) -> str:
         )
         phrases += [f"rank {lost_ranks[0]} has no row: the baseline has it"] if lost_ranks and present_ranks else []
         phrases.append(
-            f"{counted(len(gone_rows), 'row')} of the baseline gone, the first {place_words(gone_rows[0].labels)}"
+            f"{format_count(len(gone_rows), 'row')} of the baseline gone, the first "
+            f"{format_labels(gone_rows[0].labels)}"
         )
     if new_rows:
         phrases.append(
-            f"{counted(len(new_rows), 'row')} not in the baseline, the first {place_words(new_rows[0].labels)}"
+            f"{format_count(len(new_rows), 'row')} not in the baseline, the first {format_labels(new_rows[0].labels)}"
         )
     failed_count = sum(row.outcome is Outcome.FAILED for row in rows)
     if failed_count:
-        phrases.append(f"{counted(failed_count, 'row')} outside the limit")
+        phrases.append(f"{format_count(failed_count, 'row')} outside the limit")
     return "; ".join(phrases)
 
 
@@ -545,7 +588,7 @@ class PastRun(NamedTuple):
 
     time: str  # in UTC, as 2026-01-31T02:00:00Z
     commit: str | None
-    red: bool
+    is_red: bool
 
     def __str__(self) -> str:
         return self.time[:10] + (f" at {self.commit[:10]}" if self.commit else "")
@@ -560,25 +603,25 @@ class BadRuns(NamedTuple):
     @property
     def red_since(self) -> PastRun | None:
         """Return the first of the red runs up to the newest; None where the newest was not red."""
-        red_runs = tuple(takewhile(lambda run: run.red, self.runs))
+        red_runs = tuple(takewhile(lambda run: run.is_red, self.runs))
         return red_runs[-1] if red_runs else None
 
-    def failing(self, fail_after: int) -> bool:
+    def is_failing(self, fail_after: int) -> bool:
         """Return whether one more bad run is red: it is the last that may wait, or one of them was red already."""
-        return len(self.runs) + 1 >= fail_after or any(run.red for run in self.runs)
+        return len(self.runs) + 1 >= fail_after or any(run.is_red for run in self.runs)
 
 
-def delayed(judgement: Judgement, fail_after: int, before: BadRuns | None) -> Judgement:
+def delay_failure(judgement: Judgement, fail_after: int, bad_runs: BadRuns | None) -> Judgement:
     """Return the judgement, *inconclusive* where it is bad and only a later bad run is to fail.
 
     ``bad_runs`` None: nobody counts, so nothing is delayed.
     """
-    if judgement.outcome is not Outcome.FAILED or before is None or before.failing(fail_after):
+    if judgement.outcome is not Outcome.FAILED or bad_runs is None or bad_runs.is_failing(fail_after):
         return judgement
     rows = [
         replace(row, outcome=Outcome.INCONCLUSIVE) if row.outcome is Outcome.FAILED else row for row in judgement.rows
     ]
-    return amounting(rows, judgement.warnings)
+    return summarize_rows(rows, judgement.warnings)
 
 
 # What does `pipeline` ask?
@@ -588,35 +631,35 @@ HALFWAY = Fraction(1, 2)
 """The serialization from which on the period is no nearer to the longer stage than to the sum of both."""
 
 
-def with_rule(judgement: Judgement, serialization: Mapping[RowKey, Value]) -> Judgement:
+def apply_pipeline_rule(judgement: Judgement, serialization: Mapping[RowKey, Value]) -> Judgement:
     """Return the judgement of the score with each row judged by the pipeline rule as well, which no waiver lifts."""
     if not judgement.rows or judgement.outcome is Outcome.NO_DATA:
         return judgement
-    rows = [_ruled(row, serialization.get(tuple(row.labels.items()))) for row in judgement.rows]
-    return amounting(rows, judgement.warnings)
+    rows = [_apply_rule_to_row(row, serialization.get(tuple(row.labels.items()))) for row in judgement.rows]
+    return summarize_rows(rows, judgement.warnings)
 
 
-def breaks_rule(row: JudgedRow) -> bool:
+def breaks_pipeline_rule(row: JudgedRow) -> bool:
     """Whether the row's period is no nearer the longer stage than the sum of both."""
     return row.serialization is not None and row.serialization >= HALFWAY
 
 
-def reaches_limit(row: JudgedRow, assertion: Assertion) -> bool:
+def is_limit_reached(row: JudgedRow, assertion: Assertion) -> bool:
     """Whether the row's score stands to its limit as the assertion asks; a row without a limit does."""
-    comparator = assertion.require.comparator
-    return row.value is None or row.limit is None or comparator is None or comparator.holds(row.value, row.limit)
+    comparator = assertion.requirement.comparator
+    return row.value is None or row.limit is None or comparator is None or comparator.is_satisfied(row.value, row.limit)
 
 
-def _ruled(row: JudgedRow, value: Value | None) -> JudgedRow:
+def _apply_rule_to_row(row: JudgedRow, value: Value | None) -> JudgedRow:
     """Return a row of the score with the pipeline rule applied: the nearer of both limits is its margin."""
     if row.value is None:
         return row
     if value is None:
         return replace(row, outcome=Outcome.NO_DATA)
     ruled_row = replace(row, serialization=value)
-    rule_margin = exact(HALFWAY - value)
+    rule_margin = simplify_fraction(HALFWAY - value)
     if row.margin is not None:
         ruled_row = replace(ruled_row, margin=min(row.margin, rule_margin))
-    if not breaks_rule(ruled_row) or row.outcome is Outcome.NO_DATA:
+    if not breaks_pipeline_rule(ruled_row) or row.outcome is Outcome.NO_DATA:
         return ruled_row
     return replace(ruled_row, outcome=Outcome.FAILED, early_warning=False, waived=False, ceiling=None)

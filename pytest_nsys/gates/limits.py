@@ -12,42 +12,42 @@ from contextlib import contextmanager
 from fractions import Fraction
 from typing import NamedTuple
 
-from pytest_nsys.analysis.metrics.registry import Metric, held_to_steps
-from pytest_nsys.core.errors import did_you_mean
+from pytest_nsys.analysis.metrics.registry import Metric, make_step_share
+from pytest_nsys.core.errors import suggest_word
+from pytest_nsys.core.text_format import sanitize_line
 from pytest_nsys.core.units import (
-    ANY,
+    ANY_UNIT,
     BARE,
     COUNT,
     HASH,
-    MICRO,
+    MICROSECONDS,
     OF_STEP,
     RATIO,
     TIME,
-    UNIT,
+    UNIT_PATTERN,
     WRITTEN_UNITS,
     Quantity,
-    absolute_amount,
-    absolute_amounts,
-    limit_value,
+    convert_to_absolute,
+    convert_to_limit,
+    convert_to_relative,
+    format_written_limit,
+    list_absolute_amounts,
     parse_quantity,
-    relative_amount,
-    written_value,
 )
-from pytest_nsys.core.words import printable
 from pytest_nsys.gates.model import (
-    ByModel,
+    BaselineLimit,
     Comparator,
     Constant,
-    FromBaseline,
-    FromHistory,
-    Judged,
+    ConstantByModel,
+    HistoryReference,
+    LimitTarget,
     Requirement,
     Tolerance,
-    model_words,
+    split_model_name,
 )
 
-FLOORS = (Comparator.GT, Comparator.GE)
-CEILINGS = (Comparator.LT, Comparator.LE)
+FLOOR_COMPARATORS = (Comparator.GT, Comparator.GE)
+CEILING_COMPARATORS = (Comparator.LT, Comparator.LE)
 _STRICT = {Comparator.GE: Comparator.GT, Comparator.LE: Comparator.LT}
 _LOOSE = {strict: loose for loose, strict in _STRICT.items()}
 _EXAMPLES = {
@@ -60,74 +60,84 @@ _EXAMPLES = {
 """Limits to suggest where the end of the range, strict or turned round, is the weakest or the hardest there is."""
 
 
-def out_of_reach(comparator: Comparator, limit: Fraction, judged: Judged) -> tuple[str, str] | None:
+def find_pointless_limit(comparator: Comparator, limit: Fraction, target: LimitTarget) -> tuple[str, str] | None:
     """Return what is wrong with a constant that no value can miss, or none can meet, and the limit to write in its
     place.
 
     None where the constant tells values apart.
     """
-    low = limit - 1 if judged.least is None else judged.least
-    high = limit + 1 if judged.greatest is None else judged.greatest
-    results = {comparator.holds(value, limit) for value in (low, high, min(max(low, limit), high))}
+    low = limit - 1 if target.least is None else target.least
+    high = limit + 1 if target.greatest is None else target.greatest
+    results = {comparator.is_satisfied(value, limit) for value in (low, high, min(max(low, limit), high))}
     if len(results) > 1:
         return None
     example = None
     if results == {True}:
         problem, better_comparator = "cannot fail", _STRICT.get(comparator, comparator)
         if comparator is not Comparator.NE:
-            example = _EXAMPLES.get((judged.unit, judged.better or ""))
+            example = _EXAMPLES.get((target.unit, target.better or ""))
     else:
         problem, better_comparator = "can never hold", _LOOSE.get(comparator, comparator)
-    range_end = judged.least if judged.least is not None and limit <= judged.least else judged.greatest
+    range_end = target.least if target.least is not None and limit <= target.least else target.greatest
     assert range_end is not None
     return (
-        f"{problem}: {_never(judged, range_end)}",
-        example or f"{better_comparator} {written_value(Fraction(range_end), judged.unit)}",
+        f"{problem}: {_describe_range_end(target, range_end)}",
+        example or f"{better_comparator} {format_written_limit(Fraction(range_end), target.unit)}",
     )
 
 
-def tolerates_all(comparator: Comparator | None, tolerance: Tolerance, judged: Judged) -> str | None:
+def explain_boundless_tolerance(comparator: Comparator | None, tolerance: Tolerance, target: LimitTarget) -> str | None:
     """Return the reason why no value can be beyond the tolerance of any baseline; None where one can.
 
     ``comparator`` None: on both sides.
     """
     if comparator is None:
-        reasons = [tolerates_all(side, tolerance, judged) for side in (Comparator.GE, Comparator.LE)]
+        reasons = [explain_boundless_tolerance(side, tolerance, target) for side in (Comparator.GE, Comparator.LE)]
         return reasons[0] if all(reasons) else None
-    is_floor = comparator in FLOORS
-    worst_value, best_value = (judged.least, judged.greatest) if is_floor else (judged.greatest, judged.least)
+    is_floor = comparator in FLOOR_COMPARATORS
+    worst_value, best_value = (target.least, target.greatest) if is_floor else (target.greatest, target.least)
     if worst_value is None or comparator is Comparator.EQ:
         return None
     if best_value is None:  # m − T for every m from the least value on
         tolerates_worst = is_floor and worst_value >= 0 and tolerance.relative >= 1
     else:
-        amount = tolerance.amount(best_value, judged.unit)
-        tolerates_worst = comparator.holds(worst_value, best_value - amount if is_floor else best_value + amount)
-    return f"cannot fail: {_never(judged, worst_value)}" if tolerates_worst else None
+        amount = tolerance.compute_amount(best_value, target.unit)
+        tolerates_worst = comparator.is_satisfied(worst_value, best_value - amount if is_floor else best_value + amount)
+    return f"cannot fail: {_describe_range_end(target, worst_value)}" if tolerates_worst else None
 
 
-def warns_alike(early: Comparator, soon: Fraction, late: Comparator, last: Fraction) -> str | None:
+def describe_useless_warning(
+    warn_comparator: Comparator, warn_limit: Fraction, comparator: Comparator, limit: Fraction
+) -> str | None:
     """Return that an early limit always or never warns where the limit holds; None where it tells values apart."""
-    if late is not Comparator.EQ and not {early, late} <= {*FLOORS, *CEILINGS}:
+    if comparator is not Comparator.EQ and not {warn_comparator, comparator} <= {
+        *FLOOR_COMPARATORS,
+        *CEILING_COMPARATORS,
+    }:
         return None
     # Between the two limits, at them and beyond them, one value stands for all.
-    values = {(soon + last) / 2, *(tested_limit + step for tested_limit in (soon, last) for step in (-1, 0, 1))}
-    results = {early.holds(value, soon) for value in values if late.holds(value, last)}
+    values = {
+        (warn_limit + limit) / 2,
+        *(tested_limit + step for tested_limit in (warn_limit, limit) for step in (-1, 0, 1)),
+    }
+    results = {
+        warn_comparator.is_satisfied(value, warn_limit) for value in values if comparator.is_satisfied(value, limit)
+    }
     if len(results) > 1:
         return None
     return "never warns" if True in results else "always warns"
 
 
-def impossible(value: Fraction, judged: Judged) -> str | None:
+def describe_impossible_value(value: Fraction, target: LimitTarget) -> str | None:
     """Return what is wrong with a value that the metric cannot have, as text; None where it can have it."""
-    if judged.greatest is not None and value > judged.greatest:
-        return _never(judged, judged.greatest)
-    return _never(judged, judged.least) if judged.least is not None and value < judged.least else None
+    if target.greatest is not None and value > target.greatest:
+        return _describe_range_end(target, target.greatest)
+    return _describe_range_end(target, target.least) if target.least is not None and value < target.least else None
 
 
-def _never(judged: Judged, end: int) -> str:
-    side = "below" if end == judged.least else "above"
-    return f"{judged.name} is never {side} {written_value(Fraction(end), judged.unit)}"
+def _describe_range_end(target: LimitTarget, range_end: int) -> str:
+    side = "below" if range_end == target.least else "above"
+    return f"{target.name} is never {side} {format_written_limit(Fraction(range_end), target.unit)}"
 
 
 COMPARISONS: dict[str, Comparator] = {
@@ -139,49 +149,51 @@ COMPARISONS: dict[str, Comparator] = {
 }
 """How a sentence writes each comparator; before a baseline, ``below`` and ``above`` include it."""
 
-EVERY_COMPARISON = "write one of <, <=, ==, !=, >=, >, below, above, at least, at most"
+COMPARISON_HINT = "write one of <, <=, ==, !=, >=, >, below, above, at least, at most"
 
 _UNITS_OF_TRACES = frozenset((RATIO, OF_STEP, COUNT, BARE, HASH, *WRITTEN_UNITS))
 """Units of metrics of a trace. What was measured outside may have a unit of its own, or one that is not known yet."""
 
-NOISE = "noise"
+NOISE_WORD = "noise"
 """How a tolerance is written that is no amount: the measured noise alone decides."""
 
-NO_TOLERANCE = "there is no tolerance to add: write one into the gate file, as in tolerance: {rel: 5%, abs: 50us}"
+NO_TOLERANCE_MISTAKE = (
+    "there is no tolerance to add: write one into the gate file, as in tolerance: {rel: 5%, abs: 50us}"
+)
 
-WITHIN = "within"
+WITHIN_WORD = "within"
 """Stands before the tolerance of a baseline that limits both sides."""
 
-MAX_RUNS = 9999
+MAX_HISTORY_RUNS = 9999
 """Most runs of the history that a median is taken of, that stay out of it, or that are bad before one fails."""
 
-_COMPARISON = re.compile(rf"\s*(?P<words>!=|[<>=≤≥]+|below\b|above\b|{WITHIN}\b|at\s+least\b|at\s+most\b)")
-_ON_MODEL = re.compile(r"\s*(?P<constant>\S.*?)\s+on\s+(?P<model>[^,]*[^\s,])\s*(?:,|$)")
-_HISTORY = re.compile(
+_COMPARISON = re.compile(rf"\s*(?P<words>!=|[<>=≤≥]+|below\b|above\b|{WITHIN_WORD}\b|at\s+least\b|at\s+most\b)")
+_MODEL_CONSTANT = re.compile(r"\s*(?P<constant>\S.*?)\s+on\s+(?P<model>[^,]*[^\s,])\s*(?:,|$)")
+_HISTORY_WORDS = re.compile(
     r"(?:median\s+of\s+)?(?:the\s+)?last\s+(?:(?P<runs>\S+)\s+)?runs?\b(?:\s+of\s+(?P<branch>\S+))?"
     r"(?P<before>\s+before\s+the\s+newest(?:\s+(?P<lag>[0-9]+))?)?"
 )
-_MEANT = {"=": "==", "=>": ">=", "=<": "<=", "≥": ">=", "≤": "<=", "===": "==", "<>": "!="}
-_TOKEN = re.compile(
-    rf"(?P<quantity>[0-9.](?:[0-9_.]|,(?=[0-9]{{3}}\b))*\s*(?:%|(?!of\b|on\b){UNIT})?)|(?P<word>[^\W\d]\w*)|(?P<symbol>\S)"
+_COMPARISON_SLIPS = {"=": "==", "=>": ">=", "=<": "<=", "≥": ">=", "≤": "<=", "===": "==", "<>": "!="}
+_LIMIT_TOKEN = re.compile(
+    rf"(?P<quantity>[0-9.](?:[0-9_.]|,(?=[0-9]{{3}}\b))*\s*(?:%|(?!of\b|on\b){UNIT_PATTERN})?)|(?P<word>[^\W\d]\w*)|(?P<symbol>\S)"
 )
 _OF_STEP = re.compile(r"%\s+of\s+(?:the\s+)?step(?=\s*$|\s+on\s)")
 _SIGNS = {"+": "+", "plus": "+", "-": "-", "minus": "-"}
 _SIDES = (("below", "above"), ("at most", "at least"), ("<=", ">="), ("plus", "minus"), ("+", "-"))
-_MIRRORED = {**dict(_SIDES), **{high: low for low, high in _SIDES}, "<": ">=", ">": "<="}
+_OTHER_SIDES = {**dict(_SIDES), **{high: low for low, high in _SIDES}, "<": ">=", ">": "<="}
 """How the other side of a baseline is written."""
 
 
 class SentenceMistake(ValueError):
     """Says what is wrong with a sentence, and ``offset``, where in it."""
 
-    def __init__(self, offset: int, what: str) -> None:
-        super().__init__(what)
+    def __init__(self, offset: int, problem: str) -> None:
+        super().__init__(problem)
         self.offset = offset
 
 
 @contextmanager
-def mistaken_at(offset: int) -> Iterator[None]:
+def locate_mistake(offset: int) -> Iterator[None]:
     """Raise a ValueError of the block as a SentenceMistake at this place of the sentence."""
     try:
         yield
@@ -189,60 +201,60 @@ def mistaken_at(offset: int) -> Iterator[None]:
         raise SentenceMistake(offset, str(mistake)) from None
 
 
-class Word(NamedTuple):
+class SentenceWord(NamedTuple):
     """Holds a word and where it stands in its text. ``kind``, in a limit: quantity, word or symbol."""
 
     text: str
     offset: int
     kind: str = ""
 
-    def mistake(self, what: str) -> SentenceMistake:
+    def make_mistake(self, problem: str) -> SentenceMistake:
         """Return the mistake at this word, to be raised."""
-        return SentenceMistake(self.offset, what)
+        return SentenceMistake(self.offset, problem)
 
 
-class _Tokens:
+class _LimitTokens:
     """Hands out the words of a limit one after the other."""
 
     def __init__(self, text: str, start: int) -> None:
-        matches = _TOKEN.finditer(text, start)
-        self._rest = [Word(m[0].strip(), m.start(), m.lastgroup or "") for m in matches]
-        self._end = len(text.rstrip())
+        matches = _LIMIT_TOKEN.finditer(text, start)
+        self._remaining_words = [SentenceWord(m[0].strip(), m.start(), m.lastgroup or "") for m in matches]
+        self._text_end = len(text.rstrip())
 
-    def take(self, missing: str) -> Word:
+    def take(self, problem: str) -> SentenceWord:
         """Return the next word and take it. Raises SentenceMistake, with ``problem``, where there is none."""
-        if not self._rest:
-            raise SentenceMistake(self._end, missing)
-        return self._rest.pop(0)
+        if not self._remaining_words:
+            raise SentenceMistake(self._text_end, problem)
+        return self._remaining_words.pop(0)
 
     def expect(self, text: str) -> None:
         """Take the next word. Raises SentenceMistake where it is another one than ``text``."""
         token = self.take(f"'{text}' is missing")
         if token.text != text:
-            raise token.mistake(f"expected '{text}', not '{token.text}'")
+            raise token.make_mistake(f"expected '{text}', not '{token.text}'")
 
-    def peek(self, words: Collection[str]) -> Word | None:
+    def peek(self, words: Collection[str]) -> SentenceWord | None:
         """Return the next token where it is one of ``words``, and leave it there."""
-        return self._rest[0] if self._rest and self._rest[0].text in words else None
+        return self._remaining_words[0] if self._remaining_words and self._remaining_words[0].text in words else None
 
-    def take_behind(self, text: str) -> Word:
+    def take_after(self, text: str) -> SentenceWord:
         """Take ``text``, which has to be the next word, and return the word behind it."""
         self.expect(text)
         return self.take(f"'baseline' is missing after '{text}'")
 
-    def take_sign(self) -> Word | None:
-        return self._rest.pop(0) if self.peek(_SIGNS) else None
+    def take_sign(self) -> SentenceWord | None:
+        return self._remaining_words.pop(0) if self.peek(_SIGNS) else None
 
-    def end(self) -> None:
+    def check_end(self) -> None:
         """Raise SentenceMistake where a word is left."""
-        if self._rest:
-            token = self._rest[0]
-            raise token.mistake(f"'{printable(token.text, 40)}' comes after the end of the limit")
+        if self._remaining_words:
+            token = self._remaining_words[0]
+            raise token.make_mistake(f"'{sanitize_line(token.text, 40)}' comes after the end of the limit")
 
 
 def parse_requirement(
     text: str,
-    metric: Judged,
+    target: LimitTarget,
     tolerance: Tolerance | None = None,
     *,
     start: int = 0,
@@ -252,94 +264,100 @@ def parse_requirement(
 
     ``tolerance`` is what ``plus tolerance`` stands for; ``constant`` refuses a baseline. Raises SentenceMistake.
     """
-    text = MICRO.sub("us", text)
+    text = MICROSECONDS.sub("us", text)
     match = _COMPARISON.match(text, start)
     if match is None:
         comparison_start = len(text) - len(text[start:].lstrip()) if text[start:].strip() else len(text.rstrip())
-        raise SentenceMistake(comparison_start, f"the comparison is missing: {EVERY_COMPARISON}")
+        raise SentenceMistake(comparison_start, f"the comparison is missing: {COMPARISON_HINT}")
     comparison_start, comparison = match.start("words"), " ".join(match["words"].split())
     comparator = COMPARISONS.get(comparison)
-    if comparator is None and comparison != WITHIN:
-        hint = f" (did you mean '{_MEANT[comparison]}'?)" if comparison in _MEANT else f": {EVERY_COMPARISON}"
+    if comparator is None and comparison != WITHIN_WORD:
+        hint = (
+            f" (did you mean '{_COMPARISON_SLIPS[comparison]}'?)"
+            if comparison in _COMPARISON_SLIPS
+            else f": {COMPARISON_HINT}"
+        )
         raise SentenceMistake(comparison_start, f"'{comparison}' is not a comparison{hint}")
-    tokens = _Tokens(text, match.end())
+    tokens = _LimitTokens(text, match.end())
     first = tokens.take(f"the limit is missing after '{comparison}'")
-    if metric.unit == HASH and (comparator is not Comparator.EQ or first.text != "baseline"):
-        problem = f"{metric.name} is the same as in the baseline or not: write {metric.name} == baseline"
+    if target.unit == HASH and (comparator is not Comparator.EQ or first.text != "baseline"):
+        problem = f"{target.name} is the same as in the baseline or not: write {target.name} == baseline"
         raise SentenceMistake(comparison_start, problem)
-    limit: Constant | ByModel | FromBaseline
+    limit: Constant | ConstantByModel | BaselineLimit
     amount = None
-    if comparison == WITHIN:
-        amount, first = _amount(first, tokens, metric, tolerance), tokens.take_behind("of")
-    history = _history(text, first)
+    if comparison == WITHIN_WORD:
+        amount, first = _parse_tolerance(first, tokens, target, tolerance), tokens.take_after("of")
+    history = _parse_history_reference(text, first)
     if history is None and first.text != "baseline":
-        if comparison == WITHIN:
-            raise first.mistake(f"'{WITHIN}' is for baselines: write {WITHIN} 5% of baseline")
-        limit = _constant(first, tokens, metric)
+        if comparison == WITHIN_WORD:
+            raise first.make_mistake(f"'{WITHIN_WORD}' is for baselines: write {WITHIN_WORD} 5% of baseline")
+        limit = _parse_constant(first, tokens, target)
         if tokens.peek(["on"]):
-            limit, tokens = _by_model(text, match.end(), metric), _Tokens("", 0)
+            limit, tokens = _parse_constants_by_model(text, match.end(), target), _LimitTokens("", 0)
     else:
         if constant:
-            raise first.mistake("only a constant can be written here, not a baseline")
-        if metric.unit == OF_STEP:
-            time = metric.name.removesuffix(" of step")
+            raise first.make_mistake("only a constant can be written here, not a baseline")
+        if target.unit == OF_STEP:
+            time = target.name.removesuffix(" of step")
             problem = f"a share of the step is a constant: write {time} <= 5% of step, or {time} <= baseline + 5%"
-            raise first.mistake(problem)
+            raise first.make_mistake(problem)
         source, runs = ("baseline", None) if history is None else history
-        tokens = _Tokens(text, first.offset + len(source))
-        if comparator in {"lower": FLOORS, "higher": CEILINGS}.get(metric.better or "", ()):
-            movement = "rises" if metric.better == "lower" else "falls"
-            suggestion = _other_side(text, comparison_start, comparison, source, tokens)
+        tokens = _LimitTokens(text, first.offset + len(source))
+        if comparator in {"lower": FLOOR_COMPARATORS, "higher": CEILING_COMPARATORS}.get(target.better or "", ()):
+            movement = "rises" if target.better == "lower" else "falls"
+            suggestion = _suggest_other_side(text, comparison_start, comparison, source, tokens)
             problem = (
-                f"{metric.better} {metric.name} is better, so this passes however far it {movement}: write {suggestion}"
+                f"{target.better} {target.name} is better, so this passes however far it {movement}: write {suggestion}"
             )
             raise SentenceMistake(comparison_start, problem)
         if comparator is not None:
-            comparator = _against_baseline(comparison, comparison_start)
-            amount = _tolerance(tokens, comparator, metric, tolerance)
-        limit = FromBaseline(amount, runs)
-    tokens.end()
+            comparator = _parse_baseline_comparator(comparison, comparison_start)
+            amount = _parse_signed_tolerance(tokens, comparator, target, tolerance)
+        limit = BaselineLimit(amount, runs)
+    tokens.check_end()
     limit_text = " ".join(text[comparison_start:].split())
-    _check_reach(Requirement(comparator, limit, limit_text), metric, text[:comparison_start], comparison_start)
+    _check_limit_reach(Requirement(comparator, limit, limit_text), target, text[:comparison_start], comparison_start)
     return Requirement(comparator, limit, limit_text)
 
 
-def _by_model(text: str, start: int, metric: Judged) -> ByModel:
+def _parse_constants_by_model(text: str, start: int, target: LimitTarget) -> ConstantByModel:
     """Return the constants of ``412ms on H100, 530ms on A100``, by GPU model. Raises SentenceMistake."""
     constants: dict[str, Constant] = {}
     while text[start:].strip():
-        match = _ON_MODEL.match(text, start)
+        match = _MODEL_CONSTANT.match(text, start)
         if match is None:
             offset = len(text) - len(text[start:].lstrip())
             raise SentenceMistake(offset, "each constant is for a GPU model, as in 412ms on H100, 530ms on A100")
-        tokens, model = _Tokens(text[: match.end("constant")], match.start("constant")), match["model"]
+        tokens, model = _LimitTokens(text[: match.end("constant")], match.start("constant")), match["model"]
         if "on" in model.split():
             offset = match.start("model")
             raise SentenceMistake(offset, "a comma goes between the models, as in 412ms on H100, 530ms on A100")
-        constant = _constant(tokens.take("the limit is missing"), tokens, metric)
-        tokens.end()
-        if not model_words(model) or any(model_words(model) == model_words(known_model) for known_model in constants):
-            problem = "is given twice" if model_words(model) else "is no GPU model"
-            raise SentenceMistake(match.start("model"), f"'{printable(model, 40)}' {problem}")
+        constant = _parse_constant(tokens.take("the limit is missing"), tokens, target)
+        tokens.check_end()
+        if not split_model_name(model) or any(
+            split_model_name(model) == split_model_name(known_model) for known_model in constants
+        ):
+            problem = "is given twice" if split_model_name(model) else "is no GPU model"
+            raise SentenceMistake(match.start("model"), f"'{sanitize_line(model, 40)}' {problem}")
         if constant.unit != next(iter(constants.values()), constant).unit:
             raise SentenceMistake(match.start("constant"), "the constants are in one unit")
         constants[model], start = constant, match.end()
-    return ByModel(constants)
+    return ConstantByModel(constants)
 
 
-def _history(text: str, first: Word) -> tuple[str, FromHistory] | None:
+def _parse_history_reference(text: str, first: SentenceWord) -> tuple[str, HistoryReference] | None:
     """Return the words from ``first`` on that name runs of the history, and these runs; None where it begins none."""
-    match = _HISTORY.match(text, first.offset)
+    match = _HISTORY_WORDS.match(text, first.offset)
     if match is None:
         return None
     counts = [int(number) if number.isdigit() else 0 for number in (match["runs"] or "1", match["lag"] or "1")]
-    if not all(0 < count <= MAX_RUNS for count in counts):
-        raise first.mistake(f"write a whole number from 1 to {MAX_RUNS}, as in last 10 runs of main")
+    if not all(0 < count <= MAX_HISTORY_RUNS for count in counts):
+        raise first.make_mistake(f"write a whole number from 1 to {MAX_HISTORY_RUNS}, as in last 10 runs of main")
     runs, lag = counts
-    return match[0], FromHistory(runs, match["branch"], lag if match["before"] else 0)
+    return match[0], HistoryReference(runs, match["branch"], lag if match["before"] else 0)
 
 
-def held_to(metric: Metric, text: str, start: int = 0) -> Metric:
+def resolve_limited_metric(metric: Metric, text: str, start: int = 0) -> Metric:
     """Return the metric that the limit of ``text`` is for: ``metric`` itself, or its share of the step (``5% of
     step``).
 
@@ -347,7 +365,7 @@ def held_to(metric: Metric, text: str, start: int = 0) -> Metric:
     """
     if (match := _OF_STEP.search(text, start)) is None:
         return metric
-    if (share_metric := held_to_steps(metric)) is not None:
+    if (share_metric := make_step_share(metric)) is not None:
         return share_metric
     if metric.unit == RATIO:
         problem = f"is not a time: leave out '{match[0][1:].strip()}'"
@@ -360,113 +378,115 @@ def held_to(metric: Metric, text: str, start: int = 0) -> Metric:
     raise SentenceMistake(match.start(), f"{metric.name} {problem}")
 
 
-def without_step(text: str) -> str:
+def strip_step_suffix(text: str) -> str:
     """Return ``10% of step`` as the plain share, ``10%``."""
     return _OF_STEP.sub(RATIO, text)
 
 
-def _take_step(tokens: _Tokens, share: Word, metric: Judged) -> None:
+def _take_step_words(tokens: _LimitTokens, share: SentenceWord, target: LimitTarget) -> None:
     """Take the words ``of step`` behind a number that is a share of the step."""
-    if metric.unit != OF_STEP:
+    if target.unit != OF_STEP:
         return
     if tokens.peek(["of"]) is None:
-        raise share.mistake(f"the limit is a share of the step: write {share.text} of step")
+        raise share.make_mistake(f"the limit is a share of the step: write {share.text} of step")
     tokens.expect("of")
     if tokens.peek(["the"]):
         tokens.expect("the")
     tokens.expect("step")
 
 
-def _other_side(text: str, at: int, words: str, source: str, tokens: _Tokens) -> str:
+def _suggest_other_side(text: str, comparison_start: int, comparison: str, source: str, tokens: _LimitTokens) -> str:
     """Return the sentence with its baseline, ``source``, on the other side.
 
     ``comparison_start`` is where the words of the comparison stand.
     """
-    other_comparison = _MIRRORED[words]
-    _, remainder = text[at:].split(source, 1)
+    other_comparison = _OTHER_SIDES[comparison]
+    _, remainder = text[comparison_start:].split(source, 1)
     if (sign := tokens.peek(_SIGNS)) is not None:
         fits = _SIGNS[sign.text] == ("-" if other_comparison in ("above", "at least", ">=") else "+")
-        remainder = remainder.replace(sign.text, sign.text if fits else _MIRRORED[sign.text], 1)
-    return " ".join(f"{text[:at]} {other_comparison} {source} {remainder}".split())
+        remainder = remainder.replace(sign.text, sign.text if fits else _OTHER_SIDES[sign.text], 1)
+    return " ".join(f"{text[:comparison_start]} {other_comparison} {source} {remainder}".split())
 
 
-def _check_reach(require: Requirement, metric: Judged, subject: str, at: int) -> None:
+def _check_limit_reach(requirement: Requirement, target: LimitTarget, subject: str, offset: int) -> None:
     """Raise SentenceMistake for a limit that says nothing, and suggest one that does behind the same ``subject``."""
-    comparator, limit = require.comparator, require.limit
+    comparator, limit = requirement.comparator, requirement.limit
     finding: tuple[str, str] | None = None
-    if not isinstance(limit, FromBaseline):
+    if not isinstance(limit, BaselineLimit):
         assert comparator is not None  # only a baseline has two sides
-        findings = (out_of_reach(comparator, constant.value, metric) for constant in require.each_constant)
+        findings = (find_pointless_limit(comparator, constant.value, target) for constant in requirement.constants)
         finding = next(filter(None, findings), None)
-    elif limit.tolerance is not None and (reason := tolerates_all(comparator, limit.tolerance, metric)):
+    elif limit.tolerance is not None and (reason := explain_boundless_tolerance(comparator, limit.tolerance, target)):
         sides = {Comparator.LE: f"<= {limit.source} + 5%", Comparator.GE: f">= {limit.source} - 5%"}
-        finding = reason, sides.get(comparator or Comparator.EQ, f"{WITHIN} 5% of {limit.source}")
+        finding = reason, sides.get(comparator or Comparator.EQ, f"{WITHIN_WORD} 5% of {limit.source}")
     if finding is not None:
         problem, suggestion = finding[0], " ".join(f"{subject} {finding[1]}".split())
-        is_example = not isinstance(limit, FromBaseline) and problem.startswith("cannot fail")
+        is_example = not isinstance(limit, BaselineLimit) and problem.startswith("cannot fail")
         hint = f"did you mean a limit such as {suggestion}?" if is_example else f"write {suggestion}"
-        raise SentenceMistake(at, f"'{require.text}' {problem}; {hint}")
+        raise SentenceMistake(offset, f"'{requirement.text}' {problem}; {hint}")
 
 
-def gives_something(tolerance: Tolerance, metric: Judged) -> bool:
+def has_tolerance_for(tolerance: Tolerance, target: LimitTarget) -> bool:
     """Whether a tolerance allows values of ``target`` anything."""
-    has_amount = metric.unit in tolerance.absolute or (metric.unit == ANY and bool(tolerance.absolute))
-    return tolerance.noise or bool(tolerance.relative) or has_amount
+    has_amount = target.unit in tolerance.absolute or (target.unit == ANY_UNIT and bool(tolerance.absolute))
+    return tolerance.noise_only or bool(tolerance.relative) or has_amount
 
 
-def own_units(tolerance: Tolerance | None) -> list[str]:
+def list_measurement_units(tolerance: Tolerance | None) -> list[str]:
     """List the units of a tolerance in which no metric of a trace is measured."""
     return [unit for unit in (tolerance.absolute if tolerance is not None else ()) if unit not in _UNITS_OF_TRACES]
 
 
-def of_no_metric(unit: str) -> str:
+def describe_unusable_unit(unit: str) -> str:
     """Return the mistake of a tolerance in a unit that no assertion of the file can use."""
     return f"abs in {unit} is for measurements, and this is none: times take 50us, ratios 1pp, counts 2"
 
 
-def nothing_for(metric: Judged) -> str:
+def describe_missing_amount(target: LimitTarget) -> str:
     """Return the mistake of a tolerance that allows a metric nothing."""
-    amount = {TIME: "50us", RATIO: "1pp"}.get(metric.unit, "2")
-    return f"the tolerance has nothing for {metric.name}: give it rel, or an abs such as {amount}"
+    amount = {TIME: "50us", RATIO: "1pp"}.get(target.unit, "2")
+    return f"the tolerance has nothing for {target.name}: give it rel, or an abs such as {amount}"
 
 
-def _constant(token: Word, tokens: _Tokens, metric: Judged) -> Constant:
+def _parse_constant(token: SentenceWord, tokens: _LimitTokens, target: LimitTarget) -> Constant:
     """Parse the constant that begins with ``token``."""
     if token.kind == "word":
-        hint = did_you_mean(token.text, ["baseline"])
-        problem = f"'{printable(token.text, 40)}' is not a number or 'baseline'{hint}"
-        raise token.mistake(problem)
+        hint = suggest_word(token.text, ["baseline"])
+        problem = f"'{sanitize_line(token.text, 40)}' is not a number or 'baseline'{hint}"
+        raise token.make_mistake(problem)
     if token.text in _SIGNS:
-        raise token.mistake("a limit has no sign: write a number from 0 on, or baseline")
-    with mistaken_at(token.offset):
-        quantity = parse_quantity(token.text, any_unit=metric.unit not in _UNITS_OF_TRACES)
-        if metric.unit == ANY:
+        raise token.make_mistake("a limit has no sign: write a number from 0 on, or baseline")
+    with locate_mistake(token.offset):
+        quantity = parse_quantity(token.text, allow_any_unit=target.unit not in _UNITS_OF_TRACES)
+        if target.unit == ANY_UNIT:
             unit, value = next(iter(quantity.amounts.items()))
             return Constant(value, unit)
-        value = limit_value(quantity, metric.unit, metric.name)
-    _take_step(tokens, token, metric)
+        value = convert_to_limit(quantity, target.unit, target.name)
+    _take_step_words(tokens, token, target)
     return Constant(value)
 
 
-def _against_baseline(words: str, offset: int) -> Comparator:
+def _parse_baseline_comparator(comparison: str, offset: int) -> Comparator:
     """Return the comparator that a comparison means before ``baseline``. Raises SentenceMistake for one that an
     unchanged run would fail.
     """
-    if words in ("<", ">"):
-        advice = {"<": "use <= or below", ">": "use >= or above"}[words]
-        raise SentenceMistake(offset, f"'{words} baseline' would fail an unchanged run: {advice}")
-    if words == "!=":
+    if comparison in ("<", ">"):
+        advice = {"<": "use <= or below", ">": "use >= or above"}[comparison]
+        raise SentenceMistake(offset, f"'{comparison} baseline' would fail an unchanged run: {advice}")
+    if comparison == "!=":
         raise SentenceMistake(offset, "'!= baseline' would fail an unchanged run")
-    return {"below": Comparator.LE, "above": Comparator.GE}.get(words) or COMPARISONS[words]
+    return {"below": Comparator.LE, "above": Comparator.GE}.get(comparison) or COMPARISONS[comparison]
 
 
-def _tolerance(tokens: _Tokens, comparator: Comparator, metric: Judged, default: Tolerance | None) -> Tolerance | None:
+def _parse_signed_tolerance(
+    tokens: _LimitTokens, comparator: Comparator, target: LimitTarget, default: Tolerance | None
+) -> Tolerance | None:
     """Parse what stands behind ``baseline``: a sign that fits the comparator and an amount; None for nothing."""
     sign = tokens.take_sign()
     if sign is None:
         return None
     if comparator is Comparator.EQ:
-        raise sign.mistake("== takes the baseline exactly: write <= baseline + … or >= baseline - …")
+        raise sign.make_mistake("== takes the baseline exactly: write <= baseline + … or >= baseline - …")
     fitting_sign = {Comparator.LE: "+", Comparator.GE: "-"}[comparator]
     if _SIGNS[sign.text] != fitting_sign:
         raise SentenceMistake(
@@ -475,46 +495,48 @@ def _tolerance(tokens: _Tokens, comparator: Comparator, metric: Judged, default:
             f"write {comparator} baseline {fitting_sign} …",
         )
     token = tokens.take("the tolerance is missing: write 5%, max(5%, 50us), 'tolerance' or 'noise'")
-    return _amount(token, tokens, metric, default)
+    return _parse_tolerance(token, tokens, target, default)
 
 
-def _amount(token: Word, tokens: _Tokens, metric: Judged, default: Tolerance | None) -> Tolerance:
+def _parse_tolerance(
+    token: SentenceWord, tokens: _LimitTokens, target: LimitTarget, default: Tolerance | None
+) -> Tolerance:
     """Parse the tolerance that begins with ``token``."""
-    if token.text == NOISE:
-        return Tolerance(noise=True)
+    if token.text == NOISE_WORD:
+        return Tolerance(noise_only=True)
     if token.text == "tolerance":
         if default is None:
-            raise token.mistake(NO_TOLERANCE)
-        if not gives_something(default, metric):
-            raise token.mistake(nothing_for(metric))
+            raise token.make_mistake(NO_TOLERANCE_MISTAKE)
+        if not has_tolerance_for(default, target):
+            raise token.make_mistake(describe_missing_amount(target))
         return default
     if token.text != "max":
-        return _part(token, metric)
+        return _parse_tolerance_part(token, target)
     tokens.expect("(")
     first = tokens.take("max(…) takes two amounts, as in max(5%, 50us)")
     tokens.expect(",")
     second = tokens.take("max(…) takes two amounts, as in max(5%, 50us)")
     tokens.expect(")")
-    parts = _part(first, metric), _part(second, metric)
+    parts = _parse_tolerance_part(first, target), _parse_tolerance_part(second, target)
     if bool(parts[0].absolute) == bool(parts[1].absolute):
-        raise second.mistake("max(…) takes one share and one amount, as in max(5%, 50us)")
+        raise second.make_mistake("max(…) takes one share and one amount, as in max(5%, 50us)")
     relative, absolute = sorted(parts, key=lambda part: bool(part.absolute))
     return Tolerance(relative.relative, absolute.absolute)
 
 
-def _part(token: Word, metric: Judged) -> Tolerance:
+def _parse_tolerance_part(token: SentenceWord, target: LimitTarget) -> Tolerance:
     """Parse one amount of a tolerance: a share of the baseline, or an amount in the unit of the metric."""
-    if token.text == NOISE:
+    if token.text == NOISE_WORD:
         problem = "the measured noise counts beside every tolerance: write the amounts without it, or 'noise' alone"
-        raise token.mistake(problem)
+        raise token.make_mistake(problem)
     if token.kind != "quantity":
-        hint = did_you_mean(token.text, ["tolerance", NOISE])
-        problem = f"'{printable(token.text, 40)}' is not a tolerance such as 5%{hint}"
-        raise token.mistake(problem)
-    with mistaken_at(token.offset):
-        quantity: Quantity = parse_quantity(token.text, any_unit=metric.unit not in _UNITS_OF_TRACES)
+        hint = suggest_word(token.text, ["tolerance", NOISE_WORD])
+        problem = f"'{sanitize_line(token.text, 40)}' is not a tolerance such as 5%{hint}"
+        raise token.make_mistake(problem)
+    with locate_mistake(token.offset):
+        quantity: Quantity = parse_quantity(token.text, allow_any_unit=target.unit not in _UNITS_OF_TRACES)
         if quantity.unit == RATIO:
-            return Tolerance(relative_amount(quantity))
-        if metric.unit == ANY:
-            return Tolerance(absolute=absolute_amounts(quantity))
-        return Tolerance(absolute={metric.unit: absolute_amount(quantity, metric.unit, metric.name)})
+            return Tolerance(convert_to_relative(quantity))
+        if target.unit == ANY_UNIT:
+            return Tolerance(absolute=list_absolute_amounts(quantity))
+        return Tolerance(absolute={target.unit: convert_to_absolute(quantity, target.unit, target.name)})

@@ -13,115 +13,127 @@ from fractions import Fraction
 from types import MappingProxyType
 
 from pytest_nsys.core.model import Label, Value
-from pytest_nsys.core.units import COUNT, SHARES, SIZE, TIME, Quantity, decimal, written_exactly, written_value
-from pytest_nsys.gates.limits import CEILINGS, FLOORS, out_of_reach
-from pytest_nsys.gates.model import Assertion, ByModel, Comparator, Constant
-from pytest_nsys.gates.names import without_item
+from pytest_nsys.core.units import (
+    COUNT,
+    SHARE_UNITS,
+    SIZE,
+    TIME,
+    Quantity,
+    format_decimal,
+    format_exact_limit,
+    format_written_limit,
+)
+from pytest_nsys.gates.assertion_names import strip_item
+from pytest_nsys.gates.limits import CEILING_COMPARATORS, FLOOR_COMPARATORS, find_pointless_limit
+from pytest_nsys.gates.model import Assertion, Comparator, Constant, ConstantByModel
 
 DIGITS = 2
-LEAST_PERCENT = 1
+MARGIN_PERCENT = 1
 """How far the limit is from the value: in percent of the value, of ratios in points."""
 
 NO_LABELS: Mapping[str, Label] = MappingProxyType({})
 
-_QUANTITY = re.compile(r"(?P<number>[0-9]{1,18}(?:\.[0-9]{1,18})?)\s*(?P<unit>\D.*)?$")
-_WHOLE = ("ns", "bytes", "")
+_WRITTEN_QUANTITY = re.compile(r"(?P<number>[0-9]{1,18}(?:\.[0-9]{1,18})?)\s*(?P<unit>\D.*)?$")
+_WHOLE_UNITS = ("ns", "bytes", "")
 """Units, as they are written, of which there are only whole ones, where what is measured is time, size or a count."""
 
 
 def has_worse_side(assertion: Assertion) -> bool:
     """Whether the limit is a constant that a value can be far beyond: what is exact is right or wrong."""
-    return bool(assertion.require.each_constant) and assertion.require.comparator in (*FLOORS, *CEILINGS)
+    return bool(assertion.requirement.constants) and assertion.requirement.comparator in (
+        *FLOOR_COMPARATORS,
+        *CEILING_COMPARATORS,
+    )
 
 
-def sentence_to_write(assertion: Assertion, worst: Value, labels: Mapping[str, Label] = NO_LABELS) -> str:
+def format_looser_sentence(assertion: Assertion, worst: Value, labels: Mapping[str, Label] = NO_LABELS) -> str:
     """Return the sentence that ``worst`` holds, for an assertion as it is judged: ``all_gather overlap >= 41%``.
 
     Where there is a constant for each GPU model, only that of the row with these labels changes. Of one item of several
     it is the limit alone, ``>= 41%``. Empty where no other constant can be written.
     """
-    sentence, limit_text = assertion.sentence, assertion.require.text
-    if not assertion.require.each_constant:
+    sentence, limit_text = assertion.sentence, assertion.requirement.text
+    if not assertion.requirement.constants:
         return ""
-    row_assertion, before, after = with_constant_of(assertion, labels)
-    if row_assertion.require.comparator is Comparator.EQ and not sentence.startswith("no "):
-        number = written_exactly(worst, row_assertion.judged.unit)
+    row_assertion, before, after = reduce_to_constant(assertion, labels)
+    if row_assertion.requirement.comparator is Comparator.EQ and not sentence.startswith("no "):
+        number = format_exact_limit(worst, row_assertion.limit_target.unit)
     else:
-        number = looser_limit(row_assertion, worst)
+        number = format_looser_limit(row_assertion, worst)
     if not number:
         return ""
-    limit = before + _QUANTITY.sub(lambda _: number, row_assertion.require.text) + after
-    is_item = without_item(assertion.full_name) != assertion.full_name
+    limit = before + _WRITTEN_QUANTITY.sub(lambda _: number, row_assertion.requirement.text) + after
+    is_item = strip_item(assertion.full_name) != assertion.full_name
     return limit if is_item else sentence.removesuffix(limit_text) + limit
 
 
-def with_constant_of(assertion: Assertion, labels: Mapping[str, Label]) -> tuple[Assertion, str, str]:
+def reduce_to_constant(assertion: Assertion, labels: Mapping[str, Label]) -> tuple[Assertion, str, str]:
     """Return the assertion with the one constant that a row is judged by, and the text of its limit before and after
     it.
     """
-    requirement = assertion.require
-    if not isinstance(requirement.limit, ByModel):
+    requirement = assertion.requirement
+    if not isinstance(requirement.limit, ConstantByModel):
         return assertion, "", ""
-    model = requirement.limit.word_for(labels)
+    model = requirement.limit.find_model(labels)
     parts = requirement.text.split(",")
     (index,) = (number for number, part in enumerate(parts) if part.endswith(f" on {model}"))
     constant_text = parts[index].removesuffix(f" on {model}")
     before = "".join(f"{part}," for part in parts[:index])
     after = "".join(f",{part}" for part in parts[index + 1 :])
     row_requirement = replace(requirement, limit=requirement.limit.constants[model], text=constant_text)
-    return replace(assertion, require=row_requirement), before, f" on {model}{after}"
+    return replace(assertion, requirement=row_requirement), before, f" on {model}{after}"
 
 
-def looser_limit(assertion: Assertion, worst: Value) -> str:
+def format_looser_limit(assertion: Assertion, worst: Value) -> str:
     """Return the limit that ``worst`` holds, with its unit: ``41%``. Empty where it is exact, or none says anything."""
-    requirement, target = assertion.require, assertion.judged
-    quantity = _QUANTITY.search(requirement.text)
+    requirement, target = assertion.requirement, assertion.limit_target
+    quantity = _WRITTEN_QUANTITY.search(requirement.text)
     if not has_worse_side(assertion) or quantity is None:
         return ""
     comparator = requirement.comparator or Comparator.LE
     unit = (quantity["unit"] or "").strip()
     bare_unit = re.sub(r"\s+of\s+(the\s+)?step$", "", unit)
-    size = Fraction(1, 100) if target.unit in SHARES else _size(bare_unit, target.unit)
+    size = Fraction(1, 100) if target.unit in SHARE_UNITS else _find_unit_size(bare_unit, target.unit)
     units = Fraction(worst) / size
-    is_upward = comparator in CEILINGS
-    distance = Fraction(LEAST_PERCENT) if target.unit in SHARES else abs(units) * LEAST_PERCENT / 100
-    number = _outward(
+    is_upward = comparator in CEILING_COMPARATORS
+    distance = Fraction(MARGIN_PERCENT) if target.unit in SHARE_UNITS else abs(units) * MARGIN_PERCENT / 100
+    number = _round_outward(
         units + distance if is_upward else units - distance,
         is_upward,
-        whole=target.unit in (TIME, SIZE, COUNT) and bare_unit in _WHOLE,
+        whole=target.unit in (TIME, SIZE, COUNT) and bare_unit in _WHOLE_UNITS,
     )
-    is_pointless = number < 0 or not comparator.holds(Fraction(worst), number * size)
-    if is_pointless or out_of_reach(comparator, number * size, target):
+    is_pointless = number < 0 or not comparator.is_satisfied(Fraction(worst), number * size)
+    if is_pointless or find_pointless_limit(comparator, number * size, target):
         return ""
-    return decimal(number, 18) + quantity[0].removeprefix(quantity["number"])
+    return format_decimal(number, 18) + quantity[0].removeprefix(quantity["number"])
 
 
-def ceiling_beyond(assertion: Assertion, worst: Value, labels: Mapping[str, Label] = NO_LABELS) -> str:
+def format_looser_ceiling(assertion: Assertion, worst: Value, labels: Mapping[str, Label] = NO_LABELS) -> str:
     """Return the ceiling of a waiver that lets a value pass which breaks a constant; empty where there can be none."""
-    assertion, _, _ = with_constant_of(assertion, labels)
-    requirement, target = assertion.require, assertion.judged
+    assertion, _, _ = reduce_to_constant(assertion, labels)
+    requirement, target = assertion.requirement, assertion.limit_target
     limit = requirement.limit
     if requirement.comparator is Comparator.NE or worst < 0 or not isinstance(limit, Constant):
         return ""
-    if looser_text := looser_limit(assertion, worst):
+    if looser_text := format_looser_limit(assertion, worst):
         return looser_text
     is_upward = worst > limit.value
     range_end = target.greatest if is_upward else target.least
-    ceiling = _outward(
+    ceiling = _round_outward(
         Fraction(worst) * (101 if is_upward else 99) / 100, is_upward, whole=target.unit in (TIME, SIZE, COUNT)
     )
     if has_worse_side(assertion):  # as bad as it gets
-        return "" if range_end is None else written_value(Fraction(range_end), target.unit)
-    return written_value(Fraction(worst) if target.unit == COUNT else ceiling, target.unit)
+        return "" if range_end is None else format_written_limit(Fraction(range_end), target.unit)
+    return format_written_limit(Fraction(worst) if target.unit == COUNT else ceiling, target.unit)
 
 
-def _size(unit: str, judged: str) -> Fraction:
+def _find_unit_size(unit: str, target_unit: str) -> Fraction:
     """Return how much of the judged unit one of the written unit is."""
     amounts = Quantity(Fraction(1), unit, "").amounts
-    return amounts.get(judged, next(iter(amounts.values())))
+    return amounts.get(target_unit, next(iter(amounts.values())))
 
 
-def _outward(value: Fraction, up: bool, *, whole: bool) -> Fraction:
+def _round_outward(value: Fraction, is_upward: bool, *, whole: bool) -> Fraction:
     """Round a value to two digits, up or down; to a whole number at the finest where ``whole``."""
     step, size = Fraction(1), abs(value)
     if not size:
@@ -130,4 +142,4 @@ def _outward(value: Fraction, up: bool, *, whole: bool) -> Fraction:
         step *= 10
     while size / step < 10 ** (DIGITS - 1) and not whole:
         step /= 10
-    return -(-value // step) * step if up else value // step * step
+    return -(-value // step) * step if is_upward else value // step * step

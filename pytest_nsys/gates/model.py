@@ -12,19 +12,25 @@ from fractions import Fraction
 from pathlib import Path
 from typing import NamedTuple
 
-from pytest_nsys.analysis.explain.parts import Explained, StepChange
+from pytest_nsys.analysis.explain.breakdown_model import RowExplanation, StepChange
 from pytest_nsys.analysis.fact_bounds import FEW_ANCHORS, Bounds
-from pytest_nsys.analysis.metrics.registry import Metric, Request, known_metric
-from pytest_nsys.analysis.metrics.table import Selector, row_key
-from pytest_nsys.analysis.windows.circumstances import RUN_FACTS
-from pytest_nsys.analysis.windows.spans import OUTSIDE, LookedAt, UsedWindow, WindowSpec, spec_under
+from pytest_nsys.analysis.metrics.registry import Metric, MetricRequest, get_metric
+from pytest_nsys.analysis.metrics.table import Selector, make_labels_key
+from pytest_nsys.analysis.windows.run_conditions import STATED_RUN_FIELDS
+from pytest_nsys.analysis.windows.window_selection import (
+    OUTSIDE_TRACE_SPEC,
+    ExaminedWindow,
+    UsedWindow,
+    WindowSpec,
+    complete_window_spec,
+)
 from pytest_nsys.core.conventions import MESH_AXES, Convention
 from pytest_nsys.core.exact import distance
-from pytest_nsys.core.file_names import Address
+from pytest_nsys.core.file_names import GateAddress
 from pytest_nsys.core.model import KernelsMode, Label, Note, Span, Value
-from pytest_nsys.core.shown import html_of
-from pytest_nsys.core.units import ANY, BARE
-from pytest_nsys.core.words import printable
+from pytest_nsys.core.notebook_display import render_object
+from pytest_nsys.core.text_format import sanitize_line
+from pytest_nsys.core.units import ANY_UNIT, BARE
 from pytest_nsys.core.workload import Workload
 from pytest_nsys.gates.found_convention import FoundConvention
 
@@ -42,7 +48,7 @@ class Comparator(enum.StrEnum):
     EQ = "=="
     NE = "!="
 
-    def holds(self, value: Fraction | int, limit: Fraction | int) -> bool:
+    def is_satisfied(self, value: Fraction | int, limit: Fraction | int) -> bool:
         """Return whether ``value`` stands to ``limit`` as this comparator says."""
         return bool(getattr(operator, self.name.lower())(value, limit))
 
@@ -56,9 +62,9 @@ class Tolerance:
     relative: Fraction = Fraction(0)
     # By metric unit (ns, %, count, 1) in the base of the unit: nanoseconds, a plain fraction for percentage points.
     absolute: Mapping[str, Fraction] = field(default_factory=dict)
-    noise: bool = False  # T is 0, and the measured noise alone decides
+    noise_only: bool = False  # T is 0, and the measured noise alone decides
 
-    def amount(self, baseline: Fraction | int, unit: str) -> Fraction:
+    def compute_amount(self, baseline: Fraction | int, unit: str) -> Fraction:
         """Return T, the tolerance in ``unit``, of a row with this baseline."""
         return max(self.relative * abs(Fraction(baseline)), self.absolute.get(unit, Fraction(0)))
 
@@ -67,31 +73,31 @@ class Constant(NamedTuple):
     """Holds a limit that the gate file states as a number, in the base of its unit."""
 
     value: Fraction
-    unit: str = ANY  # of the metric that it fits, where the gate file alone does not know the metric's
+    unit: str = ANY_UNIT  # of the metric that it fits, where the gate file alone does not know the metric's
 
 
 @dataclass(frozen=True, slots=True)
-class ByModel:
+class ConstantByModel:
     """Holds one constant for each GPU model: a row is compared with the constant of the GPU of its rank."""
 
     constants: Mapping[str, Constant]  # by the words that the gate file has for a model
-    models: Mapping[int, str] = field(default_factory=dict)  # by rank as the traces name them, once they are read
-    stated: str = ""  # what the gate file says where the traces do not
+    gpu_models: Mapping[int, str] = field(default_factory=dict)  # by rank as the traces name them, once they are read
+    stated_gpu: str = ""  # what the gate file says where the traces do not
 
-    def word_for(self, labels: Mapping[str, Label]) -> str:
+    def find_model(self, labels: Mapping[str, Label]) -> str:
         """Return the model of the gate file that the GPU of a row is. Raises ValueError where there is none, or
         several.
         """
-        rank, run_names = labels.get("rank"), {*self.models.values()} or {self.stated}
-        names = {self.models[rank]} if isinstance(rank, int) and rank in self.models else run_names
+        rank, run_names = labels.get("rank"), {*self.gpu_models.values()} or {self.stated_gpu}
+        names = {self.gpu_models[rank]} if isinstance(rank, int) and rank in self.gpu_models else run_names
         if len(names) > 1:
             raise ValueError(f"ranks on {' and '.join(sorted(names))} are taken together: no constant is for both")
         (name,) = names
         if not name:
             raise ValueError("nothing says on which GPU this ran, and the limit hangs on it: write run: {gpu: …}")
         fitting_models = [word for word in self.constants if _is_model(word, name)]
-        longest = max((len(model_words(word)) for word in fitting_models), default=0)
-        longest_models = [word for word in fitting_models if len(model_words(word)) == longest]
+        longest = max((len(split_model_name(word)) for word in fitting_models), default=0)
+        longest_models = [word for word in fitting_models if len(split_model_name(word)) == longest]
         if len(longest_models) == 1:
             return longest_models[0]
         tied_models = " and ".join(longest_models)
@@ -101,39 +107,39 @@ class ByModel:
         )
 
 
-def model_words(name: str) -> list[str]:
+def split_model_name(name: str) -> list[str]:
     """Return the words that tell a GPU model: ``NVIDIA H100 80GB HBM3`` is an ``H100``, and no ``GH200``."""
     return re.findall(r"[a-z0-9]+", name.lower())
 
 
 def _is_model(word: str, name: str) -> bool:
-    model_parts, name_parts = model_words(word), model_words(name)
+    model_parts, name_parts = split_model_name(word), split_model_name(name)
     return any(name_parts[start : start + len(model_parts)] == model_parts for start in range(len(name_parts)))
 
 
-class FromHistory(NamedTuple):
+class HistoryReference(NamedTuple):
     """Describes which runs of the history stand for the accepted runs of a baseline."""
 
-    runs: int  # how many, the newest
+    run_count: int  # how many, the newest
     branch: str | None = None  # None: any
     lag: int = 0  # how many of the newest stay out of it
 
     @property
     def source(self) -> str:
         """Describe what stands in for the baseline: ``median of the last 10 runs of main before the newest 3``."""
-        runs_text = "the last run" if self.runs == 1 else f"median of the last {self.runs} runs"
-        branch = "" if self.branch is None else f" of {printable(self.branch, 60)}"
+        runs_text = "the last run" if self.run_count == 1 else f"median of the last {self.run_count} runs"
+        branch = "" if self.branch is None else f" of {sanitize_line(self.branch, 60)}"
         lag_text = f" before the newest {self.lag}" if self.lag > 1 else " before the newest" * self.lag
         return f"{runs_text}{branch}{lag_text}"
 
     @property
-    def begins(self) -> str:
+    def first_comparison(self) -> str:
         """Say from which run on there is something to compare with."""
         first_run = f"run {self.lag + 2}" if self.lag else "the second"
         return f"each run with --nsys-history adds to it; from {first_run} on, runs are compared"
 
 
-class Unmatched(enum.StrEnum):
+class UnmatchedRows(enum.StrEnum):
     """Names the rows that only one side has: the present run, or the baseline."""
 
     NEW = "new"
@@ -141,17 +147,19 @@ class Unmatched(enum.StrEnum):
     EITHER = "new or vanished"
 
 
-class FromBaseline(NamedTuple):
+class BaselineLimit(NamedTuple):
     """Describes a limit that is read from the baseline m of a row: m + T above, m − T below."""
 
     tolerance: Tolerance | None  # None: exactly m
-    history: FromHistory | None = None  # None: the stored baseline, or the other trace where one is given
-    no: Unmatched | None = None  # rows that must not be above the tolerance, where nothing else is asked of the values
+    history: HistoryReference | None = None  # None: the stored baseline, or the other trace where one is given
+    forbidden_rows: UnmatchedRows | None = (
+        None  # rows that must not be above the tolerance, where nothing else is asked of the values
+    )
 
     @property
-    def exact(self) -> bool:
+    def is_exact(self) -> bool:
         """Whether the measured noise has no part in it."""
-        return self.tolerance is None or self.no is not None
+        return self.tolerance is None or self.forbidden_rows is not None
 
     @property
     def source(self) -> str:
@@ -164,25 +172,29 @@ class Requirement:
     """Holds the comparison and the limit that a sentence ends with."""
 
     comparator: Comparator | None  # None: both sides of a baseline, neither more nor less than T away
-    limit: Constant | ByModel | FromBaseline
+    limit: Constant | ConstantByModel | BaselineLimit
     text: str
 
     @property
-    def each_constant(self) -> Sequence[Constant]:
+    def constants(self) -> Sequence[Constant]:
         """List the constants of the limit; empty for one of a baseline."""
-        if isinstance(self.limit, FromBaseline):
+        if isinstance(self.limit, BaselineLimit):
             return ()
-        return [*self.limit.constants.values()] if isinstance(self.limit, ByModel) else [self.limit]
+        return [*self.limit.constants.values()] if isinstance(self.limit, ConstantByModel) else [self.limit]
 
-    def constant(self, labels: Mapping[str, Label]) -> Constant:
+    def find_constant(self, labels: Mapping[str, Label]) -> Constant:
         """Return the constant that a row with these labels is compared with. Raises ValueError where none is for its
         GPU.
         """
-        assert not isinstance(self.limit, FromBaseline)
-        return self.limit.constants[self.limit.word_for(labels)] if isinstance(self.limit, ByModel) else self.limit
+        assert not isinstance(self.limit, BaselineLimit)
+        return (
+            self.limit.constants[self.limit.find_model(labels)]
+            if isinstance(self.limit, ConstantByModel)
+            else self.limit
+        )
 
     @property
-    def worse(self) -> int:
+    def worse_direction(self) -> int:
         """Return which way a value gets worse: 1 up, −1 down, 0 either."""
         return {"<": 1, "<=": 1, ">": -1, ">=": -1}.get(self.comparator or "", 0)
 
@@ -194,7 +206,7 @@ class Aggregate(NamedTuple):
     over: tuple[str, ...] | None = None  # dimensions that it takes together; None: all that the sentence does not fix
 
 
-class Judged(NamedTuple):
+class LimitTarget(NamedTuple):
     """Describes the values that a limit is set for: their name, unit, better direction and range."""
 
     name: str
@@ -204,12 +216,14 @@ class Judged(NamedTuple):
     greatest: int | None
 
 
-def judged(metric: Metric, aggregates: Collection[Aggregate] = (), balance_across: str | None = None) -> Judged:
+def build_limit_target(
+    metric: Metric, aggregates: Collection[Aggregate] = (), balance_across: str | None = None
+) -> LimitTarget:
     """Return what a limit is set for: values of the metric, their sums, or their balance (maximum over minimum)."""
     if balance_across:
-        return Judged(f"balance of {metric.name}", BARE, "lower", 1, None)
+        return LimitTarget(f"balance of {metric.name}", BARE, "lower", 1, None)
     greatest = None if any(step.word == "sum" for step in aggregates) else metric.greatest
-    return Judged(metric.name, str(metric.unit), metric.better, metric.least, greatest)
+    return LimitTarget(metric.name, str(metric.unit), metric.better, metric.least, greatest)
 
 
 class Severity(enum.StrEnum):
@@ -235,7 +249,7 @@ class Location(NamedTuple):
     column: int
 
     @property
-    def at_line(self) -> str:
+    def file_and_line(self) -> str:
         """Return ``file:line``, as a verdict names it."""
         return f"{self.path}:{self.line}"
 
@@ -254,7 +268,7 @@ class Waiver:
     link: str = ""
     where: Mapping[str, Selector] = field(default_factory=dict)  # empty: every row of the assertion
     shared: bool = False  # it stands for several items of a for:, none of which can tell whether another needs it
-    unit: str = ANY  # as that of a Constant
+    unit: str = ANY_UNIT  # as that of a Constant
 
 
 @dataclass(frozen=True, slots=True)
@@ -266,7 +280,7 @@ class Assertion:
     sentence: str
     location: Location
     metric: str
-    require: Requirement
+    requirement: Requirement
     where: Mapping[str, Selector] = field(default_factory=dict)
     aggregates: tuple[Aggregate, ...] = ()
     balance_across: str | None = None
@@ -282,31 +296,33 @@ class Assertion:
     window: str = "median"
     span: Span | None = None
     kernels: KernelsMode | None = None
-    outside: Metric | None = None  # what is known of a metric measured outside of the traces, see resolve_assertion
+    outside_metric: Metric | None = (
+        None  # what is known of a metric measured outside of the traces, see resolve_assertion
+    )
     kind: str | None = None  # kind of steps that the sentence names; a selector where the convention has no such kind
 
     @property
-    def measures(self) -> Metric:
+    def measured_metric(self) -> Metric:
         """Return the metric that is measured."""
-        return self.outside or known_metric(self.metric)
+        return self.outside_metric or get_metric(self.metric)
 
     @property
-    def judged(self) -> Judged:
+    def limit_target(self) -> LimitTarget:
         """Return what the limit is set for; in the unit of the limit until it is known what was measured."""
-        target = judged(self.measures, self.aggregates, self.balance_across)
+        target = build_limit_target(self.measured_metric, self.aggregates, self.balance_across)
         return target._replace(
-            unit=target.unit or next((constant.unit for constant in self.require.each_constant), ANY)
+            unit=target.unit or next((constant.unit for constant in self.requirement.constants), ANY_UNIT)
         )
 
     @property
     def needs_baseline(self) -> bool:
         """Whether the limit is read from a baseline or from the history."""
-        return isinstance(self.require.limit, FromBaseline)
+        return isinstance(self.requirement.limit, BaselineLimit)
 
     @property
-    def reads_stored(self) -> bool:
+    def reads_stored_baseline(self) -> bool:
         """Whether the limit is read from the stored baseline, not from the history."""
-        return isinstance(self.require.limit, FromBaseline) and self.require.limit.history is None
+        return isinstance(self.requirement.limit, BaselineLimit) and self.requirement.limit.history is None
 
 
 @dataclass(frozen=True, slots=True)
@@ -335,32 +351,32 @@ class GateFile:
     span: Span | None = None
     kernels: KernelsMode | None = None
     allow_missing: AllowMissing = field(default_factory=dict)
-    found: FoundConvention | None = None  # how auto came by the convention
+    found_convention: FoundConvention | None = None  # how auto came by the convention
     configuration: str = ""
-    names: tuple[str, ...] = ()  # of all configurations of the file
+    configuration_names: tuple[str, ...] = ()  # of all configurations of the file
     matrix: tuple[GateFile, ...] = ()
 
     @property
-    def each(self) -> tuple[GateFile, ...]:
+    def judged_gates(self) -> tuple[GateFile, ...]:
         """Return the gate files that are judged: one for each configuration of a matrix, else this one."""
         return self.matrix or (self,)
 
     @property
     def address(self) -> str:
         """Return its path, with its configuration where it is one: ``step.nsys.yaml[llama-8b]``."""
-        return str(Address(str(self.path), self.configuration))
+        return str(GateAddress(str(self.path), self.configuration))
 
     @property
     def needs_trace(self) -> bool:
         """Whether a trace has to be read for it: some assertion is about more than measurements beside a trace."""
-        return not self.assertions or any(assertion.outside is None for assertion in self.assertions)
+        return not self.assertions or any(assertion.outside_metric is None for assertion in self.assertions)
 
     @property
     def axes(self) -> tuple[str, ...]:
         """Return the mesh axes that the setup label or ``run`` states. Where the convention is yet to be found, all
         that a setup label can state.
         """
-        stated_axes = (key for key in self.run if key not in RUN_FACTS)
+        stated_axes = (key for key in self.run if key not in STATED_RUN_FIELDS)
         labelled_axes = MESH_AXES if self.convention is None else self.convention.mesh_axes
         return tuple(dict.fromkeys((*labelled_axes, *stated_axes)))
 
@@ -371,27 +387,27 @@ class GateFile:
         return self.convention
 
 
-def spec_for(convention: Convention, assertion: Assertion) -> WindowSpec:
+def resolve_window_spec(convention: Convention, assertion: Assertion) -> WindowSpec:
     """Return the window specification (window, span, kernels mode, kind of steps) that the assertion is judged on."""
-    if assertion.outside is not None:
-        return OUTSIDE
-    return spec_under(convention, assertion.window, assertion.span, assertion.kernels, assertion.kind)
+    if assertion.outside_metric is not None:
+        return OUTSIDE_TRACE_SPEC
+    return complete_window_spec(convention, assertion.window, assertion.span, assertion.kernels, assertion.kind)
 
 
-def request_of(gate: GateFile, assertion: Assertion, usual_steps: int | None = 1) -> Request:
+def build_request(gate: GateFile, assertion: Assertion, usual_steps: int | None = 1) -> MetricRequest:
     """Return what an assertion needs measured of a run: metric, window and bounds on the quality of the traces.
 
     ``usual_steps`` is as in Bounds. It counts where steps were found and the gate file sets no bound on them.
     """
-    has_chosen_bound = gate.found is None or gate.quality.anchors != FEW_ANCHORS
+    has_chosen_bound = gate.found_convention is None or gate.quality.anchors != FEW_ANCHORS
     bounds = replace(gate.quality, usual_steps=None if has_chosen_bound else usual_steps)
-    return Request(assertion.metric, spec_for(gate.resolved_convention, assertion), bounds)
+    return MetricRequest(assertion.metric, resolve_window_spec(gate.resolved_convention, assertion), bounds)
 
 
-def requests_of(gate: GateFile, assertions: Iterable[Assertion] | None = None) -> list[Request]:
+def build_requests(gate: GateFile, assertions: Iterable[Assertion] | None = None) -> list[MetricRequest]:
     """Return what the assertions of a gate file, all by default, need measured of the traces of a run."""
     asked_assertions = gate.assertions if assertions is None else assertions
-    return [request_of(gate, assertion) for assertion in asked_assertions if assertion.outside is None]
+    return [build_request(gate, assertion) for assertion in asked_assertions if assertion.outside_metric is None]
 
 
 class Outcome(enum.StrEnum):
@@ -407,16 +423,16 @@ class Outcome(enum.StrEnum):
     ERROR = "error"  # a trace that cannot be judged
 
 
-WORST_FIRST = (
+OUTCOMES_WORST_FIRST = (
     *(Outcome.ERROR, Outcome.INCOMPARABLE, Outcome.NO_DATA, Outcome.FAILED, Outcome.ACCEPTED),
     *(Outcome.INCONCLUSIVE, Outcome.IMPROVED, Outcome.PASSED),
 )
 """Order in which the outcomes of several assertions become one: the first that occurs."""
 
-WORSE = (Outcome.FAILED, Outcome.ACCEPTED)
+OUTSIDE_LIMIT = (Outcome.FAILED, Outcome.ACCEPTED)
 """Outcomes of a row that is outside its limit."""
 
-Labels = Mapping[str, Label]
+JudgedLabels = Mapping[str, Label]
 """Maps the dimensions of a judged row that are left after aggregation to their labels."""
 
 
@@ -424,7 +440,7 @@ Labels = Mapping[str, Label]
 class JudgedRow:
     """Holds one value and its limit; the unit is that of the verdict."""
 
-    labels: Labels
+    labels: JudgedLabels
     """The dimensions that are left after aggregation."""
     value: Value | None
     """None where the row is gone."""
@@ -442,7 +458,7 @@ class JudgedRow:
     """Whether it holds, but not the limit of the early warning."""
     noise: Value | None = None
     """The bound of the measured noise; None where it was not measured."""
-    origin: Labels = field(default_factory=dict)
+    origin: JudgedLabels = field(default_factory=dict)
     """The row that an aggregate took its value from."""
     test: str = ""
     """What decided between two sets of captures."""
@@ -456,18 +472,18 @@ class JudgedRow:
     """The length of the step that value and limit are shares of; None where they are none."""
 
     @property
-    def sees(self) -> Value | None:
+    def visible_change(self) -> Value | None:
         """Return the smallest change that the gate can see; None for a constant limit."""
         return None if self.tolerance is None else max(self.tolerance, self.noise or 0)
 
     @property
-    def reach(self) -> Value | None:
+    def allowed_change(self) -> Value | None:
         """Return how far worse than its baseline the row may be before it fails; None where no baseline limits it.
 
         It is less than ``visible_change`` where the noise is more than a tolerance may be exceeded for it.
         """
         if self.tolerance is None or self.limit is None or self.baseline is None:
-            return self.sees
+            return self.visible_change
         return distance(self.limit, self.baseline)
 
     @property
@@ -477,7 +493,11 @@ class JudgedRow:
 
         None where the row may not change, or has no limit.
         """
-        return None if not self.reach or self.margin is None else 1 - Fraction(self.margin) / Fraction(self.reach)
+        return (
+            None
+            if not self.allowed_change or self.margin is None
+            else 1 - Fraction(self.margin) / Fraction(self.allowed_change)
+        )
 
     @property
     def headroom(self) -> Fraction | None:
@@ -497,7 +517,7 @@ class Difference(NamedTuple):
     """Describes one circumstance in which a run differs from what it is compared with."""
 
     name: str
-    now: str
+    current: str
     baseline: str  # of what the run is compared with
 
 
@@ -519,7 +539,7 @@ class Verdict:
     """What was measured: of each capture and rank."""
     measured_as: str = ""
     """Window, span and kernels mode in words."""
-    restated: tuple[str, ...] = ()
+    outcome_warnings: tuple[str, ...] = ()
     """Warnings that tell the outcome again."""
     cautions: tuple[str, ...] = ()
     """Warnings of something else."""
@@ -533,11 +553,11 @@ class Verdict:
     """Where the baseline came from; empty where nothing was compared."""
     details: tuple[str, ...] = ()
     """What changed behind the rows, a line each."""
-    causes: tuple[Explained, ...] = ()
+    causes: tuple[RowExplanation, ...] = ()
     """The kernels that account for the rows that are worse, in their order."""
     step: StepChange | None = None
     """How long a step was and is, where both sides know it."""
-    looked_at: LookedAt | None = None
+    examined_window: ExaminedWindow | None = None
     """The windows that explain the worst row."""
     delayed: bool = False
     """Whether it is *inconclusive* only because ``fail_after`` waits for more bad runs."""
@@ -549,7 +569,7 @@ class Verdict:
     """Of the gate file's matrix; empty where it has none."""
     on_base: str = ""
     """How a constant limit ends on the other run of a comparison; empty without one, and of any other limit."""
-    _repr_html_ = html_of  # what a notebook shows
+    _repr_html_ = render_object  # what a notebook shows
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.outcome}: {self.assertion.full_name}: {self.message}>"
@@ -557,24 +577,24 @@ class Verdict:
     @property
     def address(self) -> str:
         """Return the gate file, with its configuration where it has several."""
-        return str(Address(str(self.assertion.location.path), self.configuration))
+        return str(GateAddress(str(self.assertion.location.path), self.configuration))
 
     @property
     def warnings(self) -> tuple[str, ...]:
         """Return all warnings that belong to the line of the assertion."""
-        return (*self.restated, *self.cautions)
+        return (*self.outcome_warnings, *self.cautions)
 
     @property
-    def nearest(self) -> JudgedRow | None:
+    def nearest_row(self) -> JudgedRow | None:
         """Return the row that a summary names: nearest to failing, or failing worst; of an improvement the best."""
         rows = [row for row in self.rows if row.margin is not None]
-        if self.outcome in WORSE:  # a waived row may be further out than the one that failed
+        if self.outcome in OUTSIDE_LIMIT:  # a waived row may be further out than the one that failed
             rows = [row for row in rows if not row.waived]
         sign = -1 if self.outcome is Outcome.IMPROVED else 1
 
         def sort_key(row: JudgedRow) -> tuple[bool, Value, Value, object]:
             headroom = row.headroom if self.outcome is Outcome.PASSED else 0
-            return headroom is None, headroom or 0, sign * (row.margin or 0), row_key([*row.labels.values()])
+            return headroom is None, headroom or 0, sign * (row.margin or 0), make_labels_key([*row.labels.values()])
 
         return min(rows, key=sort_key, default=next(iter(self.rows), None))
 
@@ -583,7 +603,7 @@ class Verdict:
         """Return how far the nearest row may still move before it fails; negative where it fails, None where it is
         unknown.
         """
-        return self.nearest.margin if self.nearest is not None else None
+        return self.nearest_row.margin if self.nearest_row is not None else None
 
     @property
     def good(self) -> bool:

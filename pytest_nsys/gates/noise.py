@@ -26,15 +26,15 @@ from functools import lru_cache
 from math import comb, isqrt
 from typing import NamedTuple, TypeVar
 
-from pytest_nsys.core.exact import exact, mean, median
+from pytest_nsys.core.exact import mean, median, simplify_fraction
 from pytest_nsys.core.model import Value
 
 # The quantile of t is rounded up at the third digit, so that it is the same fraction on every machine.
-_DIGITS = 1000
-_HIGHEST = 1e9
+_QUANTILE_PARTS = 1000
+_HIGHEST_T = 1e9
 
 
-def tail(t: float, freedom: int) -> float:
+def compute_t_tail(t: float, freedom: int) -> float:
     """Return P(T > t) of Student's t with ``freedom`` degrees of freedom, for t ≥ 0."""
     theta = math.atan(t / math.sqrt(freedom))
     cosine, sine = math.cos(theta), math.sin(theta)
@@ -50,15 +50,15 @@ def tail(t: float, freedom: int) -> float:
 
 
 @lru_cache(maxsize=1024)
-def quantile(freedom: int, beyond: Fraction) -> Fraction:
+def compute_t_quantile(freedom: int, tail_probability: Fraction) -> Fraction:
     """Return the t that is exceeded with this probability (under a half), rounded up at the third digit."""
     low, high = 0.0, 1.0
-    while tail(high, freedom) > beyond and high < _HIGHEST:
+    while compute_t_tail(high, freedom) > tail_probability and high < _HIGHEST_T:
         high *= 2
     for _ in range(80):  # more halvings than a float has bits
         middle = (low + high) / 2
-        low, high = (middle, high) if tail(middle, freedom) > beyond else (low, middle)
-    return Fraction(math.ceil(round(high * _DIGITS, 6)), _DIGITS)
+        low, high = (middle, high) if compute_t_tail(middle, freedom) > tail_probability else (low, middle)
+    return Fraction(math.ceil(round(high * _QUANTILE_PARTS, 6)), _QUANTILE_PARTS)
 
 
 CALIBRATION_FREEDOM = 4
@@ -78,11 +78,11 @@ FALSE_ALARMS = Fraction(1, 100)
 """How often a gate without any change may exceed the bound in one of its rows."""
 
 
-def bound(
+def compute_noise_bound(
     accepted: Sequence[Value],
     calibration: Sequence[Value] = (),
-    among: Container[int] = frozenset(),
-    rows: int = 1,
+    calibrated_places: Container[int] = frozenset(),
+    row_count: int = 1,
 ) -> Value | None:
     """Return B, how far a row may be off by chance, in its unit; None where the noise is not measured.
 
@@ -92,12 +92,19 @@ def bound(
     """
     if not calibration and len(accepted) < FEWEST_RUNS:
         return None
-    freedom, squares = _spread(accepted, calibration, among)
-    squared_bound = quantile(freedom, FALSE_ALARMS / rows) ** 2 * squares / freedom * (1 + Fraction(1, len(accepted)))
-    return exact(_root_above(squared_bound))
+    freedom, squares = _pool_accepted_spread(accepted, calibration, calibrated_places)
+    squared_bound = (
+        compute_t_quantile(freedom, FALSE_ALARMS / row_count) ** 2
+        * squares
+        / freedom
+        * (1 + Fraction(1, len(accepted)))
+    )
+    return simplify_fraction(_round_root_up(squared_bound))
 
 
-def _spread(accepted: Sequence[Value], calibration: Sequence[Value], among: Container[int]) -> tuple[int, Fraction]:
+def _pool_accepted_spread(
+    accepted: Sequence[Value], calibration: Sequence[Value], calibrated_places: Container[int]
+) -> tuple[int, Fraction]:
     """Return degrees of freedom, and the sum of squares that goes with them, of the larger of two honest samples.
 
     Each value counts once: the calibration with the accepted runs that it was not made of, or the accepted runs alone.
@@ -105,7 +112,7 @@ def _spread(accepted: Sequence[Value], calibration: Sequence[Value], among: Cont
     accepted_freedom = len(accepted) - 1
     if not calibration:
         return accepted_freedom, accepted_freedom * variance(accepted)
-    fresh_values = [value for place, value in enumerate(accepted) if place not in among]
+    fresh_values = [value for place, value in enumerate(accepted) if place not in calibrated_places]
     fresh_freedom = max(0, len(fresh_values) - 1)
     if accepted_freedom > fresh_freedom + CALIBRATION_FREEDOM:
         return accepted_freedom, accepted_freedom * variance(accepted)
@@ -122,12 +129,12 @@ def variance(values: Sequence[Value]) -> Fraction:
     return sum(((value - middle) ** 2 for value in values), Fraction(0)) / (len(values) - 1)
 
 
-def deviation(values: Sequence[Value]) -> Value:
+def sample_deviation(values: Sequence[Value]) -> Value:
     """Return the sample standard deviation s, rounded up at the ninth digit."""
-    return exact(_root_above(variance(values)))
+    return simplify_fraction(_round_root_up(variance(values)))
 
 
-def _root_above(square: Fraction) -> Fraction:
+def _round_root_up(square: Fraction) -> Fraction:
     """Return the square root, rounded up to the resolution; 0 of 0."""
     if not square:
         return Fraction(0)
@@ -138,7 +145,7 @@ def _root_above(square: Fraction) -> Fraction:
 
 # Between two sets of captures
 
-ALPHA = Fraction(1, 20)
+SIGNIFICANCE_LEVEL = Fraction(1, 20)
 FEWEST_FOR_A_TEST = 5  # captures a side: complete separation of 5 + 5 has p = 1/252
 FEWEST_FOR_SEPARATION = 3  # of 3 + 3 it has p = 1/20, of fewer more than ALPHA
 IMPOSSIBLE = "no test possible"
@@ -151,11 +158,11 @@ class Trial(NamedTuple):
 
     before: tuple[Value, ...]
     after: tuple[Value, ...]
-    worse: int  # +1 up, −1 down, 0 either way
+    worse_direction: int  # +1 up, −1 down, 0 either way
     left_out: tuple[int, int] = (0, 0)  # captures of each side that were taken and do not count, as they are hiccups
 
     @property
-    def captures(self) -> str:
+    def captures_text(self) -> str:
         left_out_text = f" ({sum(self.left_out)} left out)" if any(self.left_out) else ""
         return f"{len(self.before)} + {len(self.after)} captures{left_out_text}"
 
@@ -163,111 +170,113 @@ class Trial(NamedTuple):
 class Decision(NamedTuple):
     """Says whether the captures show that the row moved, to the worse or to the better."""
 
-    worse: bool
-    better: bool
+    is_worse: bool
+    is_better: bool
     label: str  # what the captures say of this row alone, in a word or two
     basis: str  # how all such rows were decided
     noise: Value | None = None  # the shift that chance alone may give; None of too few captures
 
 
-class _Moved(NamedTuple):
+class _Movement(NamedTuple):
     """Says whether a row moved in the direction that was asked for, with the texts of :class:`Decision`."""
 
-    moved: bool
+    has_moved: bool
     label: str
     basis: str
 
 
-def decide(trials: Mapping[Key, Trial]) -> dict[Key, Decision]:
+def decide_trials(trials: Mapping[Key, Trial]) -> dict[Key, Decision]:
     """Return what each row's captures say, all rows of a gate file taken together."""
-    worse_movements = _moved({key: (trial, trial.worse) for key, trial in trials.items()})
-    better_movements = _moved({key: (trial, -trial.worse) for key, trial in trials.items()})
+    worse_movements = _test_directions({key: (trial, trial.worse_direction) for key, trial in trials.items()})
+    better_movements = _test_directions({key: (trial, -trial.worse_direction) for key, trial in trials.items()})
     return {
         key: Decision(
-            movement.moved,
-            better_movements[key].moved,
+            movement.has_moved,
+            better_movements[key].has_moved,
             movement.label,
             movement.basis,
-            shift_by_chance(trials[key], len(trials)),
+            compute_chance_shift(trials[key], len(trials)),
         )
         for key, movement in worse_movements.items()
     }
 
 
-def shift_by_chance(trial: Trial, rows: int) -> Value | None:
+def compute_chance_shift(trial: Trial, row_count: int) -> Value | None:
     """Return the shift between both sides that one in a hundred unchanged gates of so many rows exceeds in a row.
 
     None where the captures are too few.
     """
     if not can_test(trial):
         return None
-    freedom, spread = _pooled(trial)
-    return exact(_root_above(quantile(freedom, FALSE_ALARMS / rows) ** 2 * spread))
+    freedom, spread = _pool_sides(trial)
+    return simplify_fraction(_round_root_up(compute_t_quantile(freedom, FALSE_ALARMS / row_count) ** 2 * spread))
 
 
 def can_test(trial: Trial) -> bool:
     """Whether there are enough captures to tell a change from noise at all."""
-    return _fewest(trial) >= FEWEST_FOR_SEPARATION
+    return _count_smaller_side(trial) >= FEWEST_FOR_SEPARATION
 
 
-def _fewest(trial: Trial) -> int:
+def _count_smaller_side(trial: Trial) -> int:
     """Count the captures of the smaller side, as they were taken: to leave a hiccup out does not make a weaker rule."""
     before_left_out, after_left_out = trial.left_out
     return min(len(trial.before) + before_left_out, len(trial.after) + after_left_out)
 
 
-def _moved(asked: Mapping[Key, tuple[Trial, int]]) -> dict[Key, _Moved]:
+def _test_directions(directions: Mapping[Key, tuple[Trial, int]]) -> dict[Key, _Movement]:
     """Test whether each row moved in its direction: 1 up, −1 down, 0 either."""
-    testable = {key: pair for key, pair in asked.items() if _fewest(pair[0]) >= FEWEST_FOR_A_TEST}
-    corrected_p = holm({key: p_moved(*pair) for key, pair in testable.items()})
+    testable = {key: pair for key, pair in directions.items() if _count_smaller_side(pair[0]) >= FEWEST_FOR_A_TEST}
+    corrected_p = correct_by_holm({key: compute_rank_sum_p(*pair) for key, pair in testable.items()})
     movements = {}
-    for key, (trial, direction) in asked.items():
+    for key, (trial, direction) in directions.items():
         if key not in testable:
-            movements[key] = _by_separation(trial, direction)
-        elif smallest_p(trial, direction) * len(testable) > ALPHA:
-            movements[key] = _by_separation_of_many(trial, direction, len(testable))
+            movements[key] = _decide_by_separation(trial, direction)
+        elif compute_smallest_p(trial, direction) * len(testable) > SIGNIFICANCE_LEVEL:
+            movements[key] = _decide_among_many_rows(trial, direction, len(testable))
         else:
             p = corrected_p[key]
             correction_text = f", Holm over {len(testable)} rows" if len(testable) > 1 else ""
-            movements[key] = _Moved(
-                p <= ALPHA, f"p {_p_words(p)}", f"exact rank-sum test of {trial.captures}{correction_text}"
+            movements[key] = _Movement(
+                p <= SIGNIFICANCE_LEVEL,
+                f"p {_format_p(p)}",
+                f"exact rank-sum test of {trial.captures_text}{correction_text}",
             )
     return movements
 
 
-def _p_words(p: Fraction) -> str:
+def _format_p(p: Fraction) -> str:
     return f"= {float(p):.2g}" if p >= Fraction(1, 10_000) else "< 0.0001"
 
 
-def _by_separation(trial: Trial, direction: int) -> _Moved:
+def _decide_by_separation(trial: Trial, direction: int) -> _Movement:
     """Decide that a row moved where its two sides are completely separated; or, of too few captures, where no test is
     possible.
     """
     if not can_test(trial):
         is_single = len(trial.before) == len(trial.after) == 1
         reason = ": one trace a side is one sample" if is_single else ""
-        return _Moved(True, IMPOSSIBLE, f"{IMPOSSIBLE} with {trial.captures}{reason}")
-    is_apart = any(_separated(trial, way_direction) for way_direction in ((direction,) if direction else (1, -1)))
-    return _Moved(is_apart, "separated" if is_apart else "overlap", f"complete separation of {trial.captures}")
+        return _Movement(True, IMPOSSIBLE, f"{IMPOSSIBLE} with {trial.captures_text}{reason}")
+    is_apart = any(_is_separated(trial, way_direction) for way_direction in ((direction,) if direction else (1, -1)))
+    return _Movement(is_apart, "separated" if is_apart else "overlap", f"complete separation of {trial.captures_text}")
 
 
-def _by_separation_of_many(trial: Trial, direction: int, rows: int) -> _Moved:
+def _decide_among_many_rows(trial: Trial, direction: int, row_count: int) -> _Movement:
     """Decide that a row moved where its sides are separated, and its shift is beyond the noise of all rows as well.
 
     Of so many rows some are separated by chance. The noise is the bound of Student's t with Bonferroni's correction, on
     the pooled variance of the two sides.
     """
-    movement = _by_separation(trial, direction)
-    basis = f"{movement.basis} beyond the noise of {rows} rows"
-    if not movement.moved:
-        return _Moved(False, movement.label, basis)
-    freedom, spread = _pooled(trial)
-    t = quantile(freedom, ALPHA / rows / (1 if direction else 2))
+    movement = _decide_by_separation(trial, direction)
+    basis = f"{movement.basis} beyond the noise of {row_count} rows"
+    if not movement.has_moved:
+        return _Movement(False, movement.label, basis)
+    freedom, spread = _pool_sides(trial)
+    t = compute_t_quantile(freedom, SIGNIFICANCE_LEVEL / row_count / (1 if direction else 2))
     is_beyond_noise = Fraction(median(trial.after) - median(trial.before)) ** 2 > t**2 * spread
-    return _Moved(is_beyond_noise, movement.label if is_beyond_noise else f"{movement.label}, within noise", basis)
+    return _Movement(is_beyond_noise, movement.label if is_beyond_noise else f"{movement.label}, within noise", basis)
 
 
-def _pooled(trial: Trial) -> tuple[int, Fraction]:
+def _pool_sides(trial: Trial) -> tuple[int, Fraction]:
     """Return the degrees of freedom of both sides together, and the variance of the shift between them."""
     before_count, after_count = len(trial.before), len(trial.after)
     freedom = before_count + after_count - 2
@@ -275,31 +284,31 @@ def _pooled(trial: Trial) -> tuple[int, Fraction]:
     return freedom, squares / freedom * (Fraction(1, before_count) + Fraction(1, after_count))
 
 
-def _separated(trial: Trial, direction: int) -> bool:
+def _is_separated(trial: Trial, direction: int) -> bool:
     if direction > 0:
         return min(trial.after) > max(trial.before)
     return max(trial.after) < min(trial.before)
 
 
-def p_moved(trial: Trial, direction: int) -> Fraction:
+def compute_rank_sum_p(trial: Trial, direction: int) -> Fraction:
     """Return the exact p of the rank-sum test that ``after`` moved up (+1), down (−1), or either way (0, twice the
     smaller).
     """
     if direction == 0:
-        return min(Fraction(1), 2 * min(p_moved(trial, 1), p_moved(trial, -1)))
+        return min(Fraction(1), 2 * min(compute_rank_sum_p(trial, 1), compute_rank_sum_p(trial, -1)))
     values = [*trial.before, *trial.after]
-    ranks = _doubled_ranks([direction * value for value in values])
+    ranks = _double_ranks([direction * value for value in values])
     observed_sum = sum(ranks[len(trial.before) :])
-    counts = _sums(tuple(sorted(ranks)), len(trial.after))
+    counts = _count_rank_sums(tuple(sorted(ranks)), len(trial.after))
     return Fraction(sum(n for total, n in counts if total >= observed_sum), comb(len(values), len(trial.after)))
 
 
-def smallest_p(trial: Trial, direction: int) -> Fraction:
+def compute_smallest_p(trial: Trial, direction: int) -> Fraction:
     """Return the p of complete separation, the smallest that so many captures can give."""
     return Fraction(1 if direction else 2, comb(len(trial.before) + len(trial.after), len(trial.after)))
 
 
-def _doubled_ranks(values: Sequence[Value]) -> list[int]:
+def _double_ranks(values: Sequence[Value]) -> list[int]:
     """Return twice the rank of each value, equal ones at the middle of their places: so they are whole numbers."""
     sorted_values = sorted(values)
     first: dict[Value, int] = {}
@@ -311,23 +320,23 @@ def _doubled_ranks(values: Sequence[Value]) -> list[int]:
 
 
 @lru_cache(maxsize=256)
-def _sums(ranks: tuple[int, ...], chosen: int) -> tuple[tuple[int, int], ...]:
+def _count_rank_sums(ranks: tuple[int, ...], sample_size: int) -> tuple[tuple[int, int], ...]:
     """Return each sum of ``sample_size`` ranks with the number of ways to choose them; without ties the same for every
     row.
     """
-    ways: list[dict[int, int]] = [{0: 1}, *({} for _ in range(chosen))]
+    ways: list[dict[int, int]] = [{0: 1}, *({} for _ in range(sample_size))]
     for rank in ranks:
-        for size in range(chosen, 0, -1):
+        for size in range(sample_size, 0, -1):
             for total, n in ways[size - 1].items():
                 ways[size][total + rank] = ways[size].get(total + rank, 0) + n
-    return tuple(sorted(ways[chosen].items()))
+    return tuple(sorted(ways[sample_size].items()))
 
 
-def holm(ps: Mapping[Key, Fraction]) -> dict[Key, Fraction]:
+def correct_by_holm(p_values: Mapping[Key, Fraction]) -> dict[Key, Fraction]:
     """Return each p corrected for how many are tested together, step by step from the smallest (Holm 1979)."""
     corrected_p: dict[Key, Fraction] = {}
     largest = Fraction(0)
-    for place, key in enumerate(sorted(ps, key=lambda key: ps[key])):
-        largest = max(largest, min(Fraction(1), ps[key] * (len(ps) - place)))
+    for place, key in enumerate(sorted(p_values, key=lambda key: p_values[key])):
+        largest = max(largest, min(Fraction(1), p_values[key] * (len(p_values) - place)))
         corrected_p[key] = largest
     return corrected_p

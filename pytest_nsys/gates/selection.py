@@ -17,75 +17,85 @@ from itertools import chain
 from typing import NamedTuple
 
 from pytest_nsys.analysis.metrics.table import (
-    Labelled,
+    LabelledValue,
     MetricTable,
     NothingSelected,
     Selector,
-    asks_for_none,
-    select,
-    selected,
+    is_selected,
+    select_rows,
+    selects_unstaged,
 )
 from pytest_nsys.core.conventions import NO_STAGE
-from pytest_nsys.core.exact import aggregate, exact
-from pytest_nsys.core.kept import grouped
+from pytest_nsys.core.exact import resolve_aggregate, simplify_fraction
+from pytest_nsys.core.memoize import group_by_key
 from pytest_nsys.core.model import Label, Value
-from pytest_nsys.core.words import counted, place_words
+from pytest_nsys.core.text_format import format_count, format_labels
 from pytest_nsys.gates.model import Aggregate, AllowMissing, Assertion
 
 
-def fold(table: MetricTable, rows: Sequence[Labelled], assertion: Assertion) -> list[Labelled]:
+def fold_rows(table: MetricTable, rows: Sequence[LabelledValue], assertion: Assertion) -> list[LabelledValue]:
     """Return the values that are compared with the limit: each row, its aggregates, or the worst balance.
 
     Raises NothingSelected where a rank lacks the mesh axis that is asked for.
     """
     if assertion.balance_across is not None:
-        return balance(table, rows, assertion.balance_across)
+        return measure_balance(table, rows, assertion.balance_across)
     for step in assertion.aggregates:
-        rows = _aggregate(table, rows, step, fixed=tuple(assertion.where))
+        rows = _aggregate_step(table, rows, step, fixed_dimensions=tuple(assertion.where))
     return list(rows)
 
 
-_PICKS = re.compile(r"max|min|median|p[0-9]+")
+_PICKING_AGGREGATES = re.compile(r"max|min|median|p[0-9]+")
 """Aggregates whose value is, or may be, that of one of the rows."""
 
 
-def origin(table: MetricTable, rows: Sequence[Labelled], assertion: Assertion, folded: Labelled) -> Mapping[str, Label]:
+def find_origin_row(
+    table: MetricTable, rows: Sequence[LabelledValue], assertion: Assertion, folded_row: LabelledValue
+) -> Mapping[str, Label]:
     """Return the row that an aggregate took its value from, as the labels that the aggregate dropped; empty where there
     is none.
 
     ``rows`` are those that were taken together. Of several rows with the value it is the first.
     """
     steps = assertion.aggregates
-    if not steps or not all(_PICKS.fullmatch(step.word) for step in steps):
+    if not steps or not all(_PICKING_AGGREGATES.fullmatch(step.word) for step in steps):
         return {}
-    labels, value = folded
+    labels, value = folded_row
     for row_labels, candidate in rows:
         if candidate == value and all(
-            table.label(row_labels, dimension) == label for dimension, label in labels.items()
+            table.find_label(row_labels, dimension) == label for dimension, label in labels.items()
         ):
             return {dimension: label for dimension, label in row_labels.items() if dimension not in labels}
     return {}
 
 
-def _aggregate(table: MetricTable, rows: Sequence[Labelled], step: Aggregate, fixed: Sequence[str]) -> list[Labelled]:
+def _aggregate_step(
+    table: MetricTable, rows: Sequence[LabelledValue], step: Aggregate, fixed_dimensions: Sequence[str]
+) -> list[LabelledValue]:
     """Return one value for each combination of the dimensions that the step does not take together."""
 
     def select_labels(labels: Mapping[str, Label]) -> dict[str, Label]:
         """Return the labels by which rows are taken together."""
         if step.over is None:
             mesh_labels = {
-                dimension: label for dimension in fixed if (label := table.label(labels, dimension)) is not None
+                dimension: label
+                for dimension in fixed_dimensions
+                if (label := table.find_label(labels, dimension)) is not None
             }
-            return {dimension: label for dimension, label in {**labels, **mesh_labels}.items() if dimension in fixed}
+            return {
+                dimension: label
+                for dimension, label in {**labels, **mesh_labels}.items()
+                if dimension in fixed_dimensions
+            }
         for axis in step.over:
-            labels = labels if axis in labels else _on_mesh(table, labels, axis)
+            labels = labels if axis in labels else _place_on_mesh(table, labels, axis)
         return {dimension: label for dimension, label in labels.items() if dimension not in step.over}
 
-    groups = grouped((tuple(select_labels(labels).items()), value) for labels, value in rows)
-    return [(dict(key), aggregate(step.word)(values)) for key, values in groups.items()]
+    groups = group_by_key((tuple(select_labels(labels).items()), value) for labels, value in rows)
+    return [(dict(key), resolve_aggregate(step.word)(values)) for key, values in groups.items()]
 
 
-def _on_mesh(table: MetricTable, labels: Mapping[str, Label], axis: str) -> Mapping[str, Label]:
+def _place_on_mesh(table: MetricTable, labels: Mapping[str, Label], axis: str) -> Mapping[str, Label]:
     """Return the labels with the rank's mesh coordinates in its place. Raises NothingSelected where it has no such
     axis.
     """
@@ -98,147 +108,155 @@ def _on_mesh(table: MetricTable, labels: Mapping[str, Label], axis: str) -> Mapp
     return {dimension: label for dimension, label in labels.items() if dimension != "rank"} | dict(mesh)
 
 
-def balance(table: MetricTable, rows: Sequence[Labelled], axis: str) -> list[Labelled]:
+def measure_balance(table: MetricTable, rows: Sequence[LabelledValue], axis: str) -> list[LabelledValue]:
     """Return the worst ratio of maximum to minimum across one mesh axis, over the combinations of the other axes.
 
     Raises NothingSelected where a place on the axis has no row: a rank compared with itself is always in balance.
     """
     groups: dict[tuple[tuple[str, Label], ...], dict[Label, Value]] = {}
     for labels, value in rows:
-        mesh = _on_mesh(table, labels, axis)
+        mesh = _place_on_mesh(table, labels, axis)
         other_coordinates = {dimension: label for dimension, label in mesh.items() if dimension != axis}
         groups.setdefault(tuple(sorted(other_coordinates.items())), {})[mesh[axis]] = value
     place_count = max(table.sizes.get(axis, 0), 2)
-    ratios: list[Labelled] = []
+    ratios: list[LabelledValue] = []
     for key, values_by_place in groups.items():
         values = list(values_by_place.values())
         if len(values) < place_count:
-            place = place_words(key)
+            place = format_labels(key)
             raise NothingSelected(f"{len(values)} of {place_count} places on {axis} have a row ({place})")
         if min(values) == 0:
             raise NothingSelected(f"the minimum across {axis} is 0, so there is no ratio")
-        ratios.append((dict(key), exact(Fraction(max(values)) / Fraction(min(values)))))
+        ratios.append((dict(key), simplify_fraction(Fraction(max(values)) / Fraction(min(values)))))
     return [max(ratios, key=lambda row: row[1])]
 
 
-SHOWN = 3
+MOST_NAMED_STAGES = 3
 """Most stages that a message names."""
 
 
-class Absence(NamedTuple):
+class AbsentRank(NamedTuple):
     """Describes a rank without rows that other ranks have."""
 
     rank: int
     stages: tuple[str, ...]  # that it lacks; ("",) of a metric without stages
-    other: int  # a rank that has them
-    at_all: bool
-    why: str = ""  # where the metric can tell
+    example_rank: int  # a rank that has them
+    has_no_row: bool
+    reason: str = ""  # where the metric can tell
 
     def __str__(self) -> str:
-        stages_text = f"{', '.join(self.stages[:SHOWN])}{' …' if len(self.stages) > SHOWN else ''}"
-        of_stages = "" if self.at_all else f" of {'stage' if len(self.stages) == 1 else 'stages'} {stages_text}"
+        stages_text = (
+            f"{', '.join(self.stages[:MOST_NAMED_STAGES])}{' …' if len(self.stages) > MOST_NAMED_STAGES else ''}"
+        )
+        of_stages = "" if self.has_no_row else f" of {'stage' if len(self.stages) == 1 else 'stages'} {stages_text}"
         return (
-            f"rank {self.rank} has no row{of_stages}, though rank {self.other} has"
-            f"{f' ({self.why})' if self.why else ''}"
+            f"rank {self.rank} has no row{of_stages}, though rank {self.example_rank} has"
+            f"{f' ({self.reason})' if self.reason else ''}"
         )
 
 
-def absences(
-    table: MetricTable, where: Mapping[str, Selector] | None = None, allowed: AllowMissing | None = None
-) -> list[Absence]:
+def find_absent_ranks(
+    table: MetricTable, where: Mapping[str, Selector] | None = None, excused: AllowMissing | None = None
+) -> list[AbsentRank]:
     """Return the selected ranks that lack a row, by number; those that ``excused`` allows to lack it are left out."""
-    if "rank" not in table.dimensions or table.patchy:
+    if "rank" not in table.dimensions or table.has_unknown_unseen:
         return []
     selectors = where or {}
-    stages_by_rank = _held(table, selectors)
+    stages_by_rank = _group_stages_by_rank(table, selectors)
     all_stages = frozenset[str]().union(*stages_by_rank.values())
     stages_by_place: dict[int | None, set[str]] = defaultdict(set)
     for rank, stages in stages_by_rank.items():
-        stages_by_place[_place(table, rank)] |= stages
+        stages_by_place[_find_pipeline_place(table, rank)] |= stages
     absent_ranks = []
     for rank, stages in sorted(stages_by_rank.items()):
-        expected = stages_by_place[_place(table, rank)] or all_stages
-        if not asks_for_none(selectors):
+        expected = stages_by_place[_find_pipeline_place(table, rank)] or all_stages
+        if not selects_unstaged(selectors):
             expected = expected - {NO_STAGE} or expected
         missing_stages = tuple(
             stage
             for stage in sorted(expected - stages)
-            if _meant(table, selectors, rank, stage) and not _in(allowed, rank, stage)
+            if _is_selected(table, selectors, rank, stage) and not _is_excused(excused, rank, stage)
         )
         if missing_stages:
             absent_ranks.append(
-                Absence(
+                AbsentRank(
                     rank,
                     missing_stages,
-                    _other(table, stages_by_rank, rank, missing_stages[0]),
+                    _find_example_rank(table, stages_by_rank, rank, missing_stages[0]),
                     not stages,
-                    table.without,
+                    table.no_row_reason,
                 )
             )
     return absent_ranks
 
 
-def _held(table: MetricTable, where: Mapping[str, Selector]) -> dict[int, frozenset[str]]:
+def _group_stages_by_rank(table: MetricTable, where: Mapping[str, Selector]) -> dict[int, frozenset[str]]:
     """Return the stages of which each rank of the run has a row, ``""`` for a metric without stages."""
     stages_by_rank: dict[int, set[str]] = {rank: set() for rank in table.coordinates}
-    counts_all_stages = table.every_stage or asks_for_none(where)
-    for labels, _ in chain(table.labelled(), table.labelled(table.unseen.items())):
+    counts_all_stages = table.counts_unstaged or selects_unstaged(where)
+    for labels, _ in chain(table.label_rows(), table.label_rows(table.unseen.items())):
         rank, stage = labels["rank"], str(labels.get("stage", ""))
         if isinstance(rank, int) and (counts_all_stages or stage != NO_STAGE):
             stages_by_rank.setdefault(rank, set()).add(stage)
     return {rank: frozenset(stages) for rank, stages in stages_by_rank.items()}
 
 
-def _place(table: MetricTable, rank: int) -> int | None:
+def _find_pipeline_place(table: MetricTable, rank: int) -> int | None:
     """Return the ``pp`` coordinate of a rank, its place in the pipeline; None where it has none."""
     return table.coordinates.get(rank, {}).get("pp")
 
 
-def _meant(table: MetricTable, where: Mapping[str, Selector], rank: int, stage: str) -> bool:
+def _is_selected(table: MetricTable, where: Mapping[str, Selector], rank: int, stage: str) -> bool:
     """Whether the selectors choose the rank and the stage, whatever they ask of other dimensions."""
-    row: Labelled = ({"rank": rank, "stage": stage}, 0)
+    row: LabelledValue = ({"rank": rank, "stage": stage}, 0)
     sparse_dimensions = set(table.dimensions) - {"rank", "stage"}
     return all(
-        selected(table, row, dimension, selector.values)
+        is_selected(table, row, dimension, selector.values)
         for dimension, selector in where.items()
         if dimension not in sparse_dimensions
     )
 
 
-def _in(allowed: AllowMissing | None, rank: int, stage: str) -> bool:
-    return any(rank in ranks and fnmatch.fnmatchcase(stage, glob) for glob, ranks in (allowed or {}).items())
+def _is_excused(excused: AllowMissing | None, rank: int, stage: str) -> bool:
+    return any(rank in ranks and fnmatch.fnmatchcase(stage, glob) for glob, ranks in (excused or {}).items())
 
 
-def _other(table: MetricTable, held: Mapping[int, frozenset[str]], rank: int, stage: str) -> int:
+def _find_example_rank(table: MetricTable, stages_by_rank: Mapping[int, frozenset[str]], rank: int, stage: str) -> int:
     """Return a rank that has the stage that this one lacks, at the same place of the pipeline where there is one."""
-    having_ranks = [candidate for candidate, stages in held.items() if stage in stages]
-    return min(having_ranks, key=lambda candidate: (_place(table, candidate) != _place(table, rank), candidate))
+    having_ranks = [candidate for candidate, stages in stages_by_rank.items() if stage in stages]
+    return min(
+        having_ranks,
+        key=lambda candidate: (_find_pipeline_place(table, candidate) != _find_pipeline_place(table, rank), candidate),
+    )
 
 
-def excuse(found: Iterable[Absence]) -> str:
+def format_allow_missing(absent_ranks: Iterable[AbsentRank]) -> str:
     """Return the line of a gate file that allows the absences: ``allow_missing: {stage2_f: [3], stage2_b: [3]}``."""
     ranks_by_stage: dict[str, set[int]] = defaultdict(set)
-    for absent in found:
-        for stage in ('"*"',) if absent.at_all else absent.stages:
+    for absent in absent_ranks:
+        for stage in ('"*"',) if absent.has_no_row else absent.stages:
             ranks_by_stage[stage].add(absent.rank)
     entries = (f"{glob}: {sorted(ranks)}" for glob, ranks in sorted(ranks_by_stage.items()))
     return f"allow_missing: {{{', '.join(entries)}}}"
 
 
-def complete(
-    table: MetricTable, where: Mapping[str, Selector], allowed: AllowMissing | None = None
-) -> Sequence[Labelled]:
+def select_complete_rows(
+    table: MetricTable, where: Mapping[str, Selector], excused: AllowMissing | None = None
+) -> Sequence[LabelledValue]:
     """Return the rows that every selector chooses, where all ranks have theirs.
 
     Raises NothingSelected where a selector chooses none, or a rank lacks one and is not excused.
     """
-    rows = select(table, where)
-    if absent_ranks := absences(table, where, allowed):
-        raise NothingSelected(told(absent_ranks))
+    rows = select_rows(table, where)
+    if absent_ranks := find_absent_ranks(table, where, excused):
+        raise NothingSelected(describe_absent_ranks(absent_ranks))
     return rows
 
 
-def told(found: Sequence[Absence]) -> str:
+def describe_absent_ranks(absent_ranks: Sequence[AbsentRank]) -> str:
     """Return in one line which ranks are absent, and what to write where that is right."""
-    more_ranks = f" (and {counted(len(found) - 1, 'more rank')})" if found[1:] else ""
-    return f"{found[0]}{more_ranks}; where that is right, select other ranks or write {excuse(found)}"
+    more_ranks = f" (and {format_count(len(absent_ranks) - 1, 'more rank')})" if absent_ranks[1:] else ""
+    return (
+        f"{absent_ranks[0]}{more_ranks}; where that is right, select other ranks or write "
+        f"{format_allow_missing(absent_ranks)}"
+    )

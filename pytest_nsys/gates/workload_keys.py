@@ -11,129 +11,131 @@ from typing import Any
 
 from yaml.nodes import Node
 
-from pytest_nsys.core.errors import UsageMistake, one_line
-from pytest_nsys.core.units import BANDWIDTH, written_value
-from pytest_nsys.core.words import printable
+from pytest_nsys.core.errors import UsageMistake, convert_os_errors
+from pytest_nsys.core.text_format import sanitize_line
+from pytest_nsys.core.units import BANDWIDTH, format_written_limit
 from pytest_nsys.core.workload import Parallel, Workload
-from pytest_nsys.gates.kinds import Entry
+from pytest_nsys.gates.kinds import MappingEntry
 from pytest_nsys.gates.model import Assertion
 from pytest_nsys.gates.yaml_nodes import NodeReader
 
-FIELDS = {"step_time": "step_time_ns", "peak": "peak_gb_per_s"}
+RENAMED_FIELDS = {"step_time": "step_time_ns", "peak": "peak_gb_per_s"}
 """Keys whose field of a Workload has another name."""
 
 
-def read_workload(reader: NodeReader, stated: Node | None, file: Mapping[str, Any], folder: Path) -> Workload:
+def read_workload(reader: NodeReader, node: Node | None, file_values: Mapping[str, Any], folder: Path) -> Workload:
     """Return the work that the file states under ``workload:`` (``node``), and in other keys that count here.
 
     ``folder`` is where the file lies. What it states itself counts before what its ``config`` says.
     """
-    stated_values = _read_stated(Entry(reader, stated, "workload"), folder) if stated is not None else {}
-    run = file.get("run", {})
+    stated_values = _read_stated(MappingEntry(reader, node, "workload"), folder) if node is not None else {}
+    run = file_values.get("run", {})
     stated_values |= {key: run[key] for key in ("sequence_length", "world") if key in run}
-    return Workload(**stated_values, **{key: file[key] for key in ("pipeline", "blocks") if key in file})
+    return Workload(**stated_values, **{key: file_values[key] for key in ("pipeline", "blocks") if key in file_values})
 
 
-def options_of(workload: Workload, view: str) -> list[str]:
+def list_stated_options(workload: Workload, view: str) -> list[str]:
     """List the options by which a person states the same to a view that divides by it."""
     if view == "collectives" and workload.peak_gb_per_s is not None:
-        return ["--peak", written_value(workload.peak_gb_per_s, BANDWIDTH)]
+        return ["--peak", format_written_limit(workload.peak_gb_per_s, BANDWIDTH)]
     if view != "kernels":
         return []
     options = [] if workload.steps is None else ["--steps", str(workload.steps)]
     return options if workload.step_time_ns is None else [*options, "--step-time", f"{workload.step_time_ns}ns"]
 
 
-def check_needed(reader: NodeReader, assertions: Iterable[Assertion], stated: Container[str]) -> None:
+def check_needed_keys(reader: NodeReader, assertions: Iterable[Assertion], stated_keys: Container[str]) -> None:
     """Record each assertion on a metric that needs a key which is not among ``stated_keys``."""
     for assertion in assertions:
-        needed_key = assertion.measures.needs
-        if needed_key is not None and needed_key.key not in stated:
+        needed_key = assertion.measured_metric.required_key
+        if needed_key is not None and needed_key.key not in stated_keys:
             location = assertion.location
             problem = (
                 f"{assertion.metric} needs {needed_key.key}: {needed_key.example} in this file: "
                 "patterns (%) of range names"
             )
-            reader.mistake_at(location.line, location.column, problem)
+            reader.add_mistake_at(location.line, location.column, problem)
 
 
-def _read_stated(entry: Entry, folder: Path) -> dict[str, Any]:
-    values = entry.values()
+def _read_stated(entry: MappingEntry, folder: Path) -> dict[str, Any]:
+    values = entry.read_values()
     fields = _read_config(entry, values.pop("config"), folder) if "config" in values else {}
     if "data_parallel" in values:
         fields["parallel"] = Parallel(shard=values.pop("data_parallel"))
     if "local_samples" in values:
         fields.pop("samples", None)  # of the configuration: the batch of a replica is stated instead
-    return fields | {FIELDS.get(key, key): value for key, value in values.items()}
+    return fields | {RENAMED_FIELDS.get(key, key): value for key, value in values.items()}
 
 
-def _read_config(entry: Entry, written: str, folder: Path) -> dict[str, Any]:
+def _read_config(entry: MappingEntry, path_text: str, folder: Path) -> dict[str, Any]:
     try:
-        workload = read_config(folder / Path(written).expanduser())
+        workload = read_torchtitan_config(folder / Path(path_text).expanduser())
     except (UsageMistake, RuntimeError) as mistake:  # the latter of ~nobody
-        entry.mistake("config", str(mistake))
+        entry.add_mistake("config", str(mistake))
         return {}
     return {key: value for key, value in workload._asdict().items() if value not in (None, ())}
 
 
-MAX_BYTES = 1 << 20
+MAX_CONFIG_BYTES = 1 << 20
 # TorchTitan moved its keys between tables over the years: each is looked for wherever it once was.
-TABLES = ("parallelism", "training", "experimental")
+TORCHTITAN_TABLES = ("parallelism", "training", "experimental")
 """Tables in which the parallel degrees may stand, the newest first."""
 
-DEGREES = {
+DEGREE_KEYS = {
     "replicate": "data_parallel_replicate_degree",
     **{axis: f"{axis}_parallel_degree" for axis in ("tensor", "pipeline", "context", "expert")},
 }
 """Key of each parallel degree but that of sharding, which was renamed."""
 
 # Written for a degree it is what the others leave of the world, for a global batch that of all replicas with one each.
-REST = -1
+REST_DEGREE = -1
 
 
-def read_config(path: Path) -> Workload:
+def read_torchtitan_config(path: Path) -> Workload:
     """Return the work that a configuration of TorchTitan states. Raises UsageMistake for one that cannot be read or be
     true.
     """
     import tomllib  # few gate files name a configuration
 
-    shown_path = printable(str(path), 1000)
-    with one_line(UsageMistake, f"{shown_path}: cannot be read"), path.open("rb") as file:
-        content = file.read(MAX_BYTES + 1)
-    if len(content) > MAX_BYTES:
-        raise UsageMistake(f"{shown_path}: is larger than {MAX_BYTES} bytes: it is not a configuration")
+    shown_path = sanitize_line(str(path), 1000)
+    with convert_os_errors(UsageMistake, f"{shown_path}: cannot be read"), path.open("rb") as file:
+        content = file.read(MAX_CONFIG_BYTES + 1)
+    if len(content) > MAX_CONFIG_BYTES:
+        raise UsageMistake(f"{shown_path}: is larger than {MAX_CONFIG_BYTES} bytes: it is not a configuration")
     try:
         tables = tomllib.loads(content.decode("utf-8"))
     except UnicodeDecodeError:
         raise UsageMistake(f"{shown_path}: is not UTF-8 text") from None
     except (tomllib.TOMLDecodeError, RecursionError) as error:
-        raise UsageMistake(f"{shown_path}: is not TOML: {printable(str(error))}") from None
-    return _Config(shown_path, tables).workload()
+        raise UsageMistake(f"{shown_path}: is not TOML: {sanitize_line(str(error))}") from None
+    return _TorchTitanConfig(shown_path, tables).build_workload()
 
 
-class _Config:
+class _TorchTitanConfig:
     """Reads one configuration of TorchTitan. ``shown_path`` is its path, fit to be printed."""
 
-    def __init__(self, shown: str, tables: Mapping[str, Any]) -> None:
-        self.shown, self.tables = shown, tables
+    def __init__(self, shown_path: str, tables: Mapping[str, Any]) -> None:
+        self.shown_path, self.tables = shown_path, tables
         if not any(isinstance(tables.get(name), dict) for name in ("training", "model", "parallelism")):
-            raise UsageMistake(f"{shown}: has no table [training], [model] or [parallelism]: is it TorchTitan's?")
+            raise UsageMistake(f"{shown_path}: has no table [training], [model] or [parallelism]: is it TorchTitan's?")
 
-    def workload(self) -> Workload:
+    def build_workload(self) -> Workload:
         """Return everything that the file says of the work. Raises UsageMistake."""
-        local_samples = self._number(("training",), ("local_batch_size", "batch_size"))
-        samples = self._number(("training",), ("global_batch_size",), rest=True)
-        shard_degree = self._number(TABLES, ("data_parallel_shard_degree", "data_parallel_degree"), rest=True)
-        degrees = {axis: self._number(TABLES, (key,)) or 1 for axis, key in DEGREES.items()}
+        local_samples = self._read_number(("training",), ("local_batch_size", "batch_size"))
+        samples = self._read_number(("training",), ("global_batch_size",), allow_rest=True)
+        shard_degree = self._read_number(
+            TORCHTITAN_TABLES, ("data_parallel_shard_degree", "data_parallel_degree"), allow_rest=True
+        )
+        degrees = {axis: self._read_number(TORCHTITAN_TABLES, (key,)) or 1 for axis, key in DEGREE_KEYS.items()}
         return Workload(
             samples=samples,
-            sequence_length=self._number(("training",), ("seq_len",)),
+            sequence_length=self._read_number(("training",), ("seq_len",)),
             local_samples=local_samples,
             parallel=Parallel(shard=shard_degree, **degrees),
-            model=self._model(),
+            model=self._read_model(),
         )
 
-    def _number(self, tables: tuple[str, ...], keys: tuple[str, ...], *, rest: bool = False) -> int | None:
+    def _read_number(self, tables: tuple[str, ...], keys: tuple[str, ...], *, allow_rest: bool = False) -> int | None:
         """Return the first of the keys that is there; with ``allow_rest`` it may be −1, which says no number.
 
         Raises UsageMistake for what is no number.
@@ -144,13 +146,15 @@ class _Config:
                 if not isinstance(table_values, dict) or key not in table_values:
                     continue
                 value = table_values[key]
-                if type(value) is int and (1 <= value < 1 << 31 or (rest and value == REST)):
-                    return None if value == REST else value
-                expected = "a whole number from 1 on" + (", or -1" if rest else "")
-                raise UsageMistake(f"{self.shown}: [{table}] {key} is {expected}, not {printable(repr(value), 40)}")
+                if type(value) is int and (1 <= value < 1 << 31 or (allow_rest and value == REST_DEGREE)):
+                    return None if value == REST_DEGREE else value
+                expected = "a whole number from 1 on" + (", or -1" if allow_rest else "")
+                raise UsageMistake(
+                    f"{self.shown_path}: [{table}] {key} is {expected}, not {sanitize_line(repr(value), 40)}"
+                )
         return None
 
-    def _model(self) -> str | None:
+    def _read_model(self) -> str | None:
         model_table = self.tables.get("model")
         parts = [model_table.get(key) for key in ("name", "flavor")] if isinstance(model_table, dict) else []
         return "_".join(part for part in parts if isinstance(part, str) and part) or None

@@ -14,27 +14,27 @@ from typing import TypeVar
 import yaml
 from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
-from pytest_nsys.core.errors import GateFileError, Mistake, hint
-from pytest_nsys.core.words import printable
+from pytest_nsys.core.errors import GateFileError, Mistake, suggest_or_list
+from pytest_nsys.core.text_format import sanitize_line
 from pytest_nsys.gates.model import Location
 
-MAX_BYTES = 1 << 20
+MAX_FILE_BYTES = 1 << 20
 MAX_NODES = 20_000
 MAX_DEPTH = 50
 
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _TAG = "tag:yaml.org,2002:"
-_KINDS = ("null", "bool", "int", "float", "str", "timestamp", "value", "seq", "map", "merge")
-_PLAIN_TAGS = frozenset(_TAG + kind for kind in _KINDS)
-_UNREADABLE = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\x80-\x84\x86-\x9f\ud800-\udfff\ufffe\uffff]")
+_YAML_TYPES = ("null", "bool", "int", "float", "str", "timestamp", "value", "seq", "map", "merge")
+_PLAIN_TAGS = frozenset(_TAG + kind for kind in _YAML_TYPES)
+_CONTROL_CHARACTERS = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\x80-\x84\x86-\x9f\ud800-\udfff\ufffe\uffff]")
 
-_NO_NAME = {"int": "a number", "float": "a number", "bool": "true or false"}
+_TYPE_NOUNS = {"int": "a number", "float": "a number", "bool": "true or false"}
 _LEADING_STAR = re.compile(r"(?:^|[-:,\[{])\s*\*")
 
 T = TypeVar("T")
 
 
-def _shift(node: Node, offset: int) -> int:
+def _find_column_offset(node: Node, offset: int) -> int:
     """Return ``offset`` in a scalar's text as a distance in its line; 0 where escapes or line breaks lie between."""
     start, end = node.start_mark, node.end_mark
     if not isinstance(node, ScalarNode) or start.line != end.line:
@@ -48,46 +48,48 @@ def compose(content: bytes, reader: NodeReader) -> MappingNode:
 
     Raises GateFileError.
     """
-    text = _text(content, reader)
+    text = _decode_text(content, reader)
     try:
         _check_depth(text, reader)
         root = yaml.compose(text, Loader=_LOADER)
     except yaml.MarkedYAMLError as error:
-        raise reader.error(_explain(error, text)) from None
+        raise reader.build_error(_explain_yaml_error(error, text)) from None
     except yaml.YAMLError:
-        raise reader.error((1, 1, "this cannot be read as YAML")) from None
+        raise reader.build_error((1, 1, "this cannot be read as YAML")) from None
     if root is None:
-        raise reader.error((1, 1, "the file is empty: write version: 1 and assertions"))
+        raise reader.build_error((1, 1, "the file is empty: write version: 1 and assertions"))
     _check_tree(root, reader)
     if not isinstance(root, MappingNode):
-        reader.mistake(root, "a gate file is a mapping: version: 1, assertions: …")
-        raise reader.error()
+        reader.add_mistake(root, "a gate file is a mapping: version: 1, assertions: …")
+        raise reader.build_error()
     return root
 
 
-def read(path: Path, reader: NodeReader) -> bytes:
+def read_file_bytes(path: Path, reader: NodeReader) -> bytes:
     """Return the bytes of the file, up to one more than a gate file may have. Raises GateFileError."""
     try:
         with path.open("rb") as file:
-            return file.read(MAX_BYTES + 1)
+            return file.read(MAX_FILE_BYTES + 1)
     except OSError as error:
-        raise reader.error((1, 1, f"cannot be read: {error.strerror or error}")) from None
+        raise reader.build_error((1, 1, f"cannot be read: {error.strerror or error}")) from None
 
 
-def _text(content: bytes, reader: NodeReader) -> str:
+def _decode_text(content: bytes, reader: NodeReader) -> str:
     """Decode the content of a file. Raises GateFileError for what is too long, not UTF-8, or no text."""
-    if len(content) > MAX_BYTES:
-        raise reader.error((1, 1, f"the file is larger than {MAX_BYTES:_} bytes".replace("_", " ")))
+    if len(content) > MAX_FILE_BYTES:
+        raise reader.build_error((1, 1, f"the file is larger than {MAX_FILE_BYTES:_} bytes".replace("_", " ")))
     try:
         text = content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = content.count(b"\n", 0, error.start) + 1
-        raise reader.error((line, 1, "this is not UTF-8 text")) from None
-    unreadable = _UNREADABLE.search(text)
+        raise reader.build_error((line, 1, "this is not UTF-8 text")) from None
+    unreadable = _CONTROL_CHARACTERS.search(text)
     if unreadable is not None:
         line = text.count("\n", 0, unreadable.start()) + 1
         column = unreadable.start() - (text.rfind("\n", 0, unreadable.start()) + 1) + 1
-        raise reader.error((line, column, f"a control character (U+{ord(unreadable[0]):04X}): this is not a text file"))
+        raise reader.build_error(
+            (line, column, f"a control character (U+{ord(unreadable[0]):04X}): this is not a text file")
+        )
     return text
 
 
@@ -100,10 +102,10 @@ def _check_depth(text: str, reader: NodeReader) -> None:
         if depth > MAX_DEPTH:
             mark = event.start_mark
             line, column = (mark.line + 1, mark.column + 1) if mark else (1, 1)
-            raise reader.error((line, column, f"nested deeper than {MAX_DEPTH} levels"))
+            raise reader.build_error((line, column, f"nested deeper than {MAX_DEPTH} levels"))
 
 
-def _explain(error: yaml.MarkedYAMLError, text: str) -> tuple[int, int, str]:
+def _explain_yaml_error(error: yaml.MarkedYAMLError, text: str) -> tuple[int, int, str]:
     """Return line, column and explanation of an error of PyYAML, with the hint that sentences most often need."""
     problem, context = error.problem or "", error.context or ""
     mark = error.problem_mark or error.context_mark
@@ -124,7 +126,7 @@ def _explain(error: yaml.MarkedYAMLError, text: str) -> tuple[int, int, str]:
     elif "mapping values are not allowed" in problem:
         explanation = "a ':' where YAML allows none: quote the text that holds it, or correct the indentation"
     else:
-        explanation = printable(f"not YAML: {f'{context}, ' if context else ''}{problem}")
+        explanation = sanitize_line(f"not YAML: {f'{context}, ' if context else ''}{problem}")
     return line + 1, column + 1, explanation
 
 
@@ -136,26 +138,26 @@ def _check_tree(root: Node, reader: NodeReader) -> None:
     def count_nodes(node: Node, depth: int) -> int:
         """Count the nodes in and below this one, each alias as what it stands for. Raises GateFileError for a cycle."""
         if id(node) in open_nodes:
-            reader.mistake(node, "this holds an alias of itself")
-            raise reader.error()
+            reader.add_mistake(node, "this holds an alias of itself")
+            raise reader.build_error()
         if depth > MAX_DEPTH:
-            reader.mistake(node, f"nested deeper than {MAX_DEPTH} levels")
-            raise reader.error()
+            reader.add_mistake(node, f"nested deeper than {MAX_DEPTH} levels")
+            raise reader.build_error()
         if id(node) not in sizes:
             if node.tag not in _PLAIN_TAGS:
-                shown_tag = printable(node.tag.replace(_TAG, "!!"), 40)
-                reader.mistake(node, f"YAML tags are not allowed: '{shown_tag}' (quote text that begins with !)")
+                shown_tag = sanitize_line(node.tag.replace(_TAG, "!!"), 40)
+                reader.add_mistake(node, f"YAML tags are not allowed: '{shown_tag}' (quote text that begins with !)")
             open_nodes.add(id(node))
-            sizes[id(node)] = 1 + sum(count_nodes(child, depth + 1) for child in _children(node))
+            sizes[id(node)] = 1 + sum(count_nodes(child, depth + 1) for child in _list_children(node))
             open_nodes.discard(id(node))
         return sizes[id(node)]
 
     if count_nodes(root, 0) > MAX_NODES:
         limit_text = f"{MAX_NODES:_}".replace("_", " ")
-        raise reader.error((1, 1, f"the file holds more than {limit_text} nodes, its aliases expanded"))
+        raise reader.build_error((1, 1, f"the file holds more than {limit_text} nodes, its aliases expanded"))
 
 
-def _children(node: Node) -> Iterator[Node]:
+def _list_children(node: Node) -> Iterator[Node]:
     for child in node.value if isinstance(node, (MappingNode, SequenceNode)) else ():
         if isinstance(child, tuple):
             yield from child
@@ -178,113 +180,117 @@ class NodeReader:
         self._shown_path = shown_path
         self._mistakes: set[tuple[int, int, str]] = set()
 
-    def location(self, node: Node) -> Location:
+    def locate(self, node: Node) -> Location:
         """Return where a node stands, as mistakes and reports show it."""
         return Location(self._shown_path, node.start_mark.line + 1, node.start_mark.column + 1)
 
-    def mistake_at(self, line: int, column: int, text: str) -> None:
+    def add_mistake_at(self, line: int, column: int, text: str) -> None:
         """Record a mistake; ``line`` and ``column`` count from 1."""
         self._mistakes.add((line, column, text))
 
-    def mistake(self, node: Node, text: str, offset: int = 0) -> None:
+    def add_mistake(self, node: Node, text: str, offset: int = 0) -> None:
         """Record a mistake ``offset`` characters into a node, or at its start where that cannot be counted."""
-        self.mistake_at(node.start_mark.line + 1, node.start_mark.column + 1 + _shift(node, offset), text)
+        self.add_mistake_at(
+            node.start_mark.line + 1, node.start_mark.column + 1 + _find_column_offset(node, offset), text
+        )
 
-    def error(self, *last: tuple[int, int, str]) -> GateFileError:
+    def build_error(self, *final_mistakes: tuple[int, int, str]) -> GateFileError:
         """Return all mistakes as one error, in the order of the file; ``final_mistakes`` are those behind which nothing
         can be read.
         """
-        file = printable(str(self._shown_path), 1000)
-        mistakes = sorted(self._mistakes | {*last})
+        file = sanitize_line(str(self._shown_path), 1000)
+        mistakes = sorted(self._mistakes | {*final_mistakes})
         return GateFileError([Mistake(file, text, line, column) for line, column, text in mistakes])
 
-    def raise_any(self) -> None:
+    def raise_mistakes(self) -> None:
         """Raise GateFileError where a mistake was noted."""
         if self._mistakes:
-            raise self.error()
+            raise self.build_error()
 
-    def mapping(
-        self, node: Node, what: str, keys: Collection[str], meant: Mapping[str, str] | None = None
+    def read_mapping(
+        self, node: Node, noun: str, keys: Collection[str], suggestions: Mapping[str, str] | None = None
     ) -> dict[str, Node]:
         """Return the values of a mapping by key, and note keys that are not among ``keys``.
 
         ``suggestions`` says what to write for such keys.
         """
         nodes = {}
-        for key, value in self.entries(node, what):
+        for key, value in self.read_entries(node, noun):
             if key.value in keys:
                 nodes[key.value] = value
             elif isinstance(node, MappingNode) and node.flow_style and key.value and is_empty(value):
-                shown_key = printable(key.value, 40)
-                self.mistake(key, f"in {{ }} a comma ends a value: quote the one that '{shown_key}' is a part of")
+                shown_key = sanitize_line(key.value, 40)
+                self.add_mistake(key, f"in {{ }} a comma ends a value: quote the one that '{shown_key}' is a part of")
             else:
-                suggestion = (meant or {}).get(key.value)
-                advice = f": write {suggestion}" if suggestion else hint(key.value, keys, f"{what} has")
-                self.mistake(key, f"unknown key '{printable(key.value, 40)}'{advice}")
+                suggestion = (suggestions or {}).get(key.value)
+                advice = f": write {suggestion}" if suggestion else suggest_or_list(key.value, keys, f"{noun} has")
+                self.add_mistake(key, f"unknown key '{sanitize_line(key.value, 40)}'{advice}")
         return nodes
 
-    def entries(self, node: Node, what: str) -> list[tuple[ScalarNode, Node]]:
+    def read_entries(self, node: Node, noun: str) -> list[tuple[ScalarNode, Node]]:
         """Return the pairs of a mapping whose keys are free words, each of them once."""
         if not isinstance(node, MappingNode) or not node.value:
-            self.mistake(node, f"{what} is a mapping, as in {{key: value}}")
+            self.add_mistake(node, f"{noun} is a mapping, as in {{key: value}}")
             return []
         entries: dict[str, tuple[ScalarNode, Node]] = {}
         for key, value in node.value:
             if not isinstance(key, ScalarNode):
-                self.mistake(key, "a key is one word")
+                self.add_mistake(key, "a key is one word")
             elif key.tag == _TAG + "merge":
-                self.mistake(key, "merge keys (<<) are not allowed: write the keys out")
+                self.add_mistake(key, "merge keys (<<) are not allowed: write the keys out")
             elif key.value in entries:
                 first_line = entries[key.value][0].start_mark.line + 1
-                shown_key = printable(key.value, 40)
-                self.mistake(key, f"'{shown_key}' is given twice (first on line {first_line})")
+                shown_key = sanitize_line(key.value, 40)
+                self.add_mistake(key, f"'{shown_key}' is given twice (first on line {first_line})")
             else:
                 entries[key.value] = (key, value)
         return list(entries.values())
 
-    def text(self, node: Node, what: str) -> str | None:
+    def read_text(self, node: Node, noun: str) -> str | None:
         """Return a scalar as it is written; None where it is empty or no scalar."""
         if not isinstance(node, ScalarNode):
             kind = "a list" if isinstance(node, SequenceNode) else "a mapping"
-            self.mistake(node, f"{what} is text, not {kind}")
+            self.add_mistake(node, f"{noun} is text, not {kind}")
             return None
         if is_empty(node) or not node.value.strip():
-            self.mistake(node, f"{what} is empty")
+            self.add_mistake(node, f"{noun} is empty")
             return None
         value: str = node.value
         return value
 
-    def name(self, node: Node, what: str) -> str | None:
+    def read_name(self, node: Node, noun: str) -> str | None:
         """Return a text that YAML has no other meaning for: who means the digits or the word quotes them."""
-        text = self.text(node, what)
-        if text is not None and (kind := _NO_NAME.get(node.tag.removeprefix(_TAG))):
-            self.mistake(node, f"{what} is a name, not {kind}: quote it, as in {json.dumps(printable(text, 40))}")
+        text = self.read_text(node, noun)
+        if text is not None and (kind := _TYPE_NOUNS.get(node.tag.removeprefix(_TAG))):
+            self.add_mistake(
+                node, f"{noun} is a name, not {kind}: quote it, as in {json.dumps(sanitize_line(text, 40))}"
+            )
         return None if text is None else text.strip()
 
-    def parsed(self, node: Node, what: str, parse: Callable[[str], T]) -> T | None:
+    def read_parsed(self, node: Node, noun: str, parse: Callable[[str], T]) -> T | None:
         """Return what ``parse`` makes of a text; its ValueError is the mistake, ``offset`` characters into the text."""
-        text = self.text(node, what)
+        text = self.read_text(node, noun)
         if text is None:
             return None
         try:
             return parse(text)
         except ValueError as mistake:
-            self.mistake(node, str(mistake), getattr(mistake, "offset", 0))
+            self.add_mistake(node, str(mistake), getattr(mistake, "offset", 0))
             return None
 
-    def items(self, node: Node, what: str) -> list[Node]:
+    def read_items(self, node: Node, noun: str) -> list[Node]:
         """Return the nodes of a list; empty, with a mistake, where there is none."""
         if not isinstance(node, SequenceNode) or not node.value:
             empty = isinstance(node, SequenceNode) or is_empty(node)
-            self.mistake(node, f"{what} is empty" if empty else f"{what} is a list, as in [one, two]")
+            self.add_mistake(node, f"{noun} is empty" if empty else f"{noun} is a list, as in [one, two]")
             return []
         return list(node.value)
 
-    def one_or_items(self, node: Node, what: str) -> list[Node]:
+    def read_one_or_items(self, node: Node, noun: str) -> list[Node]:
         """Return a scalar alone, or the nodes of a list."""
-        return [node] if isinstance(node, ScalarNode) else self.items(node, what)
+        return [node] if isinstance(node, ScalarNode) else self.read_items(node, noun)
 
-    def texts(self, node: Node, what: str) -> tuple[str, ...]:
+    def read_texts(self, node: Node, noun: str) -> tuple[str, ...]:
         """Return one text, or those of a list, without the blanks around them."""
-        texts = (self.text(item, what) for item in self.one_or_items(node, what))
+        texts = (self.read_text(item, noun) for item in self.read_one_or_items(node, noun))
         return tuple(text.strip() for text in texts if text is not None)

@@ -8,17 +8,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from pytest_nsys.core.words import counted, printable
+from pytest_nsys.core.text_format import format_count, sanitize_line
 from pytest_nsys.merge_base.differences import FileDifference, FileKind, count_differences
 
 TITLE = "gate of the merge base"
-SHOWN_REDS = 20
-LAST_WORDS = 20
+MAX_SHOWN_REDS = 20
+LAST_LOG_LINES = 20
 """The lines of the log that are shown of a pytest that left no report."""
 
-ACCEPTED = "accepted"
+ACCEPTED_OUTCOME = "accepted"
 # Fields of FileDifference by name, which are the keys of a report.
-TOLD_OF_A_FILE = ("file", "kind", "state", "added", "removed")
+REPORTED_FILE_FIELDS = ("file", "kind", "state", "added", "removed")
 
 
 class JudgedGate(NamedTuple):
@@ -30,93 +30,95 @@ class JudgedGate(NamedTuple):
     assertions: int
 
     @property
-    def words(self) -> str:
+    def text(self) -> str:
         """The result on one line: ``perf/gate.nsys.yaml: 2 of 3 passed on run.sqlite``."""
         traces = f" on {', '.join(self.traces)}" if self.traces else ""
-        return printable(f"{self.name}: {self.passed} of {counted(self.assertions, 'assertion')} passed{traces}", 2000)
+        return sanitize_line(
+            f"{self.name}: {self.passed} of {format_count(self.assertions, 'assertion')} passed{traces}", 2000
+        )
 
 
 @dataclass(frozen=True)
 class BaseVerdict:
     """Holds what the gate of the merge base decided."""
 
-    red: bool
+    is_red: bool
     headline: str
     """The verdict on one line."""
 
     reds: Sequence[str] = ()
     """What does not hold, with its rows and reasons, as a text of one or several lines each."""
 
-    accepted: Sequence[str] = ()
+    accepted_texts: Sequence[str] = ()
     """What is worse and accepted at the merge base: row, change and reason."""
 
     commit: str = ""
     """The commit of the merge base; empty where there is none."""
 
-    judged: Sequence[JudgedGate] = ()
-    new: Sequence[str] = ()
+    judged_gates: Sequence[JudgedGate] = ()
+    new_paths: Sequence[str] = ()
     """Typed paths that the merge base lacks: the branch alone judges them."""
 
     notes: Sequence[str] = ()
     differences: Sequence[FileDifference] = ()
-    broken: bool = False
+    is_broken: bool = False
     """Whether nothing could be judged: there is no merge base, or its files are missing."""
 
-    def lines(self, told: Collection[str] = ()) -> Iterator[str]:
+    def render_lines(self, shown_texts: Collection[str] = ()) -> Iterator[str]:
         """Yield all of it but the diffs, line by line, for a terminal.
 
         ``shown_texts`` are reds that stand beside it, of which one line is enough.
         """
-        yield printable(f"{TITLE}: {self.headline}", 2000)
-        for red in self.reds[:SHOWN_REDS]:
+        yield sanitize_line(f"{TITLE}: {self.headline}", 2000)
+        for red in self.reds[:MAX_SHOWN_REDS]:
             red_lines = red.splitlines()
-            yield from (f"  {line}" for line in (red_lines[:1] if red in told else red_lines))
-        yield from (f"  {line}" for line in self.beside_reds())
+            yield from (f"  {line}" for line in (red_lines[:1] if red in shown_texts else red_lines))
+        yield from (f"  {line}" for line in self.list_remarks())
 
-    def beside_reds(self) -> Iterator[str]:
+    def list_remarks(self) -> Iterator[str]:
         """Yield what it says besides its verdict and the reds, a line each."""
-        if hidden_count := len(self.reds[SHOWN_REDS:]):
-            yield f"… and {counted(hidden_count, 'more red')}"
-        yield from self.accepted
-        yield from (gate.words for gate in self.judged)
-        yield from (f"new, judged by this branch alone: {printable(path)}" for path in self.new)
-        yield from (printable(note, 2000) for note in self.notes)
+        if hidden_count := len(self.reds[MAX_SHOWN_REDS:]):
+            yield f"… and {format_count(hidden_count, 'more red')}"
+        yield from self.accepted_texts
+        yield from (gate.text for gate in self.judged_gates)
+        yield from (f"new, judged by this branch alone: {sanitize_line(path)}" for path in self.new_paths)
+        yield from (sanitize_line(note, 2000) for note in self.notes)
         if self.differences:
             yield f"differs from the merge base: {count_differences(self.differences)}"
-            yield from (f"  {difference.words}" for difference in self.differences)
+            yield from (f"  {difference.text}" for difference in self.differences)
 
     def as_json(self) -> dict[str, Any]:
         """Return the verdict as a report stores it."""
         return {
             "commit": self.commit,
-            "good": not self.red,
-            "headline": printable(self.headline, 2000),
+            "good": not self.is_red,
+            "headline": sanitize_line(self.headline, 2000),
             "reds": [*self.reds],
-            "accepted": [*self.accepted],
-            "judged": [gate._asdict() for gate in self.judged],
-            "new": [*self.new],
-            "notes": [printable(note, 2000) for note in self.notes],
+            "accepted": [*self.accepted_texts],
+            "judged": [gate._asdict() for gate in self.judged_gates],
+            "new": [*self.new_paths],
+            "notes": [sanitize_line(note, 2000) for note in self.notes],
             "differences": [
                 {
                     name: str(getattr(difference, name)) if name == "kind" else getattr(difference, name)
-                    for name in TOLD_OF_A_FILE
+                    for name in REPORTED_FILE_FIELDS
                 }
                 for difference in self.differences
             ],
         }
 
 
-def broken_verdict(why: str) -> BaseVerdict:
+def build_broken_verdict(problem: str) -> BaseVerdict:
     """Build the verdict for a merge base that cannot judge."""
-    return BaseVerdict(red=True, headline=f"the merge base cannot judge: {why}", broken=True)
+    return BaseVerdict(is_red=True, headline=f"the merge base cannot judge: {problem}", is_broken=True)
 
 
-def verdict_without_gates(since: str) -> BaseVerdict:
+def build_verdict_without_gates(base_text: str) -> BaseVerdict:
     """Build the verdict for a merge base that has no gate file where one is looked for."""
-    return BaseVerdict(red=False, headline=f"no gate file to judge by at {since}")
+    return BaseVerdict(is_red=False, headline=f"no gate file to judge by at {base_text}")
 
 
-def read_verdict(folder: Path, status: int, since: str, differences: Sequence[FileDifference]) -> BaseVerdict:
+def read_verdict(folder: Path, status: int, base_text: str, differences: Sequence[FileDifference]) -> BaseVerdict:
     """Read what the process of the judge left in a folder: its report, and the settings of the merge base.
 
     ``status`` is its exit status, ``base_text`` names the merge base.
@@ -126,15 +128,15 @@ def read_verdict(folder: Path, status: int, since: str, differences: Sequence[Fi
         refuses_changes = json.loads((folder / "settings.json").read_bytes())["gate_changes"] == "fail"
     # A pytest that crashed, or did not start, leaves its log alone.
     except (OSError, ValueError, KeyError):
-        log = (folder / "log").read_text("utf-8", "replace").strip().splitlines()[-LAST_WORDS:]
-        headline = f"the merge base did not judge: pytest ended with exit status {status} at {since}"
+        log = (folder / "log").read_text("utf-8", "replace").strip().splitlines()[-LAST_LOG_LINES:]
+        headline = f"the merge base did not judge: pytest ended with exit status {status} at {base_text}"
         return BaseVerdict(
-            red=True, headline=headline, reds=["\n".join(printable(line, 500) for line in log)], broken=True
+            is_red=True, headline=headline, reds=["\n".join(sanitize_line(line, 500) for line in log)], is_broken=True
         )
     files = session["gate_files"]
     assertions = [(file, assertion) for file in files for assertion in file["assertions"]]
     bad_assertions = [(file, assertion) for file, assertion in assertions if not assertion["good"]]
-    reds = [f"{_place(mistake)}: {mistake['text']}" for mistake in session["mistakes"]]
+    reds = [f"{_format_mistake_place(mistake)}: {mistake['text']}" for mistake in session["mistakes"]]
     reds += [_describe_red(file, assertion) for file, assertion in bad_assertions]
     changed_files = (
         [difference for difference in differences if difference.kind is not FileKind.BASELINE]
@@ -147,44 +149,46 @@ def read_verdict(folder: Path, status: int, since: str, differences: Sequence[Fi
         )
         reds.insert(0, change_text)
     good_count = len(assertions) - len(bad_assertions)
-    passed_text = f"{counted(good_count, 'assertion')} passed of {counted(len(files), 'gate file')} at {since}"
+    passed_text = (
+        f"{format_count(good_count, 'assertion')} passed of {format_count(len(files), 'gate file')} at {base_text}"
+    )
     if not assertions and not reds:
-        headline = f"nothing was judged, and {since} has gate files: name them, or their folder"
+        headline = f"nothing was judged, and {base_text} has gate files: name them, or their folder"
     elif bad_assertions:
         headline = f"{len(bad_assertions)} failed, {passed_text}"
     elif reds:
-        headline = f"{printable(reds[0], 300)}; {passed_text}"
+        headline = f"{sanitize_line(reds[0], 300)}; {passed_text}"
     else:
         headline = passed_text if status == 0 else f"{passed_text}, and the judge ended with exit status {status}"
     accepted_assertions = [
-        assertion for _, assertion in assertions if assertion["outcome"] == ACCEPTED and assertion["good"]
+        assertion for _, assertion in assertions if assertion["outcome"] == ACCEPTED_OUTCOME and assertion["good"]
     ]
     return BaseVerdict(
-        red=bool(reds) or not assertions or status != 0,
+        is_red=bool(reds) or not assertions or status != 0,
         headline=headline,
         reds=reds,
-        accepted=[
+        accepted_texts=[
             f"{assertion['sentence']}: {warning}"
             for assertion in accepted_assertions
             for warning in assertion["warnings"]
         ],
-        judged=[_judged_gate(file) for file in files],
+        judged_gates=[_build_judged_gate(file) for file in files],
     )
 
 
-def _place(mistake: Mapping[str, Any]) -> str:
+def _format_mistake_place(mistake: Mapping[str, Any]) -> str:
     return ":".join(str(mistake[part]) for part in ("file", "line", "column") if mistake[part] is not None)
 
 
-def _gate_name(file: Mapping[str, Any]) -> str:
+def _format_gate_name(file: Mapping[str, Any]) -> str:
     return f"{file['file']}[{file['configuration']}]" if file["configuration"] else str(file["file"])
 
 
 def _describe_red(file: Mapping[str, Any], assertion: Mapping[str, Any]) -> str:
-    place = f"{_gate_name(file)}:{assertion['line']}: {assertion['sentence']}"
+    place = f"{_format_gate_name(file)}:{assertion['line']}: {assertion['sentence']}"
     return str(assertion["explanation"]) or f"{assertion['message']}\n{place}"
 
 
-def _judged_gate(file: Mapping[str, Any]) -> JudgedGate:
+def _build_judged_gate(file: Mapping[str, Any]) -> JudgedGate:
     good_count = sum(assertion["good"] for assertion in file["assertions"])
-    return JudgedGate(_gate_name(file), file["traces"], good_count, len(file["assertions"]))
+    return JudgedGate(_format_gate_name(file), file["traces"], good_count, len(file["assertions"]))

@@ -15,10 +15,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from pytest_nsys.core.file_names import GATE_SUFFIX
-from pytest_nsys.core.words import counted, printable
-from pytest_nsys.merge_base.base_files import INI_FILES, CommitFiles, Comparison, is_baseline
+from pytest_nsys.core.text_format import format_count, sanitize_line
+from pytest_nsys.merge_base.base_files import INI_FILES, BaseComparison, CommitFiles, is_baseline
 
-SHOWN_LINES = 200
+MAX_SHOWN_LINES = 200
 """The most lines that are shown of a gate file's diff."""
 
 
@@ -50,28 +50,33 @@ class FileDifference:
     """The lines of a unified diff, of a gate file only."""
 
     @property
-    def words(self) -> str:
+    def text(self) -> str:
         """The change on one line: ``perf/gate.nsys.yaml: changed, +1 -2``."""
-        return printable(f"{self.file}: {self.state}, +{self.added} -{self.removed}", 1000)
+        return sanitize_line(f"{self.file}: {self.state}, +{self.added} -{self.removed}", 1000)
 
 
-def list_differences(comparison: Comparison) -> list[FileDifference]:
+def list_differences(comparison: BaseComparison) -> list[FileDifference]:
     """List the gate files, baselines, ini sections and conftest files that differ, so sorted. Raises BaselineError."""
     base, head = comparison.base, comparison.head
     places = [
         place
         for place in sorted({*base.entries, *head.entries})
-        if _kind_of(place) is not None and _name(base, place) != _name(head, place)
+        if _find_file_kind(place) is not None and _identify_file(base, place) != _identify_file(head, place)
     ]
-    base_contents, head_contents = base.read(places), head.read(places)
+    base_contents, head_contents = base.read_files(places), head.read_files(places)
     place_by_entry = {
-        _name(base, place): place for place in places if place in base_contents and place not in head_contents
+        _identify_file(base, place): place for place in places if place in base_contents and place not in head_contents
     }
     differences = []
     for place in places:
-        kind, old_content, new_content = _kind_of(place), base_contents.get(place, b""), head_contents.get(place, b"")
+        kind, old_content, new_content = (
+            _find_file_kind(place),
+            base_contents.get(place, b""),
+            head_contents.get(place, b""),
+        )
         if kind is None or (
-            kind is FileKind.INI_FILE and _pytest_section(place, old_content) == _pytest_section(place, new_content)
+            kind is FileKind.INI_FILE
+            and _read_pytest_section(place, old_content) == _read_pytest_section(place, new_content)
         ):
             continue
         state = (
@@ -81,11 +86,11 @@ def list_differences(comparison: Comparison) -> list[FileDifference]:
             if place in base_contents
             else "new"
         )
-        if state == "new" and (source := place_by_entry.get(_name(head, place))) is not None:
+        if state == "new" and (source := place_by_entry.get(_identify_file(head, place))) is not None:
             state = f"moved from {source}"
-        lines = [*_diff(place, old_content, new_content)]
+        lines = [*_list_diff_lines(place, old_content, new_content)]
         added, removed = (sum(line.startswith(sign) for line in lines[2:]) for sign in "+-")
-        shown_lines = lines[:SHOWN_LINES] if kind is FileKind.GATE_FILE else ()
+        shown_lines = lines[:MAX_SHOWN_LINES] if kind is FileKind.GATE_FILE else ()
         differences.append(FileDifference(place, kind, added, removed, state, shown_lines))
     return sorted(differences, key=lambda difference: ([*FileKind].index(difference.kind), difference.file))
 
@@ -93,10 +98,10 @@ def list_differences(comparison: Comparison) -> list[FileDifference]:
 def count_differences(differences: Sequence[FileDifference]) -> str:
     """Count the differing files by kind, as text: ``2 gate files, 1 baseline``; empty where nothing differs."""
     count_by_kind = ((kind, sum(difference.kind is kind for difference in differences)) for kind in FileKind)
-    return ", ".join(counted(count, kind) for kind, count in count_by_kind if count)
+    return ", ".join(format_count(count, kind) for kind, count in count_by_kind if count)
 
 
-def _kind_of(place: str) -> FileKind | None:
+def _find_file_kind(place: str) -> FileKind | None:
     name = posixpath.basename(place)
     if name.endswith(GATE_SUFFIX):
         return FileKind.GATE_FILE
@@ -107,18 +112,18 @@ def _kind_of(place: str) -> FileKind | None:
     return FileKind.BASELINE if is_baseline(place) else None
 
 
-def _name(files: CommitFiles, place: str) -> tuple[str, str] | None:
+def _identify_file(files: CommitFiles, place: str) -> tuple[str, str] | None:
     entry = files.entries.get(place)
-    return None if entry is None else (entry.mode, entry.name)
+    return None if entry is None else (entry.mode, entry.object_name)
 
 
-def _diff(place: str, old: bytes, new: bytes) -> Iterator[str]:
-    old_lines, new_lines = (content.decode("utf-8", "replace").splitlines() for content in (old, new))
+def _list_diff_lines(place: str, old_content: bytes, new_content: bytes) -> Iterator[str]:
+    old_lines, new_lines = (content.decode("utf-8", "replace").splitlines() for content in (old_content, new_content))
     for line in difflib.unified_diff(old_lines, new_lines, f"a/{place}", f"b/{place}", lineterm=""):
-        yield printable(line, 500)
+        yield sanitize_line(line, 500)
 
 
-def _pytest_section(place: str, content: bytes) -> Any:
+def _read_pytest_section(place: str, content: bytes) -> Any:
     """Return what an ini file says to pytest; its whole content where that cannot be told."""
     name = posixpath.basename(place)
     try:

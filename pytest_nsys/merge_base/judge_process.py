@@ -19,13 +19,19 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from pytest_nsys.core.errors import BaselineError
-from pytest_nsys.core.words import printable
-from pytest_nsys.merge_base.base_files import Comparison, write_base, write_baselines
-from pytest_nsys.merge_base.base_verdict import BaseVerdict, read_verdict, verdict_without_gates
+from pytest_nsys.core.text_format import sanitize_line
+from pytest_nsys.merge_base.base_files import BaseComparison, write_base_files, write_baselines
+from pytest_nsys.merge_base.base_verdict import BaseVerdict, build_verdict_without_gates, read_verdict
 from pytest_nsys.merge_base.differences import FileDifference, list_differences
-from pytest_nsys.tools.git import ask_checked, commit_named, git_folder, outermost_repository, place_in
+from pytest_nsys.tools.git import (
+    find_git_folder,
+    find_outermost_repository,
+    resolve_commit,
+    resolve_path_in_repository,
+    run_git_checked,
+)
 
-ENVIRONMENT = (
+PASSED_ENVIRONMENT = (
     *("PATH", "HOME", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "TMPDIR", "TEMP", "TMP", "USER", "LOGNAME"),
     *("LD_LIBRARY_PATH", "SYSTEMROOT", "XDG_CACHE_HOME"),
     *("CI", "GITHUB_ACTIONS", "GITHUB_BASE_REF", "GITHUB_HEAD_REF", "GITHUB_REF_NAME", "GITHUB_SHA"),
@@ -37,13 +43,13 @@ ENVIRONMENT = (
 commit.
 """
 
-TURNED_OFF = (
+DISABLED_INI_KEYS = (
     *("addopts", "pythonpath", "python_files", "filterwarnings", "required_plugins", "nsys_artifacts"),
     *("strict_config=false", "strict_markers=false", "strict=false"),
 )
 """The keys of the merge base's ini file that are meant for a pytest with its plugins and its own tests."""
 
-PATIENCE_S = 3600  # then the judge is killed
+MAX_WAIT_S = 3600  # then the judge is killed
 
 
 @dataclass(frozen=True)
@@ -51,26 +57,26 @@ class JudgeRequest:
     """Describes what a person typed to have a branch judged."""
 
     ref: str
-    here: Path  # the folder in which it was typed: paths are relative to it
+    working_folder: Path  # the folder in which it was typed: paths are relative to it
     paths: Sequence[str] = ()  # gate files and folders to judge; none: those that pytest takes by itself
     options: Sequence[str] = ()  # options of pytest that say what is judged, with whole paths
     baseline_dir: str | None = None
     ini_file: str | None = None
     # Whether a path that is neither a gate file nor a folder is a mistake; among pytest's own paths it may be a test.
-    gates_alone: bool = False
+    gates_only: bool = False
 
 
 @dataclass
-class Judge:
+class JudgeProcess:
     """Represents a judge at work, or one that has nothing to judge.
 
     :meth:`wait` returns what came of it, :meth:`stop` ends it.
     """
 
-    comparison: Comparison
+    comparison: BaseComparison
     folder: Path
     differences: Sequence[FileDifference] = ()
-    new: Sequence[str] = ()
+    new_paths: Sequence[str] = ()
     notes: Sequence[str] = ()
     process: subprocess.Popen[bytes] | None = None
     _verdict: BaseVerdict | None = field(default=None, init=False)
@@ -85,17 +91,17 @@ class Judge:
         return self._verdict
 
     def _finish(self) -> BaseVerdict:
-        base_text = self.comparison.words
+        base_text = self.comparison.base_text
         if self.process is None:
-            verdict = verdict_without_gates(base_text)
+            verdict = build_verdict_without_gates(base_text)
         else:
             try:
-                status = self.process.wait(PATIENCE_S)
+                status = self.process.wait(MAX_WAIT_S)
             except subprocess.TimeoutExpired:
-                raise BaselineError(f"the gate of {base_text} did not end within {PATIENCE_S} s") from None
+                raise BaselineError(f"the gate of {base_text} did not end within {MAX_WAIT_S} s") from None
             verdict = read_verdict(self.folder, status, base_text, self.differences)
         commit = self.comparison.base.commit
-        return replace(verdict, commit=commit, differences=self.differences, new=self.new, notes=self.notes)
+        return replace(verdict, commit=commit, differences=self.differences, new_paths=self.new_paths, notes=self.notes)
 
     def stop(self) -> None:
         """Kill the process if it runs, and remove its files."""
@@ -105,13 +111,13 @@ class Judge:
         shutil.rmtree(self.folder, ignore_errors=True)
 
 
-def start_judge(request: JudgeRequest) -> Judge:
+def start_judge(request: JudgeRequest) -> JudgeProcess:
     """Write the files of the merge base, and run pytest on its gate files. Raises BaselineError."""
-    comparison = Comparison.of(_find_repository(request), request.ref)
+    comparison = BaseComparison.find(_find_repository(request), request.ref)
     folder = Path(tempfile.mkdtemp(prefix="pytest-nsys-judge-")).resolve()
-    judge = Judge(comparison, folder)
+    judge = JudgeProcess(comparison, folder)
     try:
-        _start(request, judge)
+        _start_process(request, judge)
     except BaseException:
         judge.stop()
         raise
@@ -124,16 +130,21 @@ def _find_repository(request: JudgeRequest) -> Path:
     Raises BaselineError for a path of one repository that a link, or a repository made inside of it, leads to another:
     a branch can do that.
     """
-    path = Path(os.path.abspath(request.here / request.paths[0])) if request.paths else request.here
+    path = Path(os.path.abspath(request.working_folder / request.paths[0])) if request.paths else request.working_folder
     repositories = list[Path]()
     for folder in (path, *(parent.parent for parent in (path, *path.parents) if parent.is_symlink())):
         with contextlib.suppress(BaselineError):
-            repositories.append(outermost_repository(folder))
+            repositories.append(find_outermost_repository(folder))
     with contextlib.suppress(BaselineError):
-        repository = outermost_repository(request.here)
+        repository = find_outermost_repository(request.working_folder)
         if repositories[:1] != [repository]:
-            ask_checked(
-                repository, ["cat-file", "-e", f"{commit_named(repository, request.ref)}:{place_in(repository, path)}"]
+            run_git_checked(
+                repository,
+                [
+                    "cat-file",
+                    "-e",
+                    f"{resolve_commit(repository, request.ref)}:{resolve_path_in_repository(repository, path)}",
+                ],
             )
             repositories.append(repository)
     if other_repository := next((repository for repository in repositories if repository != repositories[0]), None):
@@ -141,17 +152,21 @@ def _find_repository(request: JudgeRequest) -> Path:
             f"of {other_repository}, and leads to another repository, {repositories[0]}: take the link or its .git away"
         )
         raise BaselineError(f"{path} is a path {problem}, or type where the gate files lie")
-    return repositories[0] if repositories else request.here
+    return repositories[0] if repositories else request.working_folder
 
 
-def _start(request: JudgeRequest, judge: Judge) -> None:
+def _start_process(request: JudgeRequest, judge: JudgeProcess) -> None:
     base, head, folder = judge.comparison.base, judge.comparison.head, judge.folder
-    base_tree, branch_folder, missing_gates = folder / "tree", folder / "branch", judge.comparison.gone
+    base_tree, branch_folder, missing_gates = folder / "tree", folder / "branch", judge.comparison.missing_gate_files
     base_tree.mkdir()
-    start_place = place_in(base.top, request.here) if _is_inside(request.here, base.top) else ""
-    typed_places, judge.new = _find_asked(request, judge.comparison)
+    start_place = (
+        resolve_path_in_repository(base.top, request.working_folder)
+        if _is_inside(request.working_folder, base.top)
+        else ""
+    )
+    typed_places, judge.new_paths = _resolve_typed_paths(request, judge.comparison)
     judged_places = typed_places if request.paths else [start_place]
-    submodule_notes = _unknown_submodules(judge.comparison, judged_places)
+    submodule_notes = _describe_unknown_submodules(judge.comparison, judged_places)
     judged_gates = [
         p
         for p in base.gate_files
@@ -161,24 +176,28 @@ def _start(request: JudgeRequest, judge: Judge) -> None:
     if not judged_gates:
         judge.notes = submodule_notes
         return
-    ini_places = [place_in(base.top, request.here / request.ini_file)] if request.ini_file is not None else []
-    untracked_paths = write_base(base, base_tree, ini_places)
+    ini_places = (
+        [resolve_path_in_repository(base.top, request.working_folder / request.ini_file)]
+        if request.ini_file is not None
+        else []
+    )
+    untracked_paths = write_base_files(base, base_tree, ini_places)
     judge.notes = [
         *submodule_notes,
         *(f"{place} is not in git at the merge base, whose gate names it" for place in untracked_paths),
     ]
     write_baselines(head, branch_folder)
     # Git answers there as in the work tree, and no file above the top is taken for one of the repository.
-    (base_tree / ".git").write_text(f"gitdir: {git_folder(base.top)}\n")
+    (base_tree / ".git").write_text(f"gitdir: {find_git_folder(base.top)}\n")
     (folder / "pytest.ini").write_text("")  # where the merge base has no ini file, none above it is one
     (base_tree / start_place).mkdir(parents=True, exist_ok=True)
     settings = {
         "tree": str(base_tree),
         "top": str(base.top),
-        "here": str(request.here),
+        "here": str(request.working_folder),
         "branch": str(branch_folder),
         "gone": [str(base_tree / place) for place in missing_gates],
-        "changed": judge.comparison.changed,
+        "changed": judge.comparison.changed_paths,
         "result": str(folder / "settings.json"),
         "ref": request.ref,
     }
@@ -186,20 +205,24 @@ def _start(request: JudgeRequest, judge: Judge) -> None:
 
     def map_into_base(path: str) -> Path:
         """Return where the merge base has what a person typed; what lies outside of the repository stays."""
-        full_path = Path(os.path.abspath(request.here / path))
-        return base_tree / place_in(base.top, full_path) if _is_inside(full_path, base.top) else full_path
+        full_path = Path(os.path.abspath(request.working_folder / path))
+        return (
+            base_tree / resolve_path_in_repository(base.top, full_path)
+            if _is_inside(full_path, base.top)
+            else full_path
+        )
 
     path_options = {"nsys-baseline-dir": request.baseline_dir, "config-file": request.ini_file}
     command = [
-        *(sys.executable, "-I", "-m", "pytest", "-p", "pytest_nsys.plugin", "-p", "pytest_nsys.plugin.judging"),
+        *(sys.executable, "-I", "-m", "pytest", "-p", "pytest_nsys.plugin", "-p", "pytest_nsys.plugin.judge_session"),
         *("--noconftest", f"--nsys-judge={folder / 'request.json'}", "--nsys-strict"),
-        *(argument for key in TURNED_OFF for argument in ("-o", key if "=" in key else f"{key}=")),
+        *(argument for key in DISABLED_INI_KEYS for argument in ("-o", key if "=" in key else f"{key}=")),
         *("-o", f"cache_dir={folder / 'cache'}", f"--nsys-json={folder / 'report.json'}", "--color=no", "-q"),
         *request.options,
         *(f"--{option}={map_into_base(path)}" for option, path in path_options.items() if path is not None),
         *("--", *(str(base_tree / place) for place in (typed_places or missing_gates if request.paths else []))),
     ]
-    environment = {name: os.environ[name] for name in ENVIRONMENT if name in os.environ}
+    environment = {name: os.environ[name] for name in PASSED_ENVIRONMENT if name in os.environ}
     with (folder / "log").open("wb") as log:
         judge.process = subprocess.Popen(
             command,
@@ -213,17 +236,17 @@ def _start(request: JudgeRequest, judge: Judge) -> None:
 
 def _is_inside(path: Path, top: Path) -> bool:
     try:
-        place_in(top, path)
+        resolve_path_in_repository(top, path)
     except BaselineError:
         return False
     return True
 
 
-def _is_below(place: str, above: str) -> bool:
-    return not above or place == above or place.startswith(f"{above}/")
+def _is_below(place: str, folder: str) -> bool:
+    return not folder or place == folder or place.startswith(f"{folder}/")
 
 
-def _find_asked(request: JudgeRequest, comparison: Comparison) -> tuple[list[str], list[str]]:
+def _resolve_typed_paths(request: JudgeRequest, comparison: BaseComparison) -> tuple[list[str], list[str]]:
     """Return which typed paths the merge base has, as paths in the repository, and which gate files and folders it
     lacks.
 
@@ -231,29 +254,33 @@ def _find_asked(request: JudgeRequest, comparison: Comparison) -> tuple[list[str
     """
     base, places, new_paths = comparison.base, list[str](), list[str]()
     for typed_path in request.paths:
-        path = Path(os.path.abspath(request.here / typed_path))
-        place = base.resolve(place_in(base.top, path)) if _is_inside(path, base.top) else None
+        path = Path(os.path.abspath(request.working_folder / typed_path))
+        place = base.resolve(resolve_path_in_repository(base.top, path)) if _is_inside(path, base.top) else None
         if place is not None and (place in base.gate_files or base.is_folder(place)):
             places.append(place)
         elif not path.exists() and place not in base.entries:
-            problem = f"no such file or folder, neither here nor at {comparison.words}"
-            raise BaselineError(f"{printable(typed_path)}: {problem}")
+            problem = f"no such file or folder, neither here nor at {comparison.base_text}"
+            raise BaselineError(f"{sanitize_line(typed_path)}: {problem}")
         elif place not in base.entries and (path.is_dir() or path.name.endswith(".nsys.yaml")):
-            new_paths.append(printable(typed_path))
-        elif request.gates_alone:
-            raise BaselineError(f"{printable(typed_path)}: is no gate file (*.nsys.yaml) and no folder")
+            new_paths.append(sanitize_line(typed_path))
+        elif request.gates_only:
+            raise BaselineError(f"{sanitize_line(typed_path)}: is no gate file (*.nsys.yaml) and no folder")
     return places, new_paths
 
 
-def _unknown_submodules(comparison: Comparison, asked: Sequence[str]) -> list[str]:
+def _describe_unknown_submodules(comparison: BaseComparison, judged_places: Sequence[str]) -> list[str]:
     """Describe the submodules around or below the judged paths whose files are not here: CI checks none of them out.
 
     Raises BaselineError for one that the branch removes or moves, as then nobody knows what its gate files demanded.
     """
-    base, head_entries, notes = comparison.base, comparison.head.own, []
-    for place, reason in base.unknown.items():
-        if any(_is_below(place, judged_place) or _is_below(judged_place, place) for judged_place in asked):
-            if place not in head_entries or head_entries[place].mode != base.own[place].mode or "commit" in reason:
-                raise BaselineError(f"the submodule {printable(place)} of {comparison.words} {reason}")
+    base, head_entries, notes = comparison.base, comparison.head.own_entries, []
+    for place, reason in base.unknown_submodules.items():
+        if any(_is_below(place, judged_place) or _is_below(judged_place, place) for judged_place in judged_places):
+            if (
+                place not in head_entries
+                or head_entries[place].mode != base.own_entries[place].mode
+                or "commit" in reason
+            ):
+                raise BaselineError(f"the submodule {sanitize_line(place)} of {comparison.base_text} {reason}")
             notes.append(f"{place}: the submodule {reason}: its gate files are not judged")
     return notes

@@ -21,58 +21,60 @@ import pytest
 
 from pytest_nsys.analysis.captures.captures import Captures
 from pytest_nsys.core.errors import NsysError, UsageMistake
-from pytest_nsys.core.file_names import Address
-from pytest_nsys.core.words import counted, printable
-from pytest_nsys.gates.model import WORSE, Verdict
-from pytest_nsys.plugin.saying import say
+from pytest_nsys.core.file_names import GateAddress
+from pytest_nsys.core.text_format import format_count, sanitize_line
+from pytest_nsys.gates.model import OUTSIDE_LIMIT, Verdict
 from pytest_nsys.plugin.session import NsysSession
-from pytest_nsys.plugin.settings import install, path_of
-from pytest_nsys.plugin.sources import named_traces
-from pytest_nsys.reports.drawings.perfetto import BASE, HEAD, RunDrawing, draw, packed, perfetto_json
+from pytest_nsys.plugin.settings import find_setting_path, install
+from pytest_nsys.plugin.sources import list_named_traces
+from pytest_nsys.plugin.terminal_text import print_terminal_line
+from pytest_nsys.reports.drawings.perfetto import BASE, HEAD, RunDrawing, draw_run, pack_text, render_perfetto_json
 from pytest_nsys.reports.drawings.pictures import find_explaining_windows
-from pytest_nsys.reports.tables.targets import check_target
-from pytest_nsys.reports.words.explanation import worst_rank
-from pytest_nsys.tools.files import write_whole
+from pytest_nsys.reports.tables.report_targets import check_report_target
+from pytest_nsys.reports.words.verdict_text import find_worst_rank
+from pytest_nsys.tools.files import write_atomically
 from pytest_nsys.verdicts.evaluate import GateContext
 
-SETTING = "nsys_artifacts"
-VIEWER = "ui.perfetto.dev"
+ARTIFACTS_SETTING = "nsys_artifacts"
+TRACE_VIEWER = "ui.perfetto.dev"
 
 
 class Artifact(NamedTuple):
     """Names the file of one failed assertion as a person would type its path, or says why there is none."""
 
     path: str = ""
-    lost: str = ""  # why there is none
+    problem: str = ""  # why there is none
 
 
 def start(config: pytest.Config) -> None:
     """Have windows of failed assertions written. Raises UsageMistake for a folder that takes no files, or that holds
     traces.
     """
-    folder = path_of(config, SETTING)
+    folder = find_setting_path(config, ARTIFACTS_SETTING)
     if folder is None or hasattr(config, "workerinput"):
         return
-    option = config.getoption(SETTING)
-    setting_text = f"--nsys-artifacts={option}" if option is not None else f"nsys_artifacts={config.getini(SETTING)}"
-    check_folder(printable(setting_text), folder, named_traces(config))
+    option = config.getoption(ARTIFACTS_SETTING)
+    setting_text = (
+        f"--nsys-artifacts={option}" if option is not None else f"nsys_artifacts={config.getini(ARTIFACTS_SETTING)}"
+    )
+    check_folder(sanitize_line(setting_text), folder, list_named_traces(config))
     install(config, sys.modules[__name__], "nsys-artifacts")
 
 
-def keep(session: NsysSession, verdict: Verdict, context: GateContext) -> Artifact:
+def keep_windows(session: NsysSession, verdict: Verdict, context: GateContext) -> Artifact:
     """Write the windows of a failed assertion, and return where; nothing of any other, or where nobody asked for it."""
-    folder = path_of(session.config, SETTING)
+    folder = find_setting_path(session.config, ARTIFACTS_SETTING)
     if folder is None or not has_failed(verdict):
         return Artifact()
-    base_windows = context.windows_before
+    base_windows = context.baseline_breakdowns
     base = base_windows.captures if base_windows is not None else None
     try:
-        path = write_window(folder, session.store(context.gate).gate, verdict, context.captures, base)
+        path = write_window(folder, session.open_store(context.gate).gate, verdict, context.captures, base)
     except NsysError as error:
-        return Artifact(lost=printable(str(error), 2000))
+        return Artifact(problem=sanitize_line(str(error), 2000))
     except OSError as error:
-        return Artifact(lost=f"{printable(session.shown(folder))}: cannot be written: {error.strerror}")
-    return Artifact(path=printable(session.shown(path), 1000))
+        return Artifact(problem=f"{sanitize_line(session.format_path(folder))}: cannot be written: {error.strerror}")
+    return Artifact(path=sanitize_line(session.format_path(path), 1000))
 
 
 @pytest.hookimpl(trylast=True)
@@ -85,68 +87,72 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
     paths = [record.artifact for record in records if record.artifact]
     if paths:
         place = paths[0] if len(paths) == 1 else f"{Path(paths[0]).parent}{os.sep}"
-        window_count = counted(len(paths), "window")
-        say(terminalreporter, f"nsys: wrote {window_count} of failed assertions: {place} (open in {VIEWER})")
+        window_count = format_count(len(paths), "window")
+        print_terminal_line(
+            terminalreporter, f"nsys: wrote {window_count} of failed assertions: {place} (open in {TRACE_VIEWER})"
+        )
     for record in records:
-        if record.artifact_lost:
-            say(terminalreporter, f"nsys: window not written: {record.artifact_lost}", red=True)
+        if record.missing_artifact_reason:
+            print_terminal_line(
+                terminalreporter, f"nsys: window not written: {record.missing_artifact_reason}", red=True
+            )
 
 
 SUFFIX = ".json.gz"
 LONGEST_PART = 60  # two of them, hash and suffix stay below the 255 bytes that a file system takes
 HASH_DIGITS = 8
 # Two underscores separate the gate file from the assertion.
-_UNSAFE = re.compile(r"[^A-Za-z0-9._-]+|__+")
+_UNSAFE_CHARACTERS = re.compile(r"[^A-Za-z0-9._-]+|__+")
 
 
-def file_name(gate: str, assertion: str) -> str:
+def build_file_name(gate: str, assertion: str) -> str:
     """Return ``<gate>__<assertion>.json.gz``. ``gate`` is the gate file's path as its baselines know it."""
-    gate_stem = Address.of(gate).stem
-    safe_name = f"{_safe(gate_stem)}__{_safe(assertion)}"
+    gate_stem = GateAddress.parse(gate).stem
+    safe_name = f"{_sanitize_name_part(gate_stem)}__{_sanitize_name_part(assertion)}"
     if safe_name != f"{gate_stem}__{assertion}".lower():  # file systems may not tell capitals apart
         safe_name += "-" + sha256(f"{gate}\0{assertion}".encode("utf-8", "surrogatepass")).hexdigest()[:HASH_DIGITS]
     return safe_name + SUFFIX
 
 
-def _safe(text: str) -> str:
-    return _UNSAFE.sub("-", text)[:LONGEST_PART].strip("-._") or "x"
+def _sanitize_name_part(text: str) -> str:
+    return _UNSAFE_CHARACTERS.sub("-", text)[:LONGEST_PART].strip("-._") or "x"
 
 
 def has_failed(verdict: Verdict) -> bool:
     """Whether a window is to be kept: of what fails, not of what may fail (``severity: warn``, ``xfail``)."""
-    has_window = verdict.assertion.outside is None
-    return has_window and verdict.outcome in WORSE and not verdict.good and verdict.assertion.xfail is None
+    has_window = verdict.assertion.outside_metric is None
+    return has_window and verdict.outcome in OUTSIDE_LIMIT and not verdict.good and verdict.assertion.xfail is None
 
 
-def windows_of(verdict: Verdict, head: Captures, base: Captures | None = None) -> list[RunDrawing]:
+def draw_windows(verdict: Verdict, head: Captures, base: Captures | None = None) -> list[RunDrawing]:
     """Return the drawing of the window that explains the verdict, and of the one that it is compared with.
 
     It has the worst rank, or all ranks where no one rank is worst. Raises NsysError where it cannot be drawn.
     """
-    rank = worst_rank(verdict)
+    rank = find_worst_rank(verdict)
     ranks = None if rank is None else frozenset([rank])
     head_window, base_window = find_explaining_windows(verdict, head, base)
     if base_window is None:
-        return [draw(head_window.run, head_window.spec, ranks)]
+        return [draw_run(head_window.run, head_window.spec, ranks)]
     with contextlib.suppress(NsysError):  # what is kept of a run before need not have this window
-        if rank is None or rank in {rank_of_base.number for rank_of_base in base_window.side.runs[0].ranks}:
+        if rank is None or rank in {rank_of_base.number for rank_of_base in base_window.captures.runs[0].ranks}:
             return [
-                draw(base_window.run, base_window.spec, ranks, BASE),
-                draw(head_window.run, head_window.spec, ranks, HEAD),
+                draw_run(base_window.run, base_window.spec, ranks, BASE),
+                draw_run(head_window.run, head_window.spec, ranks, HEAD),
             ]
-    return [draw(head_window.run, head_window.spec, ranks, HEAD)]
+    return [draw_run(head_window.run, head_window.spec, ranks, HEAD)]
 
 
-def check_folder(shown: str, folder: Path, traces: Iterable[Path]) -> None:
+def check_folder(setting_text: str, folder: Path, traces: Iterable[Path]) -> None:
     """Raise UsageMistake where a folder, which may be new, takes no files, or holds traces that are read."""
     existing_folder = next(path for path in (folder, *folder.parents) if os.path.lexists(path))
     if not existing_folder.is_dir():
-        raise UsageMistake(f"{shown}: {printable(str(existing_folder))} is not a folder: give another one")
+        raise UsageMistake(f"{setting_text}: {sanitize_line(str(existing_folder))} is not a folder: give another one")
     if not os.access(existing_folder, os.W_OK | os.X_OK):
-        raise UsageMistake(f"{shown}: cannot be written: permission denied")
+        raise UsageMistake(f"{setting_text}: cannot be written: permission denied")
     if folder.resolve() in {path.resolve().parent for path in traces}:
         raise UsageMistake(
-            f"{shown}: it holds the traces, and windows beside them would be read as traces: give another"
+            f"{setting_text}: it holds the traces, and windows beside them would be read as traces: give another"
         )
 
 
@@ -155,11 +161,11 @@ def write_window(folder: Path, gate: str, verdict: Verdict, head: Captures, base
 
     Raises UsageMistake where it would replace something else, NsysError where nothing can be drawn, OSError.
     """
-    path = folder / file_name(gate, verdict.assertion.name)
+    path = folder / build_file_name(gate, verdict.assertion.name)
     read_files = [(trace, "is one of the traces") for side in (head, base) if side is not None for trace in side.paths]
     check_folder(str(folder), folder, [trace for trace, _ in read_files])
     folder.mkdir(parents=True, exist_ok=True)
-    check_target(str(path), path, read_files, cut=True)
-    text = perfetto_json(windows_of(verdict, head, base))
-    write_whole(path, packed(text, path.name))
+    check_report_target(str(path), path, read_files, is_cut=True)
+    text = render_perfetto_json(draw_windows(verdict, head, base))
+    write_atomically(path, pack_text(text, path.name))
     return path

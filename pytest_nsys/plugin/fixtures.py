@@ -13,36 +13,38 @@ import pytest
 from pytest_nsys.analysis.captures.captures import Captures
 from pytest_nsys.core.conventions import Anchor
 from pytest_nsys.core.errors import ArgumentMistake, GateFileError, NoRows, NoTraceGiven, NsysError
-from pytest_nsys.core.model import Step
-from pytest_nsys.gates.convention_keys import Named, convention_of
-from pytest_nsys.gates.gate_file import load_one
+from pytest_nsys.core.model import NextStep
+from pytest_nsys.gates.convention_keys import ConventionSource, load_convention
+from pytest_nsys.gates.gate_file import load_configuration
 from pytest_nsys.gates.hiccups import leave_out_hiccup
 from pytest_nsys.gates.model import GateFile, Outcome, Verdict
-from pytest_nsys.library import MetricRow, NsysRun, assertion_of
+from pytest_nsys.library import MetricRow, NsysRun, build_assertion
 from pytest_nsys.outcomes import GateFailed, GateNotJudged, NotRun, NsysWarning
-from pytest_nsys.plugin.session import session_of
-from pytest_nsys.plugin.settings import given
-from pytest_nsys.reports.session.record import record_of
-from pytest_nsys.reports.words.explanation import explanation, reason_words
+from pytest_nsys.plugin.session import get_nsys_session
+from pytest_nsys.plugin.settings import read_setting
+from pytest_nsys.reports.session.record import make_record
+from pytest_nsys.reports.words.verdict_text import describe_reason, render_explanation
 from pytest_nsys.verdicts.evaluate import GateContext, evaluate
 
 
 class RunUnderTest(NsysRun):
     """Gives tests the run under test under one convention: the one that it fits unless ``under`` says otherwise."""
 
-    explain: Callable[[NsysError], str] = str
+    explain_error: Callable[[NsysError], str] = str
 
     @classmethod
-    def of(cls, config: pytest.Config) -> RunUnderTest:
+    def from_config(cls, config: pytest.Config) -> RunUnderTest:
         """Return the run that the options and the ini file name."""
-        session = session_of(config)
-        run = cls(session.captures, None, resolve=session.resolved, paths=given(config, "nsys_trace") or ())
-        run.explain = session.explain_error
+        session = get_nsys_session(config)
+        run = cls(
+            session.open_captures, None, resolve=session.resolve_gate, paths=read_setting(config, "nsys_trace") or ()
+        )
+        run.explain_error = session.explain_error
         return run
 
-    def under(self, convention: Named, anchor: Anchor | None = None) -> Self:
+    def under(self, convention: ConventionSource, anchor: Anchor | None = None) -> Self:
         run = super().under(convention, anchor)
-        run.explain = self.explain
+        run.explain_error = self.explain_error
         return run
 
     @property
@@ -56,7 +58,7 @@ class RunUnderTest(NsysRun):
         except NoTraceGiven as nothing:
             raise NotRun(str(nothing)) from None
         except NsysError as error:
-            raise pytest.fail.Exception(self.explain(error), pytrace=False) from None
+            raise pytest.fail.Exception(self.explain_error(error), pytrace=False) from None
 
     def rows(self, metric: str, **selectors: Any) -> list[MetricRow]:
         """Return the rows as of any run. Raises GateNotJudged where there is none, pytest's Failed where the trace
@@ -70,7 +72,7 @@ class RunUnderTest(NsysRun):
         except NoRows as nothing:
             raise GateNotJudged(str(nothing)) from None
         except NsysError as error:
-            raise pytest.fail.Exception(self.explain(error), pytrace=False) from None
+            raise pytest.fail.Exception(self.explain_error(error), pytrace=False) from None
 
 
 class NsysGate:
@@ -87,7 +89,7 @@ class NsysGate:
         sentence: str,
         gate_file: str | os.PathLike[str] | None = None,
         *,
-        convention: Named | None = None,
+        convention: ConventionSource | None = None,
         anchor: Anchor | None = None,
     ) -> Verdict:
         """Judge ``sentence`` and return its verdict, where it is good.
@@ -99,16 +101,16 @@ class NsysGate:
         Raises GateFailed where the sentence does not hold, GateNotJudged where it cannot be judged.
         """
         __tracebackhide__ = True
-        session, gate = session_of(self._config), self._gate(gate_file, convention, anchor)
-        assertion = assertion_of(sentence, gate)
+        session, gate = get_nsys_session(self._config), self._load_gate(gate_file, convention, anchor)
+        assertion = build_assertion(sentence, gate)
         if assertion.needs_baseline and gate_file is None:
             raise ArgumentMistake("a baseline belongs to a gate file: nsys_gate(sentence, gate_file=…)")
         try:
             if gate_file is not None:
-                context = session.context(gate)
+                context = session.get_context(gate)
             else:
-                gate = session.resolved(gate, anchor)
-                context = GateContext(leave_out_hiccup(session.captures(gate), gate), gate)
+                gate = session.resolve_gate(gate, anchor)
+                context = GateContext(leave_out_hiccup(session.open_captures(gate), gate), gate)
             verdict = evaluate(assertion, context)
         except NoTraceGiven as nothing:
             raise NotRun(str(nothing)) from None
@@ -116,27 +118,27 @@ class NsysGate:
             raise pytest.fail.Exception(f"{sentence}\n  error: {session.explain_error(error)}", pytrace=False) from None
         if not verdict.good:
             has_failed = verdict.outcome in (Outcome.FAILED, Outcome.ACCEPTED, Outcome.IMPROVED)
-            steps = [Step(verdict.next_step)] if verdict.next_step else []
-            record_verdict = record_of(verdict).verdict
-            lines = [reason_words(verdict), f"nsys_gate: {sentence}", *explanation(record_verdict, steps)]
+            steps = [NextStep(verdict.next_step)] if verdict.next_step else []
+            record_verdict = make_record(verdict).verdict
+            lines = [describe_reason(verdict), f"nsys_gate: {sentence}", *render_explanation(record_verdict, steps)]
             raise (GateFailed if has_failed else GateNotJudged)("\n".join(lines))
         for text in verdict.warnings:
             warnings.warn(NsysWarning(f"{sentence}: {text}"), stacklevel=2)
         return verdict
 
-    def _gate(
-        self, gate_file: str | os.PathLike[str] | None, convention: Named | None, anchor: Anchor | None
+    def _load_gate(
+        self, gate_file: str | os.PathLike[str] | None, convention: ConventionSource | None, anchor: Anchor | None
     ) -> GateFile:
         """Return the gate file that lends baselines and conventions; without one an empty gate file under the
         convention.
         """
         if gate_file is None:
-            return GateFile(self._config.rootpath, (), convention_of(convention, anchor))
+            return GateFile(self._config.rootpath, (), load_convention(convention, anchor))
         if convention is not None or anchor is not None:
             raise ArgumentMistake("the gate file says the convention: give gate_file=, or convention= and anchor=")
         try:
-            gate = load_one(Path(self._config.rootpath, gate_file))
-            session_of(self._config).sources.names.update(gate.names)
+            gate = load_configuration(Path(self._config.rootpath, gate_file))
+            get_nsys_session(self._config).sources.configuration_names.update(gate.configuration_names)
             return gate
         except GateFileError as error:
             raise pytest.fail.Exception(str(error), pytrace=False) from None

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pytest_nsys.plugin.settings import ACCEPTANCE, BASE_KEYS, SETTINGS, check, given
+from pytest_nsys.plugin.settings import ACCEPTANCE, BASE_KEYS, SETTINGS, check_settings, read_setting
 
 if TYPE_CHECKING:
     from collections.abc import Generator
@@ -32,7 +32,7 @@ TRACE_SUFFIXES = (
     *(".sqlite.gz", "_trace.json", ".pt.trace.json", ".json.gz"),
 )
 
-LONGEST_LINE = 4000  # of the header, in which a glob may have put any number of traces
+LONGEST_HEADER_LINE = 4000  # of the header, in which a glob may have put any number of traces
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -42,7 +42,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     import_ordinarily()  # also in a later session of this process
     group = parser.getgroup("nsys", "performance gates on Nsight Systems traces")
     for setting in SETTINGS.values():
-        group.addoption(setting.option, **setting.option_words())
+        group.addoption(setting.option, **setting.build_option_arguments())
         if setting.ini:
             parser.addini(setting.name, setting.ini, type=setting.ini_type)
     for name, (choices, description) in BASE_KEYS.items():
@@ -64,40 +64,41 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "nsys: an assertion of a gate file (*.nsys.yaml), checked against a trace")
     _refuse_stray_traces(config)
     if not (sys.stdout.encoding or "utf-8").lower().startswith("utf"):
-        from pytest_nsys.core.words import print_plainly
+        from pytest_nsys.core.text_format import configure_plain_output
 
-        print_plainly(sys.stdout)  # pytest would escape a whole line for one sign
-    with _usage_errors():
-        given_settings = check(config)
-        _find_whole_sentences(config)
+        configure_plain_output(sys.stdout)  # pytest would escape a whole line for one sign
+    with _convert_usage_errors():
+        given_settings = check_settings(config)
+        _resolve_sentence_arguments(config)
         modules = dict.fromkeys(setting.module for setting in given_settings if setting.module)
         for module in modules:
             import_module(f"pytest_nsys.plugin.{module}").start(config)
 
 
-def _find_whole_sentences(config: pytest.Config) -> None:
+def _resolve_sentence_arguments(config: pytest.Config) -> None:
     """Replace node ids of the command line that say a whole sentence by those that are collected."""
     if any(".nsys.yaml::" in argument for argument in config.args):
-        from pytest_nsys.plugin.items import as_collected
+        from pytest_nsys.plugin.items import resolve_node_id
 
         start_folder = config.invocation_params.dir
         config.args = [
-            as_collected(argument, start_folder) if ".nsys.yaml::" in argument else argument for argument in config.args
+            resolve_node_id(argument, start_folder) if ".nsys.yaml::" in argument else argument
+            for argument in config.args
         ]
 
 
 @contextlib.contextmanager
-def _usage_errors() -> Generator[None]:
+def _convert_usage_errors() -> Generator[None]:
     """Turn a UsageMistake inside into pytest's own usage error, whose text cannot command a terminal."""
     try:
         yield
     except Exception as error:
         from pytest_nsys.core.errors import UsageMistake
-        from pytest_nsys.core.words import fit_to_print
+        from pytest_nsys.core.text_format import sanitize_text
 
         if not isinstance(error, UsageMistake | pytest.UsageError):
             raise
-        raise pytest.UsageError(fit_to_print(str(error))) from error
+        raise pytest.UsageError(sanitize_text(str(error))) from error
 
 
 def _refuse_stray_traces(config: pytest.Config) -> None:
@@ -129,9 +130,9 @@ def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> pytest.Col
     """Collect gate files, ``*.nsys.yaml``, and names that were meant to be ones: those would be green unseen."""
     if ".nsys." not in file_path.name.lower():
         return None
-    from pytest_nsys.core.file_names import named_as_gate
+    from pytest_nsys.core.file_names import has_gate_name
 
-    if not named_as_gate(file_path.name):
+    if not has_gate_name(file_path.name):
         return None
     from pytest_nsys.plugin.items import GateFileNode
 
@@ -140,11 +141,11 @@ def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> pytest.Col
 
 def pytest_report_header(config: pytest.Config) -> list[str]:
     """Say what will be judged, where it is given for the whole session."""
-    traces, folder = given(config, "nsys_trace"), given(config, "nsys_baseline_dir")
-    measurements = given(config, "nsys_measurements")
+    traces, folder = read_setting(config, "nsys_trace"), read_setting(config, "nsys_baseline_dir")
+    measurements = read_setting(config, "nsys_measurements")
     if not traces and not folder and not measurements:
         return []
-    from pytest_nsys.core.words import printable
+    from pytest_nsys.core.text_format import sanitize_line
 
     description = ", ".join(traces) if traces else "as each gate file says"
     description += f"; measurements {', '.join(measurements)}" if measurements else ""
@@ -152,14 +153,14 @@ def pytest_report_header(config: pytest.Config) -> list[str]:
         *(config.getoption("nsys_against") or ()),
         *(config.getoption("nsys_against_measurements") or ()),
     ]:
-        return [printable(f"nsys: trace {description}; against {', '.join(base_files)}", LONGEST_LINE)]
+        return [sanitize_line(f"nsys: trace {description}; against {', '.join(base_files)}", LONGEST_HEADER_LINE)]
     lines = [f"nsys: trace {description}; baselines in {folder or 'the nearest baselines/ above each gate file'}"]
     is_updating = config.getoption("nsys_update_baselines")
     if (ref := config.getoption("nsys_baseline_ref")) and not is_updating:
         lines.append(f"nsys: the merge base of {ref} judges beside this branch")
     if is_updating:
         lines.append(f"nsys: baselines are updated: {config.getoption('nsys_reason')}")
-    return [printable(line, LONGEST_LINE) for line in lines]
+    return [sanitize_line(line, LONGEST_HEADER_LINE) for line in lines]
 
 
 def pytest_report_collectionfinish(config: pytest.Config, items: list[pytest.Item]) -> list[str]:
@@ -182,10 +183,10 @@ def pytest_report_collectionfinish(config: pytest.Config, items: list[pytest.Ite
 def pytest_warning_recorded(warning_message: warnings.WarningMessage) -> None:
     """Make the line of a gate file fit to print, which pytest shows below a warning of it."""
     if warning_message.category.__module__ == "pytest_nsys.outcomes":
-        from pytest_nsys.core.words import fit_to_print
+        from pytest_nsys.core.text_format import sanitize_text
 
         line = linecache.getline(warning_message.filename, warning_message.lineno)
-        warning_message.line = fit_to_print(line.strip())
+        warning_message.line = sanitize_text(line.strip())
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -200,15 +201,15 @@ def pytest_runtestloop(session: pytest.Session) -> None:
     if not gate_items:
         return
     from pytest_nsys.plugin.items import GateItem
-    from pytest_nsys.plugin.session import session_of
+    from pytest_nsys.plugin.session import get_nsys_session
 
-    nsys_session = session_of(session.config)
+    nsys_session = get_nsys_session(session.config)
     plan = [(item.gate, item.assertion) for item in gate_items if isinstance(item, GateItem)]
-    nsys_session.plan(plan)
+    nsys_session.plan_requests(plan)
     if sys.stderr.isatty():
         gates = {gate.address: gate for gate, _ in plan}.values()
         nsys_session.export_reports(gates)
-        nsys_session.read(gates)
+        nsys_session.read_ahead(gates)
 
 
 @pytest.hookimpl(wrapper=True)
@@ -229,22 +230,22 @@ def pytest_runtest_makereport(
         from pytest_nsys.outcomes import NotRun
 
         if isinstance(call.excinfo.value, NotRun):
-            from pytest_nsys.plugin.not_run import hand_over
+            from pytest_nsys.plugin.not_run import attach_not_run
 
-            hand_over(item, call.excinfo.value, report)
+            attach_not_run(item, call.excinfo.value, report)
     record = getattr(item, "record", None)
     is_xfailed = hasattr(report, "wasxfail") and report.skipped and not getattr(item, "forced", "")
     if record is not None and item.path.name.endswith(GATE_SUFFIX):
         if report.when == "setup" and report.failed and call.excinfo is not None:
-            from pytest_nsys.plugin.items import as_text  # an item of ours: it is loaded
+            from pytest_nsys.plugin.items import format_failure  # an item of ours: it is loaded
 
             # What is wrong, and not the name of pytest's exception.
-            report.longrepr = as_text(item, call.excinfo, str(call.excinfo.value))
+            report.longrepr = format_failure(item, call.excinfo, str(call.excinfo.value))
         if report.when == "call" or report.failed:
             deciding_marks = item.forced  # type: ignore[attr-defined]
-            report.nsys = replace(record, xfailed=is_xfailed, forced=deciding_marks)  # type: ignore[attr-defined]
+            report.nsys = replace(record, xfailed=is_xfailed, deciding_marks=deciding_marks)  # type: ignore[attr-defined]
         if report.when == "teardown":
-            item.let_go()  # type: ignore[attr-defined]
+            item.drop_rows()  # type: ignore[attr-defined]
     if (pictures := getattr(item, "pictures", None)) is not None and report.when == "call":
         report.nsys_pictures = pictures  # type: ignore[attr-defined]
     entry = getattr(item, "history", None)
@@ -261,7 +262,7 @@ def pytest_report_to_serializable(
     alone.
     """
     data = yield
-    if data is not None and (own_attributes := _ours(report)):
+    if data is not None and (own_attributes := _select_own_attributes(report)):
         if hasattr(config, "workerinput"):
             import pickle
 
@@ -275,14 +276,14 @@ def pytest_report_from_serializable(config: pytest.Config) -> Generator[None, An
     """Receive what is ours of a report from a worker of this session, which runs the same code."""
     report = yield
     # Only the controller of xdist has this plugin: what a file of reports holds is never unpickled.
-    if config.pluginmanager.hasplugin("dsession") and (own_attributes := _ours(report)):
+    if config.pluginmanager.hasplugin("dsession") and (own_attributes := _select_own_attributes(report)):
         import pickle
 
         vars(report).update({name: pickle.loads(value) for name, value in own_attributes.items()})
     return report
 
 
-def _ours(report: object) -> dict[str, Any]:
+def _select_own_attributes(report: object) -> dict[str, Any]:
     """Return the attributes that this plugin hands over with a report."""
     return {name: value for name, value in getattr(report, "__dict__", {}).items() if name.startswith("nsys")}
 
@@ -294,9 +295,9 @@ def pytest_report_teststatus(
     """Show a gate file without a trace as one skip."""
     if not hasattr(report, "nsys_not_run"):
         return None
-    from pytest_nsys.plugin.not_run import not_run_status
+    from pytest_nsys.plugin.not_run import find_report_status
 
-    return not_run_status(report, config)
+    return find_report_status(report, config)
 
 
 @pytest.hookimpl(trylast=True)
@@ -306,7 +307,7 @@ def pytest_runtest_logreport(report: pytest.TestReport) -> None:
     """
     record = getattr(report, "nsys", None)
     if record is not None:  # pytest keeps every report to the end, and a session may have thousands
-        report.nsys = record.without_rows()  # type: ignore[attr-defined]
+        report.nsys = record.keep_notable_rows()  # type: ignore[attr-defined]
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
@@ -317,17 +318,17 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
     is_finished = session.exitstatus in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED) and not session.shouldfail
     if not session.config.getoption("nsys_update_baselines") or not is_finished:
         return
+    from pytest_nsys.plugin.baseline_refresh import get_session_refresh
     from pytest_nsys.plugin.items import GateItem
-    from pytest_nsys.plugin.refreshing import refreshing_of
-    from pytest_nsys.plugin.session import session_of
+    from pytest_nsys.plugin.session import get_nsys_session
 
     gates = {item.gate.address: item.gate for item in session.items if isinstance(item, GateItem)}
-    is_written = refreshing_of(session_of(session.config)).write(gates.values())
+    is_written = get_session_refresh(get_nsys_session(session.config)).write_baselines(gates.values())
     if not is_written and session.exitstatus == pytest.ExitCode.OK:
         session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
 
-_WHOLE = pytest.StashKey[dict[str, list[Any]]]()
+_ALL_REPORTS = pytest.StashKey[dict[str, list[Any]]]()
 """All reports by pytest's categories, where the summary of the gates tells of them."""
 
 
@@ -340,9 +341,9 @@ def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Gen
         hasattr(report, "nsys") or hasattr(report, "nsys_not_run") for report in reports_seen
     ):
         return (yield)
-    from pytest_nsys.plugin.terminal import folded
+    from pytest_nsys.plugin.terminal_summary import fold_sections
 
-    with folded(terminalreporter, config) as config.stash[_WHOLE]:
+    with fold_sections(terminalreporter, config) as config.stash[_ALL_REPORTS]:
         return (yield)
 
 
@@ -353,14 +354,14 @@ def pytest_nsys_terminal_summary(
     """Say what was judged and by how much it held, also when everything is green. Last of all before pytest's own
     lines.
     """
-    all_reports = config.stash.get(_WHOLE, None)
+    all_reports = config.stash.get(_ALL_REPORTS, None)
     if all_reports is None:
         return (yield)
-    from pytest_nsys.plugin.terminal import tell
+    from pytest_nsys.plugin.terminal_summary import print_gate_summary
 
     terminalreporter.stats |= all_reports  # for all who tell of them
     result = yield
-    tell(terminalreporter, exitstatus, config, all_reports)
+    print_gate_summary(terminalreporter, exitstatus, config, all_reports)
     return result
 
 
@@ -369,7 +370,7 @@ def nsys_run(pytestconfig: pytest.Config) -> NsysRun:
     """The run under test: ``nsys_run.rows("overlap", stage="stage2_f")``."""
     from pytest_nsys.plugin.fixtures import RunUnderTest
 
-    return RunUnderTest.of(pytestconfig)
+    return RunUnderTest.from_config(pytestconfig)
 
 
 @pytest.fixture(scope="session")

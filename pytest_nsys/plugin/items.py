@@ -14,29 +14,29 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import pytest
 
-from pytest_nsys.analysis.explain.parts import What
+from pytest_nsys.analysis.explain.breakdown_model import RowActivity
 from pytest_nsys.analysis.metrics.registry import METRICS
 from pytest_nsys.core.errors import BaselineError, GateFileError, Mistake, NothingMeasured, NoTraceGiven, NsysError
-from pytest_nsys.core.file_names import misnamed
-from pytest_nsys.core.model import Step
-from pytest_nsys.core.words import counted, printable
-from pytest_nsys.gates.comparability import agreeing_fields
+from pytest_nsys.core.file_names import find_name_mistake
+from pytest_nsys.core.model import NextStep
+from pytest_nsys.core.text_format import format_count, sanitize_line
+from pytest_nsys.gates.comparability import list_agreeing_fields
 from pytest_nsys.gates.gate_file import load_gate_file
-from pytest_nsys.gates.model import Assertion, GateFile, Outcome, Verdict, spec_for
+from pytest_nsys.gates.model import Assertion, GateFile, Outcome, Verdict, resolve_window_spec
 from pytest_nsys.outcomes import GateFailed, GateNotJudged, NotRun, NsysWarning
-from pytest_nsys.plugin.session import NsysSession, session_of
-from pytest_nsys.plugin.settings import path_of
-from pytest_nsys.reports.session.record import Record, error_record, record_of
-from pytest_nsys.reports.words.explanation import ACCEPT, worst_rank
+from pytest_nsys.plugin.session import NsysSession, get_nsys_session
+from pytest_nsys.plugin.settings import find_setting_path
+from pytest_nsys.reports.session.record import AssertionRecord, make_error_record, make_record
+from pytest_nsys.reports.words.verdict_text import ACCEPT_PURPOSE, find_worst_rank
 
 if TYPE_CHECKING:
+    from pytest_nsys.plugin.baseline_refresh import SessionRefresh
     from pytest_nsys.plugin.recorder import HistoryEntry
-    from pytest_nsys.plugin.refreshing import Refreshing
-    from pytest_nsys.reports.drawings.pictures import Pictures
+    from pytest_nsys.reports.drawings.pictures import VerdictPictures
     from pytest_nsys.verdicts.evaluate import GateContext
 
 
-DECIDING = ("xfail", "skip", "skipif")
+DECIDING_MARKS = ("xfail", "skip", "skipif")
 """Marks by which pytest takes a test otherwise than it ends."""
 
 
@@ -44,24 +44,24 @@ class GateFileNode(pytest.File):
     """Collects a ``*.nsys.yaml`` file."""
 
     mistakes: Sequence[Mistake] = ()  # what is wrong with the file, once it was collected
-    made: Sequence[GateItem] = ()  # its items, once it was collected
+    gate_items: Sequence[GateItem] = ()  # its items, once it was collected
 
     def collect(self) -> Iterator[pytest.Item]:
         """Yield one item for each assertion. All mistakes of the file are one collection error."""
-        self.made = gate_items = []
-        shown_path = Path(session_of(self.config).shown(self.path))
-        if name_problem := misnamed(self.path.name):
+        self.gate_items = gate_items = []
+        shown_path = Path(get_nsys_session(self.config).format_path(self.path))
+        if name_problem := find_name_mistake(self.path.name):
             raise self.CollectError(f"{shown_path}: {name_problem}")
         try:
             gate_file = load_gate_file(self.path, display=shown_path)
-            session_of(self.config).sources.names.update(gate_file.names)
-            for gate in gate_file.each:
+            get_nsys_session(self.config).sources.configuration_names.update(gate_file.configuration_names)
+            for gate in gate_file.judged_gates:
                 for assertion in gate.assertions:
-                    name = item_name(assertion.name, gate)
+                    name = format_item_name(assertion.name, gate)
                     # Of an id as text pytest finds the brackets; of a name it would not, and --lf would miss the item.
                     own_id = f"{self.nodeid}::{name}"
                     item = GateItem.from_parent(self, name=name, nodeid=own_id, gate=gate, assertion=assertion)
-                    item.mark()
+                    item.add_marks()
                     gate_items.append(item)
                     yield item
         except GateFileError as error:
@@ -69,23 +69,23 @@ class GateFileNode(pytest.File):
             raise self.CollectError(str(error)) from error
 
 
-def item_name(name: str, gate: GateFile) -> str:
+def format_item_name(name: str, gate: GateFile) -> str:
     """Return what the item of an assertion is called, with its configuration where the file has several."""
     return f"{name}[{gate.configuration}]" if gate.configuration else name
 
 
-def as_collected(argument: str, here: Path) -> str:
+def resolve_node_id(argument: str, folder: Path) -> str:
     """Return a node id of the command line as it is collected: one that says a whole sentence loses its limit."""
     file, _, sentence = argument.partition("::")
     with contextlib.suppress(GateFileError, OSError):  # which the collection tells
-        for gate in load_gate_file(here / file).each:
+        for gate in load_gate_file(folder / file).judged_gates:
             for assertion in gate.assertions:
-                if sentence == item_name(assertion.full_name, gate):
-                    return f"{file}::{item_name(assertion.name, gate)}"
+                if sentence == format_item_name(assertion.full_name, gate):
+                    return f"{file}::{format_item_name(assertion.name, gate)}"
     return argument
 
 
-def as_text(item: pytest.Item, excinfo: pytest.ExceptionInfo[BaseException], said: str) -> Any:
+def format_failure(item: pytest.Item, excinfo: pytest.ExceptionInfo[BaseException], text: str) -> Any:
     """Return ``text`` as pytest shows a failure of ``item``; its first line is the short summary and JUnit's message.
 
     Of a plain text the short summary would repeat the whole in CI and with -vv, and with pytest 8 say nothing.
@@ -94,9 +94,9 @@ def as_text(item: pytest.Item, excinfo: pytest.ExceptionInfo[BaseException], sai
     crash = getattr(representation, "reprcrash", None)
     if crash is not None:
         path, line, _ = item.reportinfo()
-        crash.path, crash.lineno, crash.message = str(path), (line or 0) + 1, said.partition("\n")[0]
+        crash.path, crash.lineno, crash.message = str(path), (line or 0) + 1, text.partition("\n")[0]
         return representation
-    return said
+    return text
 
 
 class JudgedItem(pytest.Item):
@@ -105,7 +105,7 @@ class JudgedItem(pytest.Item):
     def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], *args: Any, **kwargs: Any) -> Any:
         """Show a verdict as it is, without a traceback."""
         if isinstance(excinfo.value, GateFailed | GateNotJudged):
-            return as_text(self, excinfo, str(excinfo.value))
+            return format_failure(self, excinfo, str(excinfo.value))
         return super().repr_failure(excinfo, *args, **kwargs)
 
 
@@ -117,9 +117,9 @@ class GateItem(JudgedItem):
         self.gate, self.assertion = gate, assertion
         self.extra_keyword_matches |= {assertion.full_name, assertion.metric}  # for -k
         # These three cross to xdist's controller with the report.
-        self.record: Record | None = None  # what reports need of the verdict
+        self.record: AssertionRecord | None = None  # what reports need of the verdict
         self.history: HistoryEntry | None = None  # where a history is written
-        self.pictures: Pictures | None = None  # where a page is written
+        self.pictures: VerdictPictures | None = None  # where a page is written
         self.nothing_measured = False
         self._own_marks: list[pytest.Mark] = []
         self._context: GateContext | None = None
@@ -129,7 +129,7 @@ class GateItem(JudgedItem):
         assert self._context is not None
         return self._context
 
-    def mark(self) -> None:
+    def add_marks(self) -> None:
         """Add the marks of the gate file, ``nsys`` on every item, and xfail for the verdict *failed* alone.
 
         Raises GateFileError for a mark that pytest does not take.
@@ -146,22 +146,22 @@ class GateItem(JudgedItem):
         self._own_marks = [*self.own_markers]
 
     @property
-    def _refreshing(self) -> Refreshing:
-        from pytest_nsys.plugin.refreshing import refreshing_of  # of a session that writes alone
+    def _refreshing(self) -> SessionRefresh:
+        from pytest_nsys.plugin.baseline_refresh import get_session_refresh  # of a session that writes alone
 
-        return refreshing_of(session_of(self.config))
+        return get_session_refresh(get_nsys_session(self.config))
 
     @property
     def is_written(self) -> bool:
         """Whether the rows of the item are written instead of judged."""
-        return session_of(self.config).updating and self._refreshing.chosen(self.assertion)
+        return get_nsys_session(self.config).is_updating and self._refreshing.is_chosen(self.assertion)
 
     @property
     def forced(self) -> str:
         """Return the marks, other than those of the gate file, that decide what pytest makes of the verdict; empty:
         none.
         """
-        marks = (mark for mark in self.iter_markers() if mark.name in DECIDING)
+        marks = (mark for mark in self.iter_markers() if mark.name in DECIDING_MARKS)
         return ", ".join(
             dict.fromkeys(mark.name for mark in marks if not any(mark is own_mark for own_mark in self._own_marks))
         )
@@ -175,101 +175,111 @@ class GateItem(JudgedItem):
         self.user_properties[:] = [
             user_property for user_property in self.user_properties if not user_property[0].startswith("nsys_")
         ]
-        session = session_of(self.config)
+        session = get_nsys_session(self.config)
         try:
-            self._context = session.context(self.gate)
-            self._context.captures.key(self._context.gate.run)
-            assertion = self._context.resolved(self.assertion)
+            self._context = session.get_context(self.gate)
+            self._context.captures.build_key(self._context.gate.run)
+            assertion = self._context.resolve(self.assertion)
             self._context.measure(assertion)
             if self.is_written:
-                self._refreshing.of(self.gate).readable()
+                self._refreshing.get_refresh(self.gate).check_readable()
             else:
-                self._context.reference(assertion)
+                self._context.find_reference(assertion)
         except NoTraceGiven as mistake:
             raise NotRun(str(mistake)) from None
         except NsysError as error:
-            self._error(error)
+            self._fail_setup(error)
 
-    def _error(self, error: NsysError) -> NoReturn:
-        session = session_of(self.config)
+    def _fail_setup(self, error: NsysError) -> NoReturn:
+        session = get_nsys_session(self.config)
         message = session.explain_error(error)
         address = self._keep_error(message)
         self.nothing_measured = isinstance(error, NothingMeasured)
-        text = f"error: {session.told(message)}\n{address}"
+        text = f"error: {session.format_message(message)}\n{address}"
         raise pytest.fail.Exception(text, pytrace=False) from None  # the line says it all; no chain of exceptions
 
     def _keep_error(self, message: str, outcome: Outcome = Outcome.ERROR) -> str:
         """Keep the record of an assertion that cannot be judged, and return where it stands with its sentence."""
-        self._keep(error_record(self.assertion, message, outcome, configuration=self.gate.configuration))
-        return f"{self.assertion.location.at_line}: {self.assertion.sentence}"
+        self._keep_record(make_error_record(self.assertion, message, outcome, configuration=self.gate.configuration))
+        return f"{self.assertion.location.file_and_line}: {self.assertion.sentence}"
 
-    def _keep(self, record: Record, verdict: Verdict | None = None) -> None:
+    def _keep_record(self, record: AssertionRecord, verdict: Verdict | None = None) -> None:
         """Keep the record of the verdict, with what was judged as far as that is known."""
-        began_text, run_key, convention_text, session = "", None, "", session_of(self.config)
+        began_text, run_key, convention_text, session = "", None, "", get_nsys_session(self.config)
         with contextlib.suppress(NsysError):  # which is why there is no verdict
             if self._context is not None:
                 captures, gate = self._context.captures, self._context.gate
-                convention_text = gate.found.shortly(gate.resolved_convention) if gate.found is not None else ""
-                began_text = f"{captures.began:%Y-%m-%d %H:%M}" if captures.began is not None else ""
-                run_key = captures.key(gate.run)
+                convention_text = (
+                    gate.found_convention.describe_shortly(gate.resolved_convention)
+                    if gate.found_convention is not None
+                    else ""
+                )
+                began_text = f"{captures.start_time:%Y-%m-%d %H:%M}" if captures.start_time is not None else ""
+                run_key = captures.build_key(gate.run)
         self.record = replace(
-            record.saying(session.told(record.message)),
-            explanation=tuple(map(session.told, record.explanation)),
-            traces=session.traces(self.gate),
-            found=convention_text,
-            began=began_text,
+            record.with_message(session.format_message(record.message)),
+            explanation=tuple(map(session.format_message, record.explanation)),
+            traces=session.list_traces(self.gate),
+            detected_convention=convention_text,
+            start_time=began_text,
             key=run_key,
         )
-        self.user_properties.extend(self.record.properties())
-        self._remember(self.record.outcome, self.record.message, verdict)
+        self.user_properties.extend(self.record.list_junit_properties())
+        self._remember_history(self.record.outcome, self.record.message, verdict)
 
-    def _remember(self, outcome: str, message: str, verdict: Verdict | None = None) -> None:
+    def _remember_history(self, outcome: str, message: str, verdict: Verdict | None = None) -> None:
         """Keep what goes into the history, where one is written."""
-        session = session_of(self.config)
-        if session.history is not None:
-            from pytest_nsys.plugin.recorder import entry_of
+        session = get_nsys_session(self.config)
+        if session.history_path is not None:
+            from pytest_nsys.plugin.recorder import build_history_entry
 
-            self.history = entry_of(session, self.gate, self.assertion, self._context, (outcome, message), verdict)
+            self.history = build_history_entry(
+                session, self.gate, self.assertion, self._context, (outcome, message), verdict
+            )
 
-    def let_go(self) -> None:
+    def drop_rows(self) -> None:
         """Drop the rows of the record that no summary names."""
         if self.record is not None:
-            self.record = self.record.without_rows()
+            self.record = self.record.keep_notable_rows()
 
     def runtest(self) -> None:
         """Judge the assertion, or queue its rows to be written. Raises GateFailed, GateNotJudged for a bad verdict."""
-        session = session_of(self.config)
+        session = get_nsys_session(self.config)
         if self.is_written:
-            self._update()
+            self._queue_refresh()
             return
         from pytest_nsys.verdicts.evaluate import evaluate
 
         try:
             verdict = evaluate(self.assertion, self.context)
         except NsysError as error:
-            self._error(error)
-        record = record_of(verdict, self._run_words())
+            self._fail_setup(error)
+        record = make_record(verdict, self._describe_run())
         if verdict.outcome is not Outcome.PASSED:
-            from pytest_nsys.reports.words.explanation import explanation
+            from pytest_nsys.reports.words.verdict_text import render_explanation
 
-            steps = self._next_steps(verdict)
-            if path_of(self.config, "nsys_artifacts") is not None:
-                from pytest_nsys.plugin.artifacts import VIEWER, keep
+            steps = self._list_next_steps(verdict)
+            if find_setting_path(self.config, "nsys_artifacts") is not None:
+                from pytest_nsys.plugin.artifacts import TRACE_VIEWER, keep_windows
 
-                artifact = keep(session, verdict, self.context)
-                steps += [Step(f"{VIEWER} opens {artifact.path}", "the window alone")] if artifact.path else []
-                record = replace(record, artifact=artifact.path, artifact_lost=artifact.lost)
-            explanation_lines = tuple(explanation(record.verdict, steps, verbose=self.config.get_verbosity() > 0))
+                artifact = keep_windows(session, verdict, self.context)
+                steps += (
+                    [NextStep(f"{TRACE_VIEWER} opens {artifact.path}", "the window alone")] if artifact.path else []
+                )
+                record = replace(record, artifact=artifact.path, missing_artifact_reason=artifact.problem)
+            explanation_lines = tuple(
+                render_explanation(record.verdict, steps, verbose=self.config.get_verbosity() > 0)
+            )
             record = replace(record, next_steps=tuple(steps), explanation=explanation_lines)
-        self._keep(record, verdict)
+        self._keep_record(record, verdict)
         if self.config.getoption("nsys_html") is not None:
-            self.pictures = _drawn(session, verdict, self.context)
+            self.pictures = _draw_pictures(session, verdict, self.context)
         if not verdict.good:
             has_failed = verdict.outcome in (Outcome.FAILED, Outcome.ACCEPTED, Outcome.IMPROVED)
-            raise (GateFailed if has_failed else GateNotJudged)(record.explained)
-        self._warn(verdict)
+            raise (GateFailed if has_failed else GateNotJudged)(record.full_explanation)
+        self._emit_warnings(verdict)
 
-    def _warn(self, verdict: Verdict) -> None:
+    def _emit_warnings(self, verdict: Verdict) -> None:
         """Warn of a failure that may pass, and of what the verdict warns of.
 
         It comes last of all, so that the verdict is on record when ``-W error`` makes a failure of it.
@@ -281,94 +291,96 @@ class GateItem(JudgedItem):
         for text in verdict.warnings:
             self.warn(NsysWarning(f"{self.assertion.full_name}: {text}"))
 
-    def _next_steps(self, verdict: Verdict) -> list[Step]:
+    def _list_next_steps(self, verdict: Verdict) -> list[NextStep]:
         """List what to do next: look into the trace, store or accept a baseline, or write a looser limit."""
         from pytest_nsys.reports.stored.unresolved_failures import build_accepting_sentence
 
-        session = session_of(self.config)
-        steps: list[Step] = []
-        if any(run.steps.lacks(verdict.assertion.kind) for run in self.context.captures.runs):
+        session = get_nsys_session(self.config)
+        steps: list[NextStep] = []
+        if any(run.steps_by_kind.explain_missing_kind(verdict.assertion.kind) for run in self.context.captures.runs):
             return steps  # what it has instead is in the message, and no command can measure what it lacks
         viewable_outcomes = (Outcome.FAILED, Outcome.ACCEPTED, Outcome.NO_DATA)
-        if verdict.outcome in viewable_outcomes and verdict.assertion.outside is None:
-            view = self.assertion.measures.view
+        if verdict.outcome in viewable_outcomes and verdict.assertion.outside_metric is None:
+            view = self.assertion.measured_metric.view
             if view == "pipeline" and self.gate.workload.pipeline is None:
                 view = "streams"
-            rank = worst_rank(verdict)
-            steps += _look_at_gpu(verdict)
-            if self._straggles(verdict):
+            rank = find_worst_rank(verdict)
+            steps += _suggest_gpu_check(verdict)
+            if self._is_waiting_for_rank(verdict):
                 view, rank = "collectives", None
-            steps.append(Step(session.look_command(self.context.gate, verdict, view, rank)))
-        fields = agreeing_fields(verdict.differences, self.gate.comparable_on)
+            steps.append(NextStep(session.format_look_command(self.context.gate, verdict, view, rank)))
+        fields = list_agreeing_fields(verdict.differences, self.gate.comparable_on)
         if verdict.outcome is Outcome.INCOMPARABLE and fields:
             line = f"comparable_on: [{', '.join(fields)}]"
-            steps.append(Step(line, "in the gate file, where this may differ on purpose"))
+            steps.append(NextStep(line, "in the gate file, where this may differ on purpose"))
         if verdict.next_step:
             is_acceptable = verdict.outcome in (Outcome.FAILED, Outcome.IMPROVED)
             has_no_baseline = verdict.outcome is Outcome.NO_DATA and not verdict.compared_with
             has_lost_rows = verdict.outcome is Outcome.NO_DATA and not has_no_baseline
-            purpose = ACCEPT if is_acceptable or has_lost_rows else "store a baseline"
-            steps.insert(0 if has_no_baseline else len(steps), Step(verdict.next_step, purpose))
+            purpose = ACCEPT_PURPOSE if is_acceptable or has_lost_rows else "store a baseline"
+            steps.insert(0 if has_no_baseline else len(steps), NextStep(verdict.next_step, purpose))
         if sentence := build_accepting_sentence(verdict):
-            place = f"{session.shown(self.path)}:{self.assertion.location.line}"
-            steps.append(Step(f"write: {printable(sentence, 400)}", f"in {place}, to accept it"))
+            place = f"{session.format_path(self.path)}:{self.assertion.location.line}"
+            steps.append(NextStep(f"write: {sanitize_line(sentence, 400)}", f"in {place}, to accept it"))
         return steps
 
-    def _straggles(self, verdict: Verdict) -> bool:
+    def _is_waiting_for_rank(self, verdict: Verdict) -> bool:
         """Whether the worst row waits for another rank, and the view `collectives` can name it too."""
-        leading_cause = verdict.causes[0].explanation.leading if verdict.causes else None
+        leading_cause = verdict.causes[0].explanation.leading_cause if verdict.causes else None
         if leading_cause is None or leading_cause.straggler is None or not leading_cause.root.name:
             return False
         captures = self.context.captures
         with contextlib.suppress(NsysError):
             return bool(
-                captures.rows(METRICS["collective_wait_ns"], spec_for(captures.convention, self.assertion)).rows
+                captures.measure_rows(
+                    METRICS["collective_wait_ns"], resolve_window_spec(captures.convention, self.assertion)
+                ).rows
             )
         return False
 
-    def _update(self) -> None:
+    def _queue_refresh(self) -> None:
         """Have the rows of this assertion written at the end of the session, or say why nothing is."""
         from pytest_nsys.stored.history.database import REFRESH
         from pytest_nsys.verdicts.refresh import Refusal
 
-        refresh = self._refreshing.of(self.gate)
+        refresh = self._refreshing.get_refresh(self.gate)
         try:
-            if self.context.store is not None and self.assertion.reads_stored:
-                self.context.store.writable()
+            if self.context.store is not None and self.assertion.reads_stored_baseline:
+                self.context.store.check_writable_folder()
             refusal = refresh.refusal
         except BaselineError as error:
             refusal = Refusal(str(error), Outcome.ERROR)
         if refusal is not None:
-            session = session_of(self.config)
-            reason = self._refreshing.refused[self.gate.address] = session.told(refusal.reason)
+            session = get_nsys_session(self.config)
+            reason = self._refreshing.refusals[self.gate.address] = session.format_message(refusal.reason)
             raise GateNotJudged(f"refused: {reason}\n{self._keep_error(f'refused: {reason}', refusal.outcome)}")
-        if (missing_data := refresh.without_data.get(self.assertion.full_name)) is not None:
-            reason = f"not stored: {session_of(self.config).told(missing_data)}"
+        if (missing_data := refresh.reasons_without_data.get(self.assertion.full_name)) is not None:
+            reason = f"not stored: {get_nsys_session(self.config).format_message(missing_data)}"
             raise GateNotJudged(f"{reason}\n{self._keep_error(reason, Outcome.NO_DATA)}")
-        if self.assertion.reads_stored:
-            refresh.wanted.append(self.assertion)
+        if self.assertion.reads_stored_baseline:
+            refresh.wanted_assertions.append(self.assertion)
         elif self.assertion.needs_baseline:
-            self._refreshing.begun.append(self.name)
-        self._remember(REFRESH, refresh.reason)
+            self._refreshing.restarted.append(self.name)
+        self._remember_history(REFRESH, refresh.reason)
 
-    def _run_words(self) -> str:
+    def _describe_run(self) -> str:
         """Describe the run: its files, ranks, mesh, GPU and convention."""
-        session = session_of(self.config)
-        files_text = ", ".join((*session.traces(self.gate), *session.measured_in(self.gate)))
-        key = self.context.captures.key(self.context.gate.run)
+        session = get_nsys_session(self.config)
+        files_text = ", ".join((*session.list_traces(self.gate), *session.list_measurements(self.gate)))
+        key = self.context.captures.build_key(self.context.gate.run)
         mesh = " ".join(f"{axis}={n}" for axis, n in (key.mesh or {}).items())
-        convention, found_convention = self.context.gate.resolved_convention, self.context.gate.found
-        name = convention.name if found_convention is None else found_convention.briefly(convention)
+        convention, found_convention = self.context.gate.resolved_convention, self.context.gate.found_convention
+        name = convention.name if found_convention is None else found_convention.describe_briefly(convention)
         convention_text = name if key.convention is not None else ""
-        parts = [counted(key.world, "rank") if key.world is not None else "", mesh, key.gpu or "", convention_text]
+        parts = [format_count(key.world, "rank") if key.world is not None else "", mesh, key.gpu or "", convention_text]
         details = ", ".join(part for part in parts if part)
         return f"{files_text} ({details})" if details else files_text
 
     def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], *args: Any, **kwargs: Any) -> Any:
         """Show a verdict, or what -W error makes of a warning, without a traceback."""
         if isinstance(excinfo.value, NsysWarning):
-            text = f"warning: {excinfo.value}\n{self.assertion.location.at_line}: {self.assertion.sentence}"
-            return as_text(self, excinfo, text)
+            text = f"warning: {excinfo.value}\n{self.assertion.location.file_and_line}: {self.assertion.sentence}"
+            return format_failure(self, excinfo, text)
         return super().repr_failure(excinfo, *args, **kwargs)
 
     def reportinfo(self) -> tuple[Path, int, str]:
@@ -376,27 +388,29 @@ class GateItem(JudgedItem):
         return self.path, self.assertion.location.line - 1, self.name
 
 
-_DRAWN = pytest.StashKey[set[str]]()
+_SENT_WINDOWS = pytest.StashKey[set[str]]()
 """Windows that this process handed over."""
 
 
-def _drawn(session: NsysSession, verdict: Verdict, context: GateContext) -> Pictures:
+def _draw_pictures(session: NsysSession, verdict: Verdict, context: GateContext) -> VerdictPictures:
     """Return what the page draws of a verdict. A window is handed over once by a process."""
-    from pytest_nsys.reports.drawings.pictures import pictures_of, worst_of
+    from pytest_nsys.reports.drawings.pictures import draw_verdict, measure_worst_row
 
-    base_windows = context.windows_before
+    base_windows = context.baseline_breakdowns
     base = base_windows.captures if base_windows is not None else None
-    sent_windows = session.config.stash.setdefault(_DRAWN, set())
-    pictures = pictures_of(verdict, context.captures, base, sent_windows)
-    if session.history is not None:
-        store = session.store(context.gate)
-        return replace(pictures, worst=worst_of(verdict, context.captures, context.gate.run, store.gate))
+    sent_windows = session.config.stash.setdefault(_SENT_WINDOWS, set())
+    pictures = draw_verdict(verdict, context.captures, base, sent_windows)
+    if session.history_path is not None:
+        store = session.open_store(context.gate)
+        return replace(pictures, worst_row=measure_worst_row(verdict, context.captures, context.gate.run, store.gate))
     return pictures
 
 
-def _look_at_gpu(verdict: Verdict) -> Iterator[Step]:
+def _suggest_gpu_check(verdict: Verdict) -> Iterator[NextStep]:
     """Suggest a look at the GPU where one rank of several is slower in all that it computes."""
-    slow_ranks = {root.rank for row in verdict.causes for root in row.roots[:1] if root.root.of is What.ALL}
+    slow_ranks = {
+        root.rank for row in verdict.causes for root in row.root_causes[:1] if root.root.activity is RowActivity.ALL
+    }
     if len(slow_ranks) == 1 and len({window.rank for window in verdict.windows}) > 1:
         purpose = "clocks, power, temperature; or run again on another node"
-        yield Step("nvidia-smi -q -d PERFORMANCE", f"on the node of rank {min(slow_ranks)}: {purpose}")
+        yield NextStep("nvidia-smi -q -d PERFORMANCE", f"on the node of rank {min(slow_ranks)}: {purpose}")

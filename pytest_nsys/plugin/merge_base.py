@@ -17,24 +17,24 @@ from typing import Any
 import pytest
 
 from pytest_nsys.core.errors import BaselineError
-from pytest_nsys.core.words import from_here
-from pytest_nsys.merge_base.base_verdict import TITLE, BaseVerdict, broken_verdict
-from pytest_nsys.merge_base.judge_process import Judge, JudgeRequest, start_judge
+from pytest_nsys.core.text_format import shorten_paths
+from pytest_nsys.merge_base.base_verdict import TITLE, BaseVerdict, build_broken_verdict
+from pytest_nsys.merge_base.judge_process import JudgeProcess, JudgeRequest, start_judge
 from pytest_nsys.outcomes import GateFailed, NsysWarning
-from pytest_nsys.plugin.settings import install, spell_whole_options
+from pytest_nsys.plugin.settings import format_whole_options, install
 
-NAME = "nsys-merge-base"
+MERGE_BASE_PLUGIN = "nsys-merge-base"
 NODE_ID = f"nsys::{TITLE}"
-REF = "nsys_baseline_ref"
+REF_SETTING = "nsys_baseline_ref"
 # A worker is told that it is one only after its conftest files are loaded.
-WORKER = "PYTEST_XDIST_WORKER"
+WORKER_VARIABLE = "PYTEST_XDIST_WORKER"
 """Variable that xdist sets in the environment of its workers."""
 
-NOTHING_RUNS = ("help", "version", "collectonly", "nsys_update_baselines", "nsys_against")
+NO_TEST_OPTIONS = ("help", "version", "collectonly", "nsys_update_baselines", "nsys_against")
 """Options under which no test runs, or which exclude a ref."""
 
 GREEN_OR_EMPTY = (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED)
-_JUDGE = pytest.StashKey[Judge | BaseVerdict]()
+_JUDGE = pytest.StashKey[JudgeProcess | BaseVerdict]()
 _TYPED = pytest.StashKey[Any]()
 """Options as a person typed them, read before any conftest.py."""
 
@@ -45,32 +45,32 @@ def start_before_conftests(config: pytest.Config, parser: pytest.Parser) -> None
         [*shlex.split(os.environ.get("PYTEST_ADDOPTS", "")), *map(str, config.invocation_params.args)]
     )
     ref: str | None = typed_options.nsys_baseline_ref
-    if ref is None or config.getini(REF):
+    if ref is None or config.getini(REF_SETTING):
         raise pytest.UsageError(
-            f"{REF} in an ini file protects nobody, as a branch writes its own: take it out, and type "
+            f"{REF_SETTING} in an ini file protects nobody, as a branch writes its own: take it out, and type "
             "--nsys-baseline-ref=REF"
         )
     config.stash[_TYPED] = typed_options
-    if WORKER not in os.environ and not any(getattr(typed_options, name, None) for name in NOTHING_RUNS):
-        _start(config, typed_options)
+    if WORKER_VARIABLE not in os.environ and not any(getattr(typed_options, name, None) for name in NO_TEST_OPTIONS):
+        _start_judge(config, typed_options)
 
 
-def _start(config: pytest.Config, typed: Any) -> None:
+def _start_judge(config: pytest.Config, typed_options: Any) -> None:
     """Start the judge, or keep the verdict that it cannot start."""
     start_folder = config.invocation_params.dir
-    paths = [word.partition("::")[0] for word in typed.file_or_dir or ()]
+    paths = [word.partition("::")[0] for word in typed_options.file_or_dir or ()]
     request = JudgeRequest(
-        typed.nsys_baseline_ref,
+        typed_options.nsys_baseline_ref,
         start_folder,
-        paths=[path for path in paths if not typed.pyargs or (start_folder / path).exists()],
-        options=[*spell_whole_options(vars(typed), start_folder)],
-        baseline_dir=typed.nsys_baseline_dir,
-        ini_file=typed.inifilename,
+        paths=[path for path in paths if not typed_options.pyargs or (start_folder / path).exists()],
+        options=[*format_whole_options(vars(typed_options), start_folder)],
+        baseline_dir=typed_options.nsys_baseline_dir,
+        ini_file=typed_options.inifilename,
     )
     try:
         judge = start_judge(request)
     except BaselineError as error:
-        config.stash[_JUDGE] = broken_verdict(from_here(str(error), start_folder, config.rootpath))
+        config.stash[_JUDGE] = build_broken_verdict(shorten_paths(str(error), start_folder, config.rootpath))
     else:
         config.stash[_JUDGE] = judge
         config.add_cleanup(judge.stop)
@@ -81,15 +81,15 @@ def start(config: pytest.Config) -> None:
     if hasattr(config, "workerinput"):
         return
     if _JUDGE not in config.stash:
-        if any(config.getoption(name, default=None) for name in NOTHING_RUNS):  # as typed: addopts are the branch's
+        if any(config.getoption(name, default=None) for name in NO_TEST_OPTIONS):  # as typed: addopts are the branch's
             return
-        _start(config, config.stash[_TYPED])  # config.option is what a conftest.py may have changed
-    install(config, MergeBaseGate(config), NAME)
+        _start_judge(config, config.stash[_TYPED])  # config.option is what a conftest.py may have changed
+    install(config, MergeBaseGate(config), MERGE_BASE_PLUGIN)
 
 
-def verdict_of(config: pytest.Config) -> BaseVerdict | None:
+def find_base_verdict(config: pytest.Config) -> BaseVerdict | None:
     """Return the verdict of the merge base in this session; None where nobody asked or it is not known yet."""
-    gate = config.pluginmanager.get_plugin(NAME)
+    gate = config.pluginmanager.get_plugin(MERGE_BASE_PLUGIN)
     return gate.verdict if isinstance(gate, MergeBaseGate) else None
 
 
@@ -104,27 +104,27 @@ class MergeBaseGate:
     def pytest_runtestloop(self, session: pytest.Session) -> Generator[None, Any, Any]:
         """Report behind all other tests, also where the session broke off for one of them."""
         # Registered last, so around the hooks of every conftest.py: what they set is set before this looks.
-        self.config.pluginmanager.register(ExitStatus(self), f"{NAME}-exit-status")
+        self.config.pluginmanager.register(ExitStatusPlugin(self), f"{MERGE_BASE_PLUGIN}-exit-status")
         session.testscollected += session.testscollected > 0  # for the percentages; of none, pytest says so
         collected_count = session.testscollected
         try:
             result = yield
         except (Exception, session.Interrupted):  # the latter where a file cannot be collected
-            self._report()
+            self._report_verdict()
             raise
         if session.testscollected != collected_count:  # xdist has counted what its workers collected
             session.testscollected += 1
-        self._report()
+        self._report_verdict()
         return result
 
-    def _report(self) -> None:
+    def _report_verdict(self) -> None:
         """Wait for the verdict, and report it as a test that pytest ran."""
         judge = self.config.stash[_JUDGE]
         try:
             self.verdict = judge if isinstance(judge, BaseVerdict) else judge.wait()
         except BaselineError as error:
-            self.verdict = broken_verdict(str(error))
-        failure = self._failure(self.verdict)
+            self.verdict = build_broken_verdict(str(error))
+        failure = self._build_failure(self.verdict)
         location, hook = ("", 0, TITLE), self.config.hook
         hook.pytest_runtest_logstart(nodeid=NODE_ID, location=location)
         for phase in ("setup", "call", "teardown"):
@@ -141,13 +141,13 @@ class MergeBaseGate:
             hook.pytest_runtest_logreport(report=report)
         hook.pytest_runtest_logfinish(nodeid=NODE_ID, location=location)
 
-    def _failure(self, verdict: BaseVerdict) -> Any:
+    def _build_failure(self, verdict: BaseVerdict) -> Any:
         """Return what pytest shows of a red verdict; None where it is not red."""
-        lines = [*verdict.lines()]
+        lines = [*verdict.render_lines()]
         try:
-            for warning_text in verdict.accepted:
+            for warning_text in verdict.accepted_texts:
                 self.config.issue_config_time_warning(NsysWarning(f"{TITLE}: {warning_text}"), 2)
-            if verdict.red:
+            if verdict.is_red:
                 raise GateFailed("\n".join(lines))
         except (GateFailed, NsysWarning) as error:  # the latter under -W error
             representation = pytest.ExceptionInfo.from_exception(error).getrepr(style="value")
@@ -158,7 +158,7 @@ class MergeBaseGate:
 
 
 @dataclass(eq=False)
-class ExitStatus:
+class ExitStatusPlugin:
     """Has the last word on the exit status, as a plugin of pytest: a red of the merge base is one of the session."""
 
     gate: MergeBaseGate
@@ -167,5 +167,5 @@ class ExitStatus:
     def pytest_sessionfinish(self, session: pytest.Session) -> Iterator[None]:
         yield
         verdict = self.gate.verdict
-        if verdict is not None and verdict.red and session.exitstatus in GREEN_OR_EMPTY:
+        if verdict is not None and verdict.is_red and session.exitstatus in GREEN_OR_EMPTY:
             session.exitstatus = pytest.ExitCode.TESTS_FAILED

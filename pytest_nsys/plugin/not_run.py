@@ -11,15 +11,15 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from pytest_nsys.core.kept import grouped
-from pytest_nsys.core.words import counted
+from pytest_nsys.core.memoize import group_by_key
+from pytest_nsys.core.text_format import format_count
 from pytest_nsys.outcomes import NotRun
 from pytest_nsys.plugin.items import GateItem
-from pytest_nsys.plugin.sources import GIVEN_BY, NOT_GIVEN
-from pytest_nsys.reports.session.session import NotRunFile, not_run_words
+from pytest_nsys.plugin.sources import NO_TRACE_REASON, TRACE_OPTION_HINT
+from pytest_nsys.reports.session.session import NotRunFile, describe_not_run
 
-_FIRST = pytest.StashKey[dict[tuple[str, str], str]]()
-_SILENT = "skipped", "", "SKIPPED"
+_FIRST_NODE_IDS = pytest.StashKey[dict[tuple[str, str], str]]()
+_SILENT_SKIP = "skipped", "", "SKIPPED"
 """Category, letter and word, which -v shows, of a skip that another one stands for."""
 
 
@@ -30,58 +30,64 @@ class NotRunTest(NamedTuple):
     configuration: str
     line: int  # in the gate file, or in the test's own
     name: str
-    why: str
+    reason: str
 
 
-def hand_over(item: pytest.Item, why: NotRun, report: pytest.TestReport) -> None:
+def attach_not_run(item: pytest.Item, outcome: NotRun, report: pytest.TestReport) -> None:
     """Attach to the report which gate file was not run, and let it skip at the gate file's line."""
     line, file, configuration = (report.location[1] or 0) + 1, "", ""
     if isinstance(item, GateItem):
         file, configuration = str(item.assertion.location.path), item.gate.configuration
-    report.nsys_not_run = NotRunTest(file, configuration, line, item.name, str(why))  # type: ignore[attr-defined]
-    report.longrepr = (str(item.path), line, f"Skipped: {why}")
+    report.nsys_not_run = NotRunTest(file, configuration, line, item.name, str(outcome))  # type: ignore[attr-defined]
+    report.longrepr = (str(item.path), line, f"Skipped: {outcome}")
 
 
-def _counts(report: Any, config: pytest.Config) -> bool:
+def _is_first_of_file(report: Any, config: pytest.Config) -> bool:
     """Whether the report is the first of its gate file, or of its configuration."""
     file = report.nsys_not_run[:2]
-    return not file[0] or config.stash.setdefault(_FIRST, {}).setdefault(file, report.nodeid) == report.nodeid
+    return not file[0] or config.stash.setdefault(_FIRST_NODE_IDS, {}).setdefault(file, report.nodeid) == report.nodeid
 
 
-def not_run_status(report: Any, config: pytest.Config) -> tuple[str, str, str] | None:
+def find_report_status(report: Any, config: pytest.Config) -> tuple[str, str, str] | None:
     """Return how pytest shows a report of a test that had no trace; None: as any skip."""
-    return None if _counts(report, config) else _SILENT
+    return None if _is_first_of_file(report, config) else _SILENT_SKIP
 
 
 def count_once(stats: dict[str, list[Any]], config: pytest.Config) -> None:
     """Leave one skip of each gate file in what the terminal counts and lists."""
     stats["skipped"] = [
-        report for report in stats["skipped"] if not hasattr(report, "nsys_not_run") or _counts(report, config)
+        report
+        for report in stats["skipped"]
+        if not hasattr(report, "nsys_not_run") or _is_first_of_file(report, config)
     ]
 
 
-def not_run_files(reports: Iterable[Any]) -> list[NotRunFile]:
+def list_not_run_files(reports: Iterable[Any]) -> list[NotRunFile]:
     """List the gate files that had no trace, by path, each with the names of its assertions in order."""
     tests: list[NotRunTest] = sorted(
         (report.nsys_not_run for report in reports), key=lambda test: (test.line, test.name)
     )
-    names_by_file = grouped(((test.file, test.configuration, test.why), test.name) for test in tests if test.file)
+    names_by_file = group_by_key(
+        ((test.file, test.configuration, test.reason), test.name) for test in tests if test.file
+    )
     return [
         NotRunFile(file, (*dict.fromkeys(names),), reason, configuration)
         for (file, configuration, reason), names in sorted(names_by_file.items())
     ]
 
 
-def not_run_lines(reports: Iterable[Any]) -> Iterator[str]:
+def render_not_run_lines(reports: Iterable[Any]) -> Iterator[str]:
     """Yield the lines that say what had no trace, and what gives it one."""
     not_run_reports = list(reports)
     test_count = len({report.nodeid for report in not_run_reports if not report.nsys_not_run.file})
     if not_run_reports:
-        files = not_run_files(not_run_reports)
+        files = list_not_run_files(not_run_reports)
         has_configuration = any(file.configuration for file in files)
         yield (
-            f"{not_run_words(files, test_count)} "
-            f"{GIVEN_BY.replace('PATH', 'NAME=PATH') if has_configuration else GIVEN_BY}"
+            f"{describe_not_run(files, test_count)} "
+            f"{TRACE_OPTION_HINT.replace('PATH', 'NAME=PATH') if has_configuration else TRACE_OPTION_HINT}"
         )
         for file in files:
-            yield f"  {file.name}: {counted(len(file.assertions), 'assertion')}" + file.why.removeprefix(NOT_GIVEN)
+            yield f"  {file.name}: {format_count(len(file.assertions), 'assertion')}" + file.why.removeprefix(
+                NO_TRACE_REASON
+            )

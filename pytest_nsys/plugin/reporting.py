@@ -18,34 +18,34 @@ import pytest
 
 from pytest_nsys.core.errors import Mistake
 from pytest_nsys.core.file_names import GATE_SUFFIX
-from pytest_nsys.core.kept import kept
-from pytest_nsys.core.words import printable
+from pytest_nsys.core.memoize import memoize_method
+from pytest_nsys.core.text_format import sanitize_line
 from pytest_nsys.gates.model import Outcome
-from pytest_nsys.plugin.merge_base import verdict_of
-from pytest_nsys.plugin.not_run import not_run_files
-from pytest_nsys.plugin.saying import say
-from pytest_nsys.plugin.session import session_of
-from pytest_nsys.plugin.settings import SETTINGS, Setting, install, path_of
-from pytest_nsys.plugin.sources import named_measurements, named_traces
-from pytest_nsys.reports.session.record import Record
-from pytest_nsys.reports.session.session import Session, ordered
-from pytest_nsys.reports.tables.targets import check_target
-from pytest_nsys.tools.files import append, write_whole
+from pytest_nsys.plugin.merge_base import find_base_verdict
+from pytest_nsys.plugin.not_run import list_not_run_files
+from pytest_nsys.plugin.session import get_nsys_session
+from pytest_nsys.plugin.settings import SETTINGS, Setting, find_setting_path, install
+from pytest_nsys.plugin.sources import list_named_measurements, list_named_traces
+from pytest_nsys.plugin.terminal_text import print_terminal_line
+from pytest_nsys.reports.session.record import AssertionRecord
+from pytest_nsys.reports.session.session import Session, sort_records
+from pytest_nsys.reports.tables.report_targets import check_report_target
+from pytest_nsys.tools.files import append_to_file, write_atomically
 
 if TYPE_CHECKING:
-    from pytest_nsys.reports.drawings.pictures import Pictures
+    from pytest_nsys.reports.drawings.pictures import VerdictPictures
 
-NAME = "nsys-reporting"
-ANNOTATE = "nsys_annotate"
+REPORTING_PLUGIN = "nsys-reporting"
+ANNOTATE_SETTING = "nsys_annotate"
 # Other commands of the step append to its summary too, and AT_MOST_BYTES leaves them some of GitHub's limit.
-LEAST_ROOM = 16 * 1024
+MINIMUM_ROOM_BYTES = 16 * 1024
 """Bytes that a summary takes even where others have used up the room, as far as GitHub takes it."""
 
-GITHUB_TAKES_BYTES = 1024 * 1024  # it shows nothing of a longer summary
-FEWEST_BYTES = 1024
+GITHUB_LIMIT_BYTES = 1024 * 1024  # it shows nothing of a longer summary
+MINIMUM_SUMMARY_BYTES = 1024
 """Fewest bytes that hold a summary, cut or not."""
 
-NO_ROOM = b"\n**Performance gate: the summary is left out, for want of room.**\n"
+NO_ROOM_LINE = b"\n**Performance gate: the summary is left out, for want of room.**\n"
 
 
 def start(config: pytest.Config) -> None:
@@ -59,25 +59,25 @@ def start(config: pytest.Config) -> None:
         return
     if hasattr(config, "workerinput"):
         return
-    writers = [setting for setting in SETTINGS.values() if setting.writes]
-    targets = [(setting, path) for setting in writers if (path := path_of(config, setting.name)) is not None]
-    used_files = list(_read_and_written(config))
+    writers = [setting for setting in SETTINGS.values() if setting.report_function]
+    targets = [(setting, path) for setting in writers if (path := find_setting_path(config, setting.name)) is not None]
+    used_files = list(_list_used_files(config))
     for setting, path in targets:
-        check_target(f"{setting.option}={config.getoption(setting.name)}", path, used_files)
+        check_report_target(f"{setting.option}={config.getoption(setting.name)}", path, used_files)
         used_files.append((path, f"is the file of {setting.option} as well"))
-    install(config, Reporting(config, targets), NAME)
+    install(config, SessionReporter(config, targets), REPORTING_PLUGIN)
 
 
-def _read_and_written(config: pytest.Config) -> Iterator[tuple[Path, str]]:
+def _list_used_files(config: pytest.Config) -> Iterator[tuple[Path, str]]:
     """Yield the other files that the session reads and writes, as far as options and the ini file name them."""
     start_folder = config.invocation_params.dir
-    for path in named_traces(config):
+    for path in list_named_traces(config):
         yield path, "is one of the traces"
-    for path in named_measurements(config):
+    for path in list_named_measurements(config):
         yield path, "is one of the measurements"
     if config.inipath is not None:
         yield config.inipath, "is the ini file of pytest"
-    if (history := path_of(config, "nsys_history")) is not None:
+    if (history := find_setting_path(config, "nsys_history")) is not None:
         yield history, "is the history"
     if junit := config.getoption("xmlpath", default=None):
         yield start_folder / junit, "is the file of --junitxml"
@@ -86,30 +86,30 @@ def _read_and_written(config: pytest.Config) -> Iterator[tuple[Path, str]]:
 
 
 @dataclass(eq=False)
-class Reporting:
+class SessionReporter:
     """Gathers, as a plugin of pytest, the verdicts of one session and writes its reports."""
 
     config: pytest.Config
     targets: Sequence[tuple[Setting, Path]]
-    records: dict[str, Record] = field(default_factory=dict)  # by node id, as are the pictures
-    pictures: dict[str, Pictures] = field(default_factory=dict)
+    records: dict[str, AssertionRecord] = field(default_factory=dict)  # by node id, as are the pictures
+    pictures: dict[str, VerdictPictures] = field(default_factory=dict)
     mistakes: dict[Mistake, None] = field(default_factory=dict)  # of gate files that could not be read
-    written: list[str] = field(default_factory=list)
-    not_written: list[str] = field(default_factory=list)  # why, for each file
-    full: str = ""  # the message of a summary that found no room
+    written_paths: list[str] = field(default_factory=list)
+    write_errors: list[str] = field(default_factory=list)  # why, for each file
+    full_file_message: str = ""  # the message of a summary that found no room
     annotations: list[str] = field(default_factory=list)
     not_run: dict[str, pytest.TestReport] = field(default_factory=dict)
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Keep the record of an assertion. A report that says that the test is run again (``rerun``) is no verdict."""
-        record: Record | None = getattr(report, "nsys", None)
+        record: AssertionRecord | None = getattr(report, "nsys", None)
         if record is not None and str(report.outcome) == "rerun":
             self._keep_pictures(report)
         elif record is not None:
             # No report makes a bad verdict good, but where the gate file lets it fail.
             final = replace(record, good=not report.failed and (record.xfailed or record.good))
             if report.failed and (record.outcome is Outcome.PASSED or record.verdict.lets_pass):
-                final = final.saying(printable(report.longreprtext.strip().replace("\n", "; "), 2000))
+                final = final.with_message(sanitize_line(report.longreprtext.strip().replace("\n", "; "), 2000))
             known_record = self.records.get(report.nodeid)
             if (
                 known_record is None or known_record.good or not final.good
@@ -121,7 +121,7 @@ class Reporting:
             and report.nodeid.partition("::")[0].endswith(GATE_SUFFIX)
             and report.nodeid not in self.records
         ):
-            self.mistakes[Mistake(report.nodeid, _reason(report.longreprtext))] = None
+            self.mistakes[Mistake(report.nodeid, _extract_reason(report.longreprtext))] = None
         elif hasattr(report, "nsys_not_run"):
             self.not_run[report.nodeid] = report
 
@@ -129,7 +129,7 @@ class Reporting:
         """Keep what the page draws. Of a test that is run again the windows of the first time stay: each is handed over
         once.
         """
-        pictures: Pictures | None = getattr(report, "nsys_pictures", None)
+        pictures: VerdictPictures | None = getattr(report, "nsys_pictures", None)
         earlier_pictures = self.pictures.pop(report.nodeid, None)
         if pictures is not None:
             windows_by_key = (
@@ -144,34 +144,34 @@ class Reporting:
     def pytest_collectreport(self, report: pytest.CollectReport) -> None:
         if report.failed:
             mistakes = getattr(report, "nsys_mistakes", ())
-            self.mistakes |= dict.fromkeys(mistakes or [Mistake(report.nodeid, _reason(report.longreprtext))])
+            self.mistakes |= dict.fromkeys(mistakes or [Mistake(report.nodeid, _extract_reason(report.longreprtext))])
 
     @pytest.hookimpl(trylast=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
         """Write the files, after all that can still change the exit status."""
-        nsys_session = self.gather(int(session.exitstatus))
+        nsys_session = self.gather_session(int(session.exitstatus))
         for setting, path in self.targets:
-            module, _, name = setting.writes.partition(":")
+            module, _, name = setting.report_function.partition(":")
             make_report = getattr(import_module(module), name)
-            if setting.appends:
-                self._append(path, nsys_session, make_report)
+            if setting.is_appended:
+                self._append_report(path, nsys_session, make_report)
             else:
-                self._write(path, make_report(nsys_session), write_whole)
-        if self.config.getoption(ANNOTATE):
-            from pytest_nsys.reports.session.annotations import annotation_lines
+                self._write_report(path, make_report(nsys_session), write_atomically)
+        if self.config.getoption(ANNOTATE_SETTING):
+            from pytest_nsys.reports.session.annotations import render_annotations
 
-            self.annotations = annotation_lines(nsys_session, self._in_the_repository)
-        if self.not_written and session.exitstatus == pytest.ExitCode.OK:
+            self.annotations = render_annotations(nsys_session, self._find_repository_path)
+        if self.write_errors and session.exitstatus == pytest.ExitCode.OK:
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
-    @kept
-    def gather(self, exit_status: int) -> Session:
+    @memoize_method
+    def gather_session(self, exit_status: int) -> Session:
         """Return all that came of the session; the terminal tells what the reports were written of."""
-        nsys_session = session_of(self.config)
-        not_run = tuple(not_run_files(self.not_run.values()))
-        refresh_lines = self._refreshed() if nsys_session.updating else []
+        nsys_session = get_nsys_session(self.config)
+        not_run = tuple(list_not_run_files(self.not_run.values()))
+        refresh_lines = self._render_refresh_lines() if nsys_session.is_updating else []
         return Session(
-            records=ordered(list(self.records.values())),
+            records=sort_records(list(self.records.values())),
             mistakes=tuple(
                 sorted(
                     self.mistakes,
@@ -179,44 +179,45 @@ class Reporting:
                 )
             ),
             exit_status=exit_status,
-            refreshed=tuple(printable(line, 400) for line in refresh_lines),
-            merge_base=verdict_of(self.config),
+            refreshed=tuple(sanitize_line(line, 400) for line in refresh_lines),
+            merge_base=find_base_verdict(self.config),
             not_run=not_run,
-            pictures={self.records[nodeid].known_by: pictures for nodeid, pictures in sorted(self.pictures.items())},
-            history=path_of(self.config, "nsys_history"),
+            pictures={self.records[nodeid].identity: pictures for nodeid, pictures in sorted(self.pictures.items())},
+            history_path=find_setting_path(self.config, "nsys_history"),
             checkout=self.config.rootpath,
         )
 
-    def _refreshed(self) -> list[str]:
-        from pytest_nsys.plugin.refreshing import refreshing_of  # of a session that writes alone
+    def _render_refresh_lines(self) -> list[str]:
+        from pytest_nsys.plugin.baseline_refresh import get_session_refresh  # of a session that writes alone
 
-        return refreshing_of(session_of(self.config)).lines()
+        return get_session_refresh(get_nsys_session(self.config)).render_lines()
 
-    def _write(self, path: Path, text: str, write: Any) -> None:
-        shown_path = session_of(self.config).shown(path)
+    def _write_report(self, path: Path, text: str, write: Any) -> None:
+        shown_path = get_nsys_session(self.config).format_path(path)
         try:
             write(path, text.encode("utf-8", "replace"))
-            self.written.append(shown_path)
+            self.written_paths.append(shown_path)
         except OSError as error:
-            self.not_written.append(f"{shown_path}: cannot be written: {error.strerror}")
+            self.write_errors.append(f"{shown_path}: cannot be written: {error.strerror}")
 
-    def _append(self, path: Path, told: Session, make: Callable[[Session, int], str]) -> None:
+    def _append_report(self, path: Path, session: Session, make_report: Callable[[Session, int], str]) -> None:
         """Append as much of a report as fits; where the file is full, say so."""
-        from pytest_nsys.reports.session.markdown import AT_MOST_BYTES
+        from pytest_nsys.reports.session.markdown import MAX_BYTES
 
         size_bytes = path.stat().st_size if path.exists() else 0
-        room_bytes = min(max(LEAST_ROOM, AT_MOST_BYTES - size_bytes), GITHUB_TAKES_BYTES - size_bytes)
-        if room_bytes >= FEWEST_BYTES:
-            self._write(path, make(told, room_bytes), append)
+        room_bytes = min(max(MINIMUM_ROOM_BYTES, MAX_BYTES - size_bytes), GITHUB_LIMIT_BYTES - size_bytes)
+        if room_bytes >= MINIMUM_SUMMARY_BYTES:
+            self._write_report(path, make_report(session, room_bytes), append_to_file)
             return
-        if len(NO_ROOM) <= room_bytes:
+        if len(NO_ROOM_LINE) <= room_bytes:
             with contextlib.suppress(OSError):
-                append(path, NO_ROOM)
-        self.full = (
-            f"{session_of(self.config).shown(path)}: no room for the summary: the file has {size_bytes} bytes already"
+                append_to_file(path, NO_ROOM_LINE)
+        self.full_file_message = (
+            f"{get_nsys_session(self.config).format_path(path)}: no room for the summary: the file has {size_bytes} "
+            "bytes already"
         )
 
-    def _in_the_repository(self, file: str) -> str:
+    def _find_repository_path(self, file: str) -> str:
         """Return a file's name as GitHub knows it: relative to the checkout."""
         workspace = os.environ.get("GITHUB_WORKSPACE")
         if not workspace:
@@ -230,18 +231,18 @@ class Reporting:
     @pytest.hookimpl(trylast=True)
     def pytest_terminal_summary(self, terminalreporter: Any) -> None:
         """Say where the reports are; print the annotations last, a line each."""
-        for path in self.written:
-            say(terminalreporter, f"nsys: wrote {path}")
-        for error in self.not_written:
-            say(terminalreporter, f"nsys: report {error}", red=True)
-        if self.full:
-            say(terminalreporter, f"nsys: report {self.full}", yellow=True)
+        for path in self.written_paths:
+            print_terminal_line(terminalreporter, f"nsys: wrote {path}")
+        for error in self.write_errors:
+            print_terminal_line(terminalreporter, f"nsys: report {error}", red=True)
+        if self.full_file_message:
+            print_terminal_line(terminalreporter, f"nsys: report {self.full_file_message}", yellow=True)
         for line in self.annotations:
             terminalreporter.line(line)  # a command of ours, in which every text is escaped
 
 
-def _reason(text: str) -> str:
+def _extract_reason(text: str) -> str:
     """Return the line of pytest's text that names the exception, else the last one."""
     lines = [line for line in text.splitlines() if line.strip()] or ["pytest gave no reason"]
     exception_lines = [line[1:] for line in lines if line.startswith("E ")]
-    return printable((exception_lines or lines)[-1].strip(), 2000)
+    return sanitize_line((exception_lines or lines)[-1].strip(), 2000)

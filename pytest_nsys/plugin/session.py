@@ -19,18 +19,25 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pytest_nsys.analysis.metrics.registry import CUT, OF_ONE_WINDOW, Request
-from pytest_nsys.analysis.windows.spans import MEDIAN, STEADY
-from pytest_nsys.core.conventions import BUILT_IN, Anchor, Convention, written_anchor
+from pytest_nsys.analysis.metrics.registry import CUT, ONE_WINDOW_VIEWS, MetricRequest
+from pytest_nsys.analysis.windows.window_selection import MEDIAN, STEADY
+from pytest_nsys.core.conventions import BUILT_IN_CONVENTIONS, Anchor, Convention, format_anchor
 from pytest_nsys.core.errors import NsysError, SeveralCaptures, UsageMistake
-from pytest_nsys.core.file_names import Address
+from pytest_nsys.core.file_names import GateAddress
+from pytest_nsys.core.text_format import list_folders_up, quote_command, shorten_paths
 from pytest_nsys.core.trace import Trace
-from pytest_nsys.core.words import folders_up, from_here, typed
 from pytest_nsys.core.workload import Workload
-from pytest_nsys.gates.model import Assertion, GateFile, Verdict, requests_of, spec_for
-from pytest_nsys.gates.workload_keys import options_of
-from pytest_nsys.plugin.settings import ACCEPTANCE, JUDGED_TREE, WorkTree, given, in_force, path_of
-from pytest_nsys.plugin.sources import MEASUREMENTS, Source, Sources, plain, prefix
+from pytest_nsys.gates.model import Assertion, GateFile, Verdict, build_requests, resolve_window_spec
+from pytest_nsys.gates.workload_keys import list_stated_options
+from pytest_nsys.plugin.settings import (
+    ACCEPTANCE,
+    JUDGED_TREE,
+    WorkTree,
+    find_setting_path,
+    read_setting,
+    read_setting_and_folder,
+)
+from pytest_nsys.plugin.sources import MEASUREMENTS_SETTING, Source, Sources, format_option_prefix, normalize_path
 
 if TYPE_CHECKING:
     from pytest_nsys.analysis.captures.cache import CaptureCache
@@ -38,8 +45,8 @@ if TYPE_CHECKING:
     from pytest_nsys.stored.baselines.store import BaselineStore
     from pytest_nsys.verdicts.evaluate import GateContext
 
-BASELINES = "baselines"
-Run = tuple[Source, Convention, Workload]
+BASELINE_FOLDER_NAME = "baselines"
+PlannedRun = tuple[Source, Convention, Workload]
 """Identifies a run that is read: its files, the convention, and the work that is stated of it."""
 
 
@@ -50,34 +57,34 @@ class NsysSession:
     config: pytest.Config
     _traces: dict[str, tuple[str, ...]] = field(default_factory=dict)
     _contexts: dict[str, GateContext] = field(default_factory=dict)
-    _resolved: dict[tuple[str, Anchor | None], GateFile] = field(default_factory=dict)
+    _resolved_gates: dict[tuple[str, Anchor | None], GateFile] = field(default_factory=dict)
     _shows_progress: bool = False
-    _chosen: Sequence[tuple[GateFile, Sequence[Assertion]]] = ()
+    _judged_assertions: Sequence[tuple[GateFile, Sequence[Assertion]]] = ()
 
     @cached_property
     def sources(self) -> Sources:
         """Return what names the traces."""
-        return Sources(self.config, self.shown)
+        return Sources(self.config, self.format_path)
 
     @cached_property
     def library(self) -> CaptureCache:
         """Return the cache of opened runs of the session."""
         from pytest_nsys.analysis.captures.cache import CaptureCache
 
-        return CaptureCache(self._opening)
+        return CaptureCache(self._make_trace_opener)
 
-    def _opening(self, paths: Sequence[Path], *arguments: Any) -> Callable[[Path], Trace]:
+    def _make_trace_opener(self, paths: Sequence[Path], *arguments: Any) -> Callable[[Path], Trace]:
         """Return the function that opens a trace of a run; several traces are read ahead, where that is worth while."""
         if len(paths) == 1:
-            from pytest_nsys.traces.opening import open_trace
+            from pytest_nsys.traces.trace_files import open_trace
 
             return open_trace
         from pytest_nsys.analysis.captures.parallel import ReadAhead
 
-        return ReadAhead(given(self.config, "nsys_executor"), self._shows_progress)(paths, *arguments)
+        return ReadAhead(read_setting(self.config, "nsys_executor"), self._shows_progress)(paths, *arguments)
 
     @property
-    def here(self) -> Path:
+    def start_folder(self) -> Path:
         """Return the folder in which pytest was started."""
         return self.config.invocation_params.dir
 
@@ -86,43 +93,45 @@ class NsysSession:
         """Return what is judged where a merge base judges; None in an ordinary session."""
         return self.config.stash.get(JUDGED_TREE, None)
 
-    def _in_work_tree(self, path: Path) -> Path:
+    def _find_in_work_tree(self, path: Path) -> Path:
         """Return where a person has a file: of one of the merge base the place in the work tree."""
-        return path if self.judged_tree is None else self.judged_tree.find(path)
+        return path if self.judged_tree is None else self.judged_tree.find_path(path)
 
     @property
-    def updating(self) -> bool:
+    def is_updating(self) -> bool:
         """Whether rows are written instead of judged."""
-        return self.sources.updating
+        return self.sources.is_updating
 
     @property
-    def history(self) -> Path | None:
+    def history_path(self) -> Path | None:
         """Return the database of the history; None where none is named."""
-        return path_of(self.config, "nsys_history")
+        return find_setting_path(self.config, "nsys_history")
 
-    def traces(self, gate: GateFile) -> tuple[str, ...]:
+    def list_traces(self, gate: GateFile) -> tuple[str, ...]:
         """List the captures of a gate file as a person would type them, else its measurements; else nothing."""
         if gate.address not in self._traces:
             try:
-                source, measurements = self.sources.both(gate)
+                source, measurements = self.sources.find_sources(gate)
             except UsageMistake:
                 return ()
-            self._traces[gate.address] = self._typed(source if source.values else measurements)
+            self._traces[gate.address] = self._format_source(source if source.paths else measurements)
         return self._traces[gate.address]
 
-    def measured_in(self, gate: GateFile) -> tuple[str, ...]:
+    def list_measurements(self, gate: GateFile) -> tuple[str, ...]:
         """List the measurements beside the traces of a gate file that judges them, as a person would type them."""
-        if all(assertion.outside is None for assertion in gate.assertions):
+        if all(assertion.outside_metric is None for assertion in gate.assertions):
             return ()
-        source, measurements = self.sources.both(gate)
-        return self._typed(measurements) if source.values else ()
+        source, measurements = self.sources.find_sources(gate)
+        return self._format_source(measurements) if source.paths else ()
 
-    def _typed(self, source: Source) -> tuple[str, ...]:
+    def _format_source(self, source: Source) -> tuple[str, ...]:
         """Return the paths of a source as a person would type them."""
-        is_as_typed = source.base == self.here and self.judged_tree is None  # a judge is given whole paths
-        return tuple(value if is_as_typed else self.shown(plain(source.base / value)) for value in source.values)
+        is_as_typed = source.folder == self.start_folder and self.judged_tree is None  # a judge is given whole paths
+        return tuple(
+            value if is_as_typed else self.format_path(normalize_path(source.folder / value)) for value in source.paths
+        )
 
-    def resolved(self, gate: GateFile, anchor: Anchor | None = None) -> GateFile:
+    def resolve_gate(self, gate: GateFile, anchor: Anchor | None = None) -> GateFile:
         """Return the gate file with its convention, which is found where it is ``auto``. Raises UsageMistake,
         TraceError.
 
@@ -130,269 +139,291 @@ class NsysSession:
         """
         if gate.convention is not None:
             return gate
-        source, _ = self.sources.both(gate)
-        if not source.values:  # measurements alone are read under none
-            return replace(gate, convention=BUILT_IN["generic"])
-        if (gate.address, anchor) not in self._resolved:
-            from pytest_nsys.verdicts.evaluate import resolved
+        source, _ = self.sources.find_sources(gate)
+        if not source.paths:  # measurements alone are read under none
+            return replace(gate, convention=BUILT_IN_CONVENTIONS["generic"])
+        if (gate.address, anchor) not in self._resolved_gates:
+            from pytest_nsys.verdicts.evaluate import resolve_gate_convention
 
-            base = self.sources.base(gate)
-            base_traces = base[0] if base is not None and base[0].values else None
-            self._resolved[gate.address, anchor] = resolved(
+            base = self.sources.find_base_sources(gate)
+            base_traces = base[0] if base is not None and base[0].paths else None
+            self._resolved_gates[gate.address, anchor] = resolve_gate_convention(
                 gate,
-                partial(self.library.fitting, *source, anchor),
-                partial(self.library.fitting, *base_traces, anchor) if base_traces is not None else None,
-                self.store(gate) if any(assertion.reads_stored for assertion in gate.assertions) else None,
-                renewing=self.updating,
+                partial(self.library.choose_convention, *source, anchor),
+                partial(self.library.choose_convention, *base_traces, anchor) if base_traces is not None else None,
+                self.open_store(gate)
+                if any(assertion.reads_stored_baseline for assertion in gate.assertions)
+                else None,
+                is_refresh=self.is_updating,
             )
-        resolved_gate = self._resolved[gate.address, anchor]
-        return replace(gate, convention=resolved_gate.convention, found=resolved_gate.found)
+        resolved_gate = self._resolved_gates[gate.address, anchor]
+        return replace(gate, convention=resolved_gate.convention, found_convention=resolved_gate.found_convention)
 
-    def captures(self, gate: GateFile) -> Captures:
+    def open_captures(self, gate: GateFile) -> Captures:
         """Return the opened captures of a gate file whose convention is resolved. Raises UsageMistake, TraceError."""
-        (source, measurements), convention = self.sources.both(gate), gate.resolved_convention
-        return self._opened(
-            source, measurements, convention, gate.workload, self._requests(source, convention, gate.workload, gate)
+        (source, measurements), convention = self.sources.find_sources(gate), gate.resolved_convention
+        return self._open_captures(
+            source,
+            measurements,
+            convention,
+            gate.workload,
+            self._select_requests(source, convention, gate.workload, gate),
         )
 
-    def _opened(
-        self, traces: Source, beside: Source, convention: Convention, workload: Workload, requests: Sequence[Request]
+    def _open_captures(
+        self,
+        traces: Source,
+        measurements: Source,
+        convention: Convention,
+        workload: Workload,
+        requests: Sequence[MetricRequest],
     ) -> Captures:
-        from pytest_nsys.traces.measurements import measurements_of
+        from pytest_nsys.traces.sidecars.measurements import find_files_by_capture
 
-        files = measurements_of(beside.values, beside.base)
-        return self.library.captures(traces.values, traces.base, convention, workload, requests, files)
+        files = find_files_by_capture(measurements.paths, measurements.folder)
+        return self.library.open_captures(traces.paths, traces.folder, convention, workload, requests, files)
 
-    def plan(self, judged: Iterable[tuple[GateFile, Assertion]]) -> None:
+    def plan_requests(self, assertions: Iterable[tuple[GateFile, Assertion]]) -> None:
         """Record which assertions will be judged, so that what they ask of one run is read at once."""
         assertions_by_gate: dict[str, tuple[GateFile, list[Assertion]]] = {}
-        for gate, assertion in judged:
+        for gate, assertion in assertions:
             assertions_by_gate.setdefault(gate.address, (gate, []))[1].append(assertion)
-        self._chosen = [*assertions_by_gate.values()]
+        self._judged_assertions = [*assertions_by_gate.values()]
         self.__dict__.pop("_planned", None)
 
     @cached_property
-    def _planned(self) -> dict[Run, Sequence[Request]]:
+    def _planned(self) -> dict[PlannedRun, Sequence[MetricRequest]]:
         """Return what will be asked of each run, once the conventions are known."""
-        requests_by_run: dict[Run, dict[Request, None]] = {}
-        for gate, assertions in self._chosen:
+        requests_by_run: dict[PlannedRun, dict[MetricRequest, None]] = {}
+        for gate, assertions in self._judged_assertions:
             with contextlib.suppress(NsysError):  # said by the items
-                resolved_gate = self.resolved(gate)
-                run = self.sources.traces(resolved_gate), resolved_gate.resolved_convention, resolved_gate.workload
-                requests_by_run.setdefault(run, {}).update(dict.fromkeys(requests_of(resolved_gate, assertions)))
+                resolved_gate = self.resolve_gate(gate)
+                run = (
+                    self.sources.find_trace_source(resolved_gate),
+                    resolved_gate.resolved_convention,
+                    resolved_gate.workload,
+                )
+                requests_by_run.setdefault(run, {}).update(dict.fromkeys(build_requests(resolved_gate, assertions)))
         return {run: tuple(requests) for run, requests in requests_by_run.items()}
 
-    def read(self, gates: Iterable[GateFile]) -> None:
+    def read_ahead(self, gates: Iterable[GateFile]) -> None:
         """Read ahead what the gate files ask for, while the terminal can show how far it is.
 
         What goes wrong is told by the items, which ask again.
         """
-        from pytest_nsys.tools.executors import on_terminal
+        from pytest_nsys.tools.executors import is_on_terminal
 
-        self._shows_progress = self.config.get_verbosity() >= 0 and on_terminal(sys.stderr)
+        self._shows_progress = self.config.get_verbosity() >= 0 and is_on_terminal(sys.stderr)
         for gate in gates:
             with contextlib.suppress(NsysError):
-                self.context(gate)
+                self.get_context(gate)
 
-    def _requests(
+    def _select_requests(
         self, source: Source, convention: Convention, workload: Workload, gate: GateFile
-    ) -> Sequence[Request]:
+    ) -> Sequence[MetricRequest]:
         """Return what is planned of a run under a convention; a refresh looks at every assertion of a gate file."""
         planned_requests = self._planned.get((source, convention, workload), ())
-        return [*requests_of(gate), *planned_requests] if self.updating or not self._planned else planned_requests
+        return [*build_requests(gate), *planned_requests] if self.is_updating or not self._planned else planned_requests
 
     def export_reports(self, gates: Iterable[GateFile]) -> None:
         """Export the reports among the traces, as their readers would, while the terminal can show how far it is.
 
         What goes wrong is told by the items, which read them again.
         """
-        from pytest_nsys.traces.nsys.exports import exported
-        from pytest_nsys.traces.opening import REPORTS, find_traces
+        from pytest_nsys.traces.nsys.export_cache import find_or_write_export
+        from pytest_nsys.traces.trace_files import REPORT_SUFFIXES, find_traces
 
         for gate in gates:
             with contextlib.suppress(NsysError):
-                head_source = self.sources.traces(gate)
-                sources = (head_source, *(self.sources.base(gate) or ())[:1])
+                head_source = self.sources.find_trace_source(gate)
+                sources = (head_source, *(self.sources.find_base_sources(gate) or ())[:1])
                 paths = [
-                    path for source in sources for value in source.values for path in find_traces(value, source.base)
+                    path for source in sources for value in source.paths for path in find_traces(value, source.folder)
                 ]
-                for path in (path for path in paths if path.suffix in REPORTS):
-                    exported(path.resolve())
+                for path in (path for path in paths if path.suffix in REPORT_SUFFIXES):
+                    find_or_write_export(path.resolve())
 
-    def baseline_folder(self, gate_path: Path) -> Path:
+    def find_baseline_folder(self, gate_path: Path) -> Path:
         """Return the folder of the baselines: of the option or ini key, else the nearest ``baselines/`` above the gate
         file.
 
         Where there is none it is the one in the root directory.
         """
-        setting, base = in_force(self.config, "nsys_baseline_dir")
+        setting, base = read_setting_and_folder(self.config, "nsys_baseline_dir")
         if setting:
-            baseline_folder, judged_tree = plain(base / setting), self.judged_tree
+            baseline_folder, judged_tree = normalize_path(base / setting), self.judged_tree
             is_outside_tree = (
                 judged_tree is not None
-                and base.is_relative_to(judged_tree.tree)
-                and not baseline_folder.is_relative_to(judged_tree.tree)
+                and base.is_relative_to(judged_tree.base_tree)
+                and not baseline_folder.is_relative_to(judged_tree.base_tree)
             )
-            return plain(self._in_work_tree(base) / setting) if is_outside_tree else baseline_folder
+            return normalize_path(self._find_in_work_tree(base) / setting) if is_outside_tree else baseline_folder
         for folder in gate_path.parents:
-            if (folder / BASELINES).is_dir():
-                return folder / BASELINES
+            if (folder / BASELINE_FOLDER_NAME).is_dir():
+                return folder / BASELINE_FOLDER_NAME
             if (folder / ".git").exists():
                 break
-        return self.config.rootpath / BASELINES
+        return self.config.rootpath / BASELINE_FOLDER_NAME
 
-    def context(self, gate: GateFile) -> GateContext:
+    def get_context(self, gate: GateFile) -> GateContext:
         """Return what the assertions of a gate file are judged with, opened once. Raises UsageMistake, TraceError."""
         if gate.address not in self._contexts:
-            gate = self.resolved(gate)
+            gate = self.resolve_gate(gate)
             convention = gate.resolved_convention
-            captures = self.captures(gate)
+            captures = self.open_captures(gate)
             # Only what has a trace pays for what reads and judges it.
-            from pytest_nsys.analysis.captures.cache import check_two_runs
+            from pytest_nsys.analysis.captures.cache import check_distinct_runs
             from pytest_nsys.gates.hiccups import leave_out_hiccup
             from pytest_nsys.verdicts.evaluate import GateContext
             from pytest_nsys.verdicts.references import OtherRun, PastRuns
             from pytest_nsys.verdicts.stored_baseline import StoredBaseline
 
             all_paths, captures = captures.paths, leave_out_hiccup(captures, gate)
-            store = self.store(gate)
+            store = self.open_store(gate)
             ref = self.config.getoption("nsys_baseline_ref") or ""
             ref = ref if self.judged_tree is None else self.judged_tree.ref
-            past_runs = PastRuns(captures, gate, store.gate, self.history, self.shown, ref)
-            if base_sources := self.sources.base(gate):
-                requests = self._requests(self.sources.both(gate)[0], convention, gate.workload, gate)
-                base_captures = self._opened(*base_sources, convention, gate.workload, requests)
-                check_two_runs(all_paths, base_captures.paths)
+            past_runs = PastRuns(captures, gate, store.gate, self.history_path, self.format_path, ref)
+            if base_sources := self.sources.find_base_sources(gate):
+                requests = self._select_requests(self.sources.find_sources(gate)[0], convention, gate.workload, gate)
+                base_captures = self._open_captures(*base_sources, convention, gate.workload, requests)
+                check_distinct_runs(all_paths, base_captures.paths)
                 base_captures = leave_out_hiccup(base_captures, gate)
-                name = ", ".join(base_sources[0].values or base_sources[1].values)
+                name = ", ".join(base_sources[0].paths or base_sources[1].paths)
                 other_run = OtherRun(captures, gate, base_captures, name)
                 self._contexts[gate.address] = GateContext(
                     captures, gate, other_run, past_runs, folder=gate.path.parent
                 )
             else:
-                prune_command = self._baseline_command("prune", self.shown(gate.path))
-                branch_store = self._refreshed_store(store)
+                prune_command = self._format_baseline_command("prune", self.format_path(gate.path))
+                branch_store = self._find_branch_store(store)
                 stored_baseline = StoredBaseline(
-                    captures, gate, store, self.shown, prune_command, self.library, branch_store
+                    captures, gate, store, self.format_path, prune_command, self.library, branch_store
                 )
                 self._contexts[gate.address] = GateContext(
                     captures,
                     gate,
                     stored_baseline,
                     past_runs,
-                    self.refresh_command(gate),
+                    self.format_refresh_command(gate),
                     gate.path.parent,
-                    self._lets_accepted_pass,
+                    self._is_accepted_green,
                 )
         return self._contexts[gate.address]
 
-    def looked_at_again(self, gate: GateFile) -> GateContext:
+    def reopen_context(self, gate: GateFile) -> GateContext:
         """Return a new context of a gate file, with what is stored now. Raises NsysError."""
         self._contexts.pop(gate.address, None)
-        return self.context(gate)
+        return self.get_context(gate)
 
-    def store(self, gate: GateFile) -> BaselineStore:
+    def open_store(self, gate: GateFile) -> BaselineStore:
         """Return the store of the baselines of a gate file."""
-        from pytest_nsys.stored.baselines.store import store_of
+        from pytest_nsys.stored.baselines.store import find_store
 
-        folder, path, root = self.baseline_folder(gate.path), gate.path, self.config.rootpath
-        if self.judged_tree is not None and not folder.is_relative_to(self.judged_tree.tree):  # it names the work tree
-            path, root = self._in_work_tree(path), self._in_work_tree(root)
-        return store_of(path, folder, root, gate.configuration)
+        folder, path, root = self.find_baseline_folder(gate.path), gate.path, self.config.rootpath
+        if self.judged_tree is not None and not folder.is_relative_to(
+            self.judged_tree.base_tree
+        ):  # it names the work tree
+            path, root = self._find_in_work_tree(path), self._find_in_work_tree(root)
+        return find_store(path, folder, root, gate.configuration)
 
-    def _refreshed_store(self, store: BaselineStore) -> BaselineStore | None:
+    def _find_branch_store(self, store: BaselineStore) -> BaselineStore | None:
         """Return the baselines that the branch has committed in the place of those of the merge base.
 
         None where nothing is judged for a merge base.
         """
         judged_tree = self.judged_tree
-        if judged_tree is None or not store.folder.is_relative_to(judged_tree.tree):
+        if judged_tree is None or not store.folder.is_relative_to(judged_tree.base_tree):
             return None
-        return replace(store, folder=judged_tree.branch / store.folder.relative_to(judged_tree.tree))
+        return replace(store, folder=judged_tree.branch_tree / store.folder.relative_to(judged_tree.base_tree))
 
     @property
-    def _lets_accepted_pass(self) -> bool:
+    def _is_accepted_green(self) -> bool:
         """Whether what the branch refreshed with a reason is green: the ini file of the merge base says it."""
         return self.judged_tree is not None and self.config.getini("nsys_accepted") == "pass"
 
-    def _baseline_command(self, command: str, gate: str, *run: str) -> str:
+    def _format_baseline_command(self, command: str, gate: str, *run_options: str) -> str:
         baseline_dir = self.config.getoption("nsys_baseline_dir")
-        baseline_dir = baseline_dir and self.shown(Path(baseline_dir)) if self.judged_tree is not None else baseline_dir
-        words = ["pytest-nsys", "baseline", command, gate, *run]
-        return typed([*words, *([f"--baseline-dir={baseline_dir}"] if baseline_dir else [])])
+        baseline_dir = (
+            baseline_dir and self.format_path(Path(baseline_dir)) if self.judged_tree is not None else baseline_dir
+        )
+        words = ["pytest-nsys", "baseline", command, gate, *run_options]
+        return quote_command([*words, *([f"--baseline-dir={baseline_dir}"] if baseline_dir else [])])
 
-    def refresh_command(self, gate: GateFile) -> str:
+    def format_refresh_command(self, gate: GateFile) -> str:
         """Return the command that makes the present run the baseline of a gate file."""
-        options = (("trace", "nsys_trace"), ("measurements", MEASUREMENTS))
+        options = (("trace", "nsys_trace"), ("measurements", MEASUREMENTS_SETTING))
+        prefix, is_judged = format_option_prefix(gate), self.judged_tree is not None
         run_options = [
-            f"--{option}={prefix(gate)}{value if self.judged_tree is None else self.shown(Path(value))}"
+            f"--{option}={prefix}{self.format_path(Path(value)) if is_judged else value}"
             for option, setting in options
-            for value in self.sources.typed(setting, gate)
+            for value in self.sources.list_typed_paths(setting, gate)
         ]
-        return self._baseline_command("refresh", self.shown_gate(gate), *run_options) + ' --reason "…"'
+        return self._format_baseline_command("refresh", self.format_gate(gate), *run_options) + ' --reason "…"'
 
-    def look_command(self, gate: GateFile, verdict: Verdict, view: str, rank: int | None) -> str:
+    def format_look_command(self, gate: GateFile, verdict: Verdict, view: str, rank: int | None) -> str:
         """Return the command that looks into the trace behind a verdict, at the window that explains it.
 
         The convention of the gate file is resolved.
         """
-        convention, traces, examined_window = gate.resolved_convention, self.traces(gate), verdict.looked_at
-        spec = spec_for(convention, verdict.assertion) if examined_window is None else examined_window.spec
-        captures = self.context(gate).captures
-        if captures.taken > 1:
-            capture = captures.places[
-                examined_window.capture if examined_window is not None and len(traces) == captures.taken else 0
+        convention, traces, examined_window = gate.resolved_convention, self.list_traces(gate), verdict.examined_window
+        spec = resolve_window_spec(convention, verdict.assertion) if examined_window is None else examined_window.spec
+        captures = self.get_context(gate).captures
+        if captures.capture_count > 1:
+            capture = captures.capture_indexes[
+                examined_window.capture if examined_window is not None and len(traces) == captures.capture_count else 0
             ]
             traces = traces[capture : capture + 1]
         output_options = ["--format", "perfetto", "-o", "window.json.gz"]
         arguments = [CUT, *traces, *output_options] if view == CUT else [*traces, "--view", view]
         words = ["pytest-nsys", *(["show"] if view != CUT and traces[0].isalpha() else []), *arguments]
         words += ["--rank", str(rank)] if rank is not None else []
-        words += self._read_alike(gate)
-        if view in OF_ONE_WINDOW and spec.window == STEADY:
+        words += self._list_reading_options(gate)
+        if view in ONE_WINDOW_VIEWS and spec.window == STEADY:
             spec = replace(
                 spec,
                 window=MEDIAN
-                if examined_window is None or examined_window.number is None
-                else str(examined_window.number),
+                if examined_window is None or examined_window.anchor_index is None
+                else str(examined_window.anchor_index),
             )
-        window = spec.typed
-        stated_options = options_of(gate.workload, view)
+        window = spec.option_text
+        stated_options = list_stated_options(gate.workload, view)
         words += ["--window", window] if window != MEDIAN or "--steps" in stated_options else []
         words += stated_options
-        words += ["--gate", self.shown_gate(gate)] if view == "pipeline" else []
-        ignores_modes = spec.whole_run or spec.explicit
+        words += ["--gate", self.format_gate(gate)] if view == "pipeline" else []
+        ignores_modes = spec.is_whole_run or spec.explicit_span_ns
         words += ["--span", str(spec.span)] if spec.span is not convention.span and not ignores_modes else []
         words += (
             ["--kernels", str(spec.kernels)] if spec.kernels is not convention.kernels and not ignores_modes else []
         )
-        return typed(words)
+        return quote_command(words)
 
-    def _read_alike(self, gate: GateFile) -> list[str]:
+    def _list_reading_options(self, gate: GateFile) -> list[str]:
         """List the options by which a command reads the traces as the gate file does; none where it does by itself."""
-        convention, found_convention = gate.resolved_convention, gate.found
+        convention, found_convention = gate.resolved_convention, gate.found_convention
         if convention.kernel_anchor is not None and found_convention is not None and found_convention.where != "trace":
-            return ["--anchor", written_anchor(convention.kernel_anchor)]
-        convention_options = ["--convention", self.shown_gate(gate)]
+            return ["--anchor", format_anchor(convention.kernel_anchor)]
+        convention_options = ["--convention", self.format_gate(gate)]
         if convention.kernel_anchor is not None and found_convention is None:  # nobody searches for what is written
             return convention_options
         with contextlib.suppress(NsysError):
             return (
-                convention_options if convention != self.library.fitting(*self.sources.traces(gate)).convention else []
+                convention_options
+                if convention != self.library.choose_convention(*self.sources.find_trace_source(gate)).convention
+                else []
             )
         return convention_options
 
-    def shown(self, path: Path) -> str:
+    def format_path(self, path: Path) -> str:
         """Return a path as a person would type it from where pytest was started."""
-        path, start_folder, root = map(self._in_work_tree, (path, self.here, self.config.rootpath))
+        path, start_folder, root = map(self._find_in_work_tree, (path, self.start_folder, self.config.rootpath))
         if path.is_relative_to(start_folder):
             return str(path.relative_to(start_folder))
-        top_folder = folders_up(start_folder, root)[-1]
+        top_folder = list_folders_up(start_folder, root)[-1]
         return os.path.relpath(path, start_folder) if path.is_relative_to(top_folder) else str(path)
 
-    def shown_gate(self, gate: GateFile) -> str:
+    def format_gate(self, gate: GateFile) -> str:
         """Return a gate file as a person would type it, with its configuration where it is one."""
-        return str(Address(self.shown(gate.path), gate.configuration))
+        return str(GateAddress(self.format_path(gate.path), gate.configuration))
 
     def close(self) -> None:
         """Close the traces that were opened."""
@@ -406,22 +437,22 @@ class NsysSession:
         option = "--trace" if self.config.stash.get(ACCEPTANCE, None) is not None else "--nsys-trace"
         return f"{error}, or each capture by its own {option}"
 
-    def told(self, text: str) -> str:
+    def format_message(self, text: str) -> str:
         """Return a message with its paths as :meth:`format_path` has them."""
         if self.judged_tree is not None:
-            text = text.replace(str(self.judged_tree.tree), str(self.judged_tree.top))
-        return from_here(text, *map(self._in_work_tree, (self.here, self.config.rootpath)))
+            text = text.replace(str(self.judged_tree.base_tree), str(self.judged_tree.top))
+        return shorten_paths(text, *map(self._find_in_work_tree, (self.start_folder, self.config.rootpath)))
 
 
-SESSION = pytest.StashKey[NsysSession]()
+NSYS_SESSION = pytest.StashKey[NsysSession]()
 
 
-def session_of(config: pytest.Config) -> NsysSession:
+def get_nsys_session(config: pytest.Config) -> NsysSession:
     """Return the state of this pytest session, made when first asked for."""
-    if SESSION not in config.stash:
+    if NSYS_SESSION not in config.stash:
         # At its exit Python looks through all modules for garbage, several times: a fifth of a small gate's time.
         atexit.unregister(gc.freeze)
         atexit.register(gc.freeze)
-        config.stash[SESSION] = NsysSession(config)
-        config.add_cleanup(config.stash[SESSION].close)
-    return config.stash[SESSION]
+        config.stash[NSYS_SESSION] = NsysSession(config)
+        config.add_cleanup(config.stash[NSYS_SESSION].close)
+    return config.stash[NSYS_SESSION]

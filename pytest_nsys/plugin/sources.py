@@ -17,25 +17,32 @@ from typing import NamedTuple
 
 import pytest
 
-from pytest_nsys.core.errors import NoTraceGiven, NsysError, UsageMistake, hint
-from pytest_nsys.core.words import printable
+from pytest_nsys.core.errors import NoTraceGiven, NsysError, UsageMistake, suggest_or_list
+from pytest_nsys.core.text_format import sanitize_line
 from pytest_nsys.gates.model import GateFile
-from pytest_nsys.plugin.settings import JUDGED_TREE, SETTINGS, given, in_force, paths_of, split
+from pytest_nsys.plugin.settings import (
+    JUDGED_TREE,
+    SETTINGS,
+    list_option_paths,
+    read_setting,
+    read_setting_and_folder,
+    split_configuration,
+)
 
-TRACE, MEASUREMENTS = "nsys_trace", "nsys_measurements"
-JUDGED, BASE = (TRACE, MEASUREMENTS), ("nsys_against", "nsys_against_measurements")
+TRACE_SETTING, MEASUREMENTS_SETTING = "nsys_trace", "nsys_measurements"
+HEAD_SETTINGS, BASE_SETTINGS = (TRACE_SETTING, MEASUREMENTS_SETTING), ("nsys_against", "nsys_against_measurements")
 """Options that say what is judged, and what it is compared with."""
 
-GIVEN_BY = "(--nsys-trace=PATH, or nsys_trace in the ini file)"
-NOT_GIVEN = f"no trace given {GIVEN_BY}"
-NO_TRACE = "no trace: give --nsys-trace={}PATH, or `trace:` in the gate file, or nsys_trace in the ini file"
+TRACE_OPTION_HINT = "(--nsys-trace=PATH, or nsys_trace in the ini file)"
+NO_TRACE_REASON = f"no trace given {TRACE_OPTION_HINT}"
+NO_TRACE_MISTAKE = "no trace: give --nsys-trace={}PATH, or `trace:` in the gate file, or nsys_trace in the ini file"
 
 
 class Source(NamedTuple):
     """Names the captures of a gate file as they were written, and the folder that they are relative to."""
 
-    values: tuple[str, ...]  # one file, folder or glob for each capture
-    base: Path
+    paths: tuple[str, ...]  # one file, folder or glob for each capture
+    folder: Path
 
 
 @dataclass
@@ -43,156 +50,174 @@ class Sources:
     """Knows what options, ini file and gate files of one session say of traces and measurements."""
 
     config: pytest.Config
-    shown: Callable[[Path], str]  # spells a path as a person would
-    names: set[str] = field(default_factory=set)  # configurations of all gate files that were collected
+    format_path: Callable[[Path], str]  # spells a path as a person would
+    configuration_names: set[str] = field(default_factory=set)  # configurations of all gate files that were collected
 
     @property
-    def updating(self) -> bool:
+    def is_updating(self) -> bool:
         """Whether rows are written instead of judged."""
         return bool(self.config.getoption("nsys_update_baselines"))
 
     @cached_property
-    def compares(self) -> bool:
+    def is_comparing(self) -> bool:
         """Whether runs are compared with those of another side, in place of the stored baselines."""
-        return any(self.config.getoption(name) for name in BASE)
+        return any(self.config.getoption(name) for name in BASE_SETTINGS)
 
-    def typed(self, setting: str, gate: GateFile) -> tuple[str, ...]:
+    def list_typed_paths(self, setting: str, gate: GateFile) -> tuple[str, ...]:
         """Return the paths that the command line gives for this gate file or configuration."""
-        return tuple(path for name, path in paths_of(self.config, setting) if name == gate.configuration)
+        return tuple(path for name, path in list_option_paths(self.config, setting) if name == gate.configuration)
 
-    def _given(self, setting: str, gate: GateFile) -> Source:
+    def _read_source(self, setting: str, gate: GateFile) -> Source:
         """Return the paths for this gate file, of the ini file where the command line gives none at all."""
-        values, folder = in_force(self.config, setting)
-        named_paths = (split(value, folder) for value in values or ())
+        values, folder = read_setting_and_folder(self.config, setting)
+        named_paths = (split_configuration(value, folder) for value in values or ())
         return Source(tuple(path for name, path in named_paths if name == gate.configuration), folder)
 
-    def _folder(self, gate: GateFile) -> Path:
+    def _find_path_folder(self, gate: GateFile) -> Path:
         """Return the folder that the paths of a gate file are relative to."""
         # Also where a merge base judges, by its gate files, what is judged lies in the work tree.
         judged_tree = self.config.stash.get(JUDGED_TREE, None)
-        return gate.path.parent if judged_tree is None else judged_tree.find(gate.path.parent)
+        return gate.path.parent if judged_tree is None else judged_tree.find_path(gate.path.parent)
 
-    def base(self, gate: GateFile) -> tuple[Source, Source] | None:
+    def find_base_sources(self, gate: GateFile) -> tuple[Source, Source] | None:
         """Return the traces of the base and the measurements beside them; None where nothing is compared.
 
         Raises UsageMistake where only other configurations have them.
         """
-        if not self.compares:
+        if not self.is_comparing:
             return None
-        traces, measurements = (self._given(name, gate) for name in BASE)
-        if not traces.values and not measurements.values:
-            raise UsageMistake(f"no base given: --nsys-against={prefix(gate)}PATH gives one")
+        traces, measurements = (self._read_source(name, gate) for name in BASE_SETTINGS)
+        if not traces.paths and not measurements.paths:
+            raise UsageMistake(f"no base given: --nsys-against={format_option_prefix(gate)}PATH gives one")
         return traces, measurements
 
-    def _needed(self, gate: GateFile) -> bool:
+    def _is_trace_needed(self, gate: GateFile) -> bool:
         """Whether a missing trace is red: where that is asked for, in CI, and where anybody speaks of its traces.
 
         A run that compares or writes is about its traces, too, unless they are those of other configurations.
         """
-        from pytest_nsys.tools.executors import in_ci
+        from pytest_nsys.tools.executors import is_in_ci
 
-        has_source = any(self._given(name, gate).values for name in JUDGED)
-        concerns_traces = (self.compares or self.updating) and not self._others(gate)
-        return bool(given(self.config, "nsys_strict")) or has_source or concerns_traces or in_ci()
+        has_source = any(self._read_source(name, gate).paths for name in HEAD_SETTINGS)
+        concerns_traces = (self.is_comparing or self.is_updating) and not self._list_other_configurations(gate)
+        return bool(read_setting(self.config, "nsys_strict")) or has_source or concerns_traces or is_in_ci()
 
-    def _others(self, gate: GateFile) -> list[str]:
+    def _list_other_configurations(self, gate: GateFile) -> list[str]:
         """List the configurations of the gate file that the command line names, where it does not name this one."""
-        if not gate.configuration or any(self.typed(setting, gate) for setting in JUDGED):
+        if not gate.configuration or any(self.list_typed_paths(setting, gate) for setting in HEAD_SETTINGS):
             return []
-        named_configurations = dict.fromkeys(name for setting in JUDGED for name, _ in paths_of(self.config, setting))
-        return [name for name in named_configurations if name in gate.names]
+        named_configurations = dict.fromkeys(
+            name for setting in HEAD_SETTINGS for name, _ in list_option_paths(self.config, setting)
+        )
+        return [name for name in named_configurations if name in gate.configuration_names]
 
-    def _check(self, gate: GateFile) -> None:
+    def _check_configurations(self, gate: GateFile) -> None:
         """Check what the command line names.
 
         Raises UsageMistake where no gate file has it, or where this one has nothing of it, and NoTraceGiven where it
         names other configurations.
         """
-        for setting in (*JUDGED, *BASE):
-            for name, path in paths_of(self.config, setting):
-                if name and name not in self.names:
+        for setting in (*HEAD_SETTINGS, *BASE_SETTINGS):
+            for name, path in list_option_paths(self.config, setting):
+                if name and name not in self.configuration_names:
                     option = f"{SETTINGS[setting].option}={name}={path}"
-                    advice = hint(name, sorted(self.names), "they have") if self.names else ", which have no matrix"
+                    advice = (
+                        suggest_or_list(name, sorted(self.configuration_names), "they have")
+                        if self.configuration_names
+                        else ", which have no matrix"
+                    )
                     raise UsageMistake(f"{option}: no configuration of these gate files is '{name}'{advice}")
-        if not gate.configuration or any(self.typed(setting, gate) for setting in JUDGED):
+        if not gate.configuration or any(self.list_typed_paths(setting, gate) for setting in HEAD_SETTINGS):
             return
-        if other_configurations := self._others(gate):
+        if other_configurations := self._list_other_configurations(gate):
             problem = f"the command line names {', '.join(other_configurations)} alone"
-            if not self._needed(gate):
-                raise NoTraceGiven(f"{NOT_GIVEN}; {problem}")
-            trace_advice = f"give --nsys-trace={prefix(gate)}PATH too, or leave it out by -k"
+            if not self._is_trace_needed(gate):
+                raise NoTraceGiven(f"{NO_TRACE_REASON}; {problem}")
+            trace_advice = f"give --nsys-trace={format_option_prefix(gate)}PATH too, or leave it out by -k"
             raise UsageMistake(f"no trace of {gate.configuration}: {problem}: {trace_advice}")
-        if any(self.config.getoption(setting) for setting in JUDGED):
-            matrix_text = f"{self.shown(gate.path)} has a matrix of {', '.join(gate.names)}"
+        if any(self.config.getoption(setting) for setting in HEAD_SETTINGS):
+            matrix_text = f"{self.format_path(gate.path)} has a matrix of {', '.join(gate.configuration_names)}"
             raise UsageMistake(f"{matrix_text}: --nsys-trace=NAME=PATH says whose trace it is")
 
-    def traces(self, gate: GateFile) -> Source:
+    def find_trace_source(self, gate: GateFile) -> Source:
         """Return where the traces of a gate file are. Raises UsageMistake where nobody says, NoTraceGiven where nobody
         has to.
         """
-        self._check(gate)
-        if gate.traces and not self.typed(TRACE, gate):
-            from pytest_nsys.traces.opening import is_there
+        self._check_configurations(gate)
+        if gate.traces and not self.list_typed_paths(TRACE_SETTING, gate):
+            from pytest_nsys.traces.trace_files import matches_anything
 
-            gate_source = Source(gate.traces, self._folder(gate))
-            if not self._needed(gate) and not any(is_there(value, gate_source.base) for value in gate_source.values):
+            gate_source = Source(gate.traces, self._find_path_folder(gate))
+            if not self._is_trace_needed(gate) and not any(
+                matches_anything(value, gate_source.folder) for value in gate_source.paths
+            ):
                 absent_paths = ", ".join(
-                    printable(self.shown(plain(gate_source.base / value))) for value in gate_source.values
+                    sanitize_line(self.format_path(normalize_path(gate_source.folder / value)))
+                    for value in gate_source.paths
                 )
-                raise NoTraceGiven(f"{NOT_GIVEN}; trace {absent_paths} of the gate file does not exist")
+                raise NoTraceGiven(f"{NO_TRACE_REASON}; trace {absent_paths} of the gate file does not exist")
             return gate_source
-        given_source = self._given(TRACE, gate)
-        if not given_source.values:
-            raise UsageMistake(NO_TRACE.format(prefix(gate))) if self._needed(gate) else NoTraceGiven(NOT_GIVEN)
+        given_source = self._read_source(TRACE_SETTING, gate)
+        if not given_source.paths:
+            raise (
+                UsageMistake(NO_TRACE_MISTAKE.format(format_option_prefix(gate)))
+                if self._is_trace_needed(gate)
+                else NoTraceGiven(NO_TRACE_REASON)
+            )
         return given_source
 
-    def both(self, gate: GateFile) -> tuple[Source, Source]:
+    def find_sources(self, gate: GateFile) -> tuple[Source, Source]:
         """Return the traces of a gate file, and the measurements beside them. Raises UsageMistake where a trace is
         missing.
         """
-        self._check(gate)
-        measurements = self._given(MEASUREMENTS, gate)
-        if gate.measurements and not self.typed(MEASUREMENTS, gate):
-            measurements = Source(gate.measurements, self._folder(gate))
+        self._check_configurations(gate)
+        measurements = self._read_source(MEASUREMENTS_SETTING, gate)
+        if gate.measurements and not self.list_typed_paths(MEASUREMENTS_SETTING, gate):
+            measurements = Source(gate.measurements, self._find_path_folder(gate))
         try:
-            return self.traces(gate), measurements
+            return self.find_trace_source(gate), measurements
         except UsageMistake:
-            if measurements.values and not (gate.needs_trace and gate.assertions):
+            if measurements.paths and not (gate.needs_trace and gate.assertions):
                 return Source((), self.config.invocation_params.dir), measurements
             if not gate.needs_trace:
-                from pytest_nsys.analysis.windows.measurements import NONE_GIVEN
+                from pytest_nsys.analysis.windows.measurements import NO_MEASUREMENT_FILES
 
-                raise UsageMistake(NONE_GIVEN) from None
+                raise UsageMistake(NO_MEASUREMENT_FILES) from None
             raise
 
 
-def prefix(gate: GateFile) -> str:
+def format_option_prefix(gate: GateFile) -> str:
     """Return what stands before a path on the command line that belongs to the gate file's configuration."""
     return f"{gate.configuration}=" if gate.configuration else ""
 
 
-def named_traces(config: pytest.Config) -> Iterator[Path]:
+def list_named_traces(config: pytest.Config) -> Iterator[Path]:
     """Yield the traces that options and the ini file name."""
-    from pytest_nsys.reports.tables.targets import files_of
+    from pytest_nsys.reports.tables.report_targets import list_trace_files
 
     start_folder = config.invocation_params.dir
-    yield from files_of([path for setting in (TRACE, BASE[0]) for _, path in paths_of(config, setting)], start_folder)
+    yield from list_trace_files(
+        [path for setting in (TRACE_SETTING, BASE_SETTINGS[0]) for _, path in list_option_paths(config, setting)],
+        start_folder,
+    )
     if (ini := config.inipath) is not None:
-        yield from files_of([split(value, ini.parent)[1] for value in config.getini(TRACE)], ini.parent)
+        yield from list_trace_files(
+            [split_configuration(value, ini.parent)[1] for value in config.getini(TRACE_SETTING)], ini.parent
+        )
 
 
-def named_measurements(config: pytest.Config) -> Iterator[Path]:
+def list_named_measurements(config: pytest.Config) -> Iterator[Path]:
     """Yield the measurements that options and the ini file name."""
-    from pytest_nsys.traces.measurements import find_measurements
+    from pytest_nsys.traces.sidecars.measurements import find_measurement_files
 
-    for setting in (MEASUREMENTS, BASE[1]):
-        values, folder = in_force(config, setting)
+    for setting in (MEASUREMENTS_SETTING, BASE_SETTINGS[1]):
+        values, folder = read_setting_and_folder(config, setting)
         for value in values or ():
             with contextlib.suppress(NsysError):  # which is said where they are read
-                yield from find_measurements(split(value, folder)[1], folder)
+                yield from find_measurement_files(split_configuration(value, folder)[1], folder)
 
 
-def plain(path: Path) -> Path:
+def normalize_path(path: Path) -> Path:
     """Return a path without ``..``."""
     # A gate file's place is told from where the folder lies, not from how its path was typed.
     return Path(os.path.normpath(path))

@@ -16,60 +16,60 @@ from concurrent.futures import Executor, Future
 from typing import ParamSpec, TextIO, TypeVar
 
 from pytest_nsys.core.errors import UsageMistake
-from pytest_nsys.core.words import printable
+from pytest_nsys.core.text_format import sanitize_line
 
 SERIAL = "serial"
-WAYS = f"{SERIAL}, processes:N, processes (one for each core), dask:ADDRESS (as in dask:tcp://host:8786)"
+EXECUTOR_FORMS = f"{SERIAL}, processes:N, processes (one for each core), dask:ADDRESS (as in dask:tcp://host:8786)"
 # More processes than any machine has cores are a slip.
-MOST = 1024
+MAX_PROCESSES = 1024
 
 SubmitP = ParamSpec("SubmitP")
 SubmitT = TypeVar("SubmitT")
 
 
-def check_executor(asked: str) -> tuple[str, str]:
+def parse_executor(choice: str) -> tuple[str, str]:
     """Parse the word for an executor into its kind, and its number of processes or its address.
 
     Whether a cluster is there is not looked at. Raises UsageMistake for a word that names none.
     """
-    kind, _, rest = asked.partition(":")
-    if asked == SERIAL or (kind == "dask" and rest.strip()):
+    kind, _, rest = choice.partition(":")
+    if choice == SERIAL or (kind == "dask" and rest.strip()):
         return kind, rest
-    if asked == "processes":
-        return kind, str(_processors())
-    if kind == "processes" and re.fullmatch(r"[0-9]{1,4}", rest) and 1 <= int(rest) <= MOST:
+    if choice == "processes":
+        return kind, str(_count_processors())
+    if kind == "processes" and re.fullmatch(r"[0-9]{1,4}", rest) and 1 <= int(rest) <= MAX_PROCESSES:
         return kind, rest
-    raise UsageMistake(f"'{printable(asked, 80)}' is not an executor: write {WAYS}")
+    raise UsageMistake(f"'{sanitize_line(choice, 80)}' is not an executor: write {EXECUTOR_FORMS}")
 
 
-def _processors() -> int:
+def _count_processors() -> int:
     """Count the processors that this process may use; on macOS and Windows, those that there are."""
     get_affinity = getattr(os, "sched_getaffinity", None)
     return len(get_affinity(0)) if get_affinity is not None else os.cpu_count() or 1
 
 
 @contextlib.contextmanager
-def executor_of(asked: str) -> Iterator[Executor]:
+def open_executor(choice: str) -> Iterator[Executor]:
     """Open the executor until the end of the block; left by an exception, it stops what it was doing.
 
     Raises UsageMistake for a word that names none, and where a cluster cannot be reached or has nobody to read.
     """
-    kind, rest = check_executor(asked)
+    kind, rest = parse_executor(choice)
     if kind == "dask":
-        from pytest_nsys.tools.workers import cluster
+        from pytest_nsys.tools.workers import open_cluster
 
-        with cluster(rest) as executor:
+        with open_cluster(rest) as executor:
             yield executor
     elif kind == "processes":
-        from pytest_nsys.tools.workers import processes  # most runs pay for none of this
+        from pytest_nsys.tools.workers import open_pool  # most runs pay for none of this
 
-        with processes(int(rest)) as executor:
+        with open_pool(int(rest)) as executor:
             yield executor
     else:
-        yield InThisProcess()
+        yield SerialExecutor()
 
 
-class InThisProcess(Executor):
+class SerialExecutor(Executor):
     """Runs what is submitted at once, in this process."""
 
     def submit(
@@ -85,42 +85,42 @@ class InThisProcess(Executor):
 
 
 # What is done sooner needs no bar.
-PATIENCE_S = 2.0
+BAR_DELAY_S = 2.0
 # More often nobody sees, and a slow terminal would hold up the work.
-EVERY_S = 0.1
-WIDTH = 30
+BAR_INTERVAL_S = 0.1
+PROGRESS_BAR_WIDTH = 30
 
 
-def in_ci() -> bool:
+def is_in_ci() -> bool:
     """Whether CI runs this, by the variable that most of them set."""
     return os.environ.get("CI", "").strip().lower() not in ("", "0", "false")
 
 
-def on_terminal(stream: TextIO) -> bool:
+def is_on_terminal(stream: TextIO) -> bool:
     """Whether a person looks at the stream: a log of CI would keep every state of the line."""
-    return stream.isatty() and not in_ci()
+    return stream.isatty() and not is_in_ci()
 
 
-class Progress:
+class ProgressBar:
     """Draws a bar on standard error, where it ``is_shown``; :meth:`wipe` takes it away."""
 
-    def __init__(self, what: str, total: int, *, shown: bool) -> None:
-        self._what, self._total, self._shown = what, total, shown
-        self._next_s = time.monotonic() + PATIENCE_S
-        self._drawn = False
+    def __init__(self, label: str, total: int, *, is_shown: bool) -> None:
+        self._label, self._total, self._is_shown = label, total, is_shown
+        self._next_s = time.monotonic() + BAR_DELAY_S
+        self._is_drawn = False
 
-    def tell(self, done: int) -> None:
+    def show(self, done_count: int) -> None:
         """Draw the bar for so many that are done, unless it was drawn a moment ago."""
         now_s = time.monotonic()
-        if not self._shown or now_s < self._next_s:
+        if not self._is_shown or now_s < self._next_s:
             return
-        self._next_s = now_s + EVERY_S
-        self._drawn = True
-        filled_width = WIDTH * done // self._total
-        bar = "#" * filled_width + "-" * (WIDTH - filled_width)
-        print(f"\r{self._what} [{bar}] {done} of {self._total}\x1b[K", end="", file=sys.stderr, flush=True)
+        self._next_s = now_s + BAR_INTERVAL_S
+        self._is_drawn = True
+        filled_width = PROGRESS_BAR_WIDTH * done_count // self._total
+        bar = "#" * filled_width + "-" * (PROGRESS_BAR_WIDTH - filled_width)
+        print(f"\r{self._label} [{bar}] {done_count} of {self._total}\x1b[K", end="", file=sys.stderr, flush=True)
 
-    def end(self) -> None:
+    def wipe(self) -> None:
         """Remove the bar, and give its line back."""
-        if self._drawn:
+        if self._is_drawn:
             print("\r\x1b[K", end="", file=sys.stderr, flush=True)

@@ -19,29 +19,29 @@ except ImportError:  # on Windows
 
 # Standard streams by the paths that a person may give for a report.
 _STREAMS = {"/dev/stdout": 1, "/dev/stderr": 2}
-_DESCRIPTORS = ("/dev/fd", "/proc/self/fd")
+_DESCRIPTOR_FOLDERS = ("/dev/fd", "/proc/self/fd")
 
 
-def write_whole(path: Path, content: bytes) -> None:
+def write_atomically(path: Path, content: bytes) -> None:
     """Put ``content`` in place of the file at once, or leave the file as it was. Raises OSError, which names ``path``.
 
     The rights of a file that is replaced stay. A pipe, a device or a standard stream is written as it is: put in its
     place, a file would end it.
     """
     try:
-        if (number := _descriptor(path)) is not None:
+        if (number := _find_descriptor(path)) is not None:
             sys.stdout.flush()  # what was printed before stands before
             with os.fdopen(os.dup(number), "wb") as file:
                 file.write(content)
         elif path.exists() and not path.is_file():
             path.write_bytes(content)
         else:
-            _replace(path.resolve(), content)
+            _replace_file(path.resolve(), content)
     except OSError as error:
         raise OSError(error.errno, error.strerror or str(error), str(path)) from error
 
 
-def append(path: Path, content: bytes) -> None:
+def append_to_file(path: Path, content: bytes) -> None:
     """Add ``content`` to the file, which may be new: $GITHUB_STEP_SUMMARY is shared. Raises OSError.
 
     What a full disk took of it is taken back, so that others' content does not end in the middle of a table.
@@ -49,30 +49,30 @@ def append(path: Path, content: bytes) -> None:
     with path.open("ab", buffering=0) as file:
         previous_size = file.seek(0, os.SEEK_END) if path.is_file() else None
         try:
-            _write_all(file.fileno(), content)
+            _write_all_bytes(file.fileno(), content)
         except OSError:
             if previous_size is not None:
                 file.truncate(previous_size)
             raise
 
 
-def _write_all(number: int, content: bytes) -> None:
+def _write_all_bytes(number: int, content: bytes) -> None:
     """Write all bytes to a descriptor, however few each call takes."""
     rest = memoryview(content)
     while rest:
         rest = rest[os.write(number, rest) :]
 
 
-def _descriptor(path: Path) -> int | None:
+def _find_descriptor(path: Path) -> int | None:
     """Return the number of the open file that a path stands for, None where it stands for none.
 
     Opened anew such a file would lose its place, and its earlier text.
     """
     folder, name = os.path.split(path)
-    return int(name) if folder in _DESCRIPTORS and name.isdecimal() else _STREAMS.get(str(path))
+    return int(name) if folder in _DESCRIPTOR_FOLDERS and name.isdecimal() else _STREAMS.get(str(path))
 
 
-def _replace(target: Path, content: bytes) -> None:
+def _replace_file(target: Path, content: bytes) -> None:
     """Put ``content`` in place of the file by renaming a draft that lies beside it."""
     handle, draft = tempfile.mkstemp(prefix=f".{target.name}.", suffix=".tmp", dir=target.parent)
     try:
@@ -81,14 +81,14 @@ def _replace(target: Path, content: bytes) -> None:
             file.flush()
             # Else a crash after the rename could leave an empty file under the name.
             os.fsync(file.fileno())
-        Path(draft).chmod(_mode(target))
+        Path(draft).chmod(_find_mode(target))
         Path(draft).replace(target)
     except BaseException:
         Path(draft).unlink(missing_ok=True)
         raise
 
 
-def _mode(target: Path) -> int:
+def _find_mode(target: Path) -> int:
     """Return the rights of the file that is replaced, else those that a new file has."""
     if target.exists():
         return target.stat().st_mode & 0o777
@@ -98,7 +98,7 @@ def _mode(target: Path) -> int:
     return 0o666 & ~mask
 
 
-def lock(descriptor: int, waiting: Callable[[], object] = lambda: None) -> bool:
+def lock_descriptor(descriptor: int, before_wait: Callable[[], object] = lambda: None) -> bool:
     """Lock an open file or folder, once nobody else holds it; ``before_wait`` is called before a wait.
 
     Return False where nothing can be locked.
@@ -108,7 +108,7 @@ def lock(descriptor: int, waiting: Callable[[], object] = lambda: None) -> bool:
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
-        waiting()
+        before_wait()
         fcntl.flock(descriptor, fcntl.LOCK_EX)
     except OSError:
         return False
@@ -116,7 +116,7 @@ def lock(descriptor: int, waiting: Callable[[], object] = lambda: None) -> bool:
 
 
 @contextlib.contextmanager
-def locked_folder(folder: Path) -> Iterator[None]:
+def lock_folder(folder: Path) -> Iterator[None]:
     """Lock the folder itself until the end of the block, where that can be done. Raises OSError.
 
     A file for the lock would end up in git.
@@ -126,7 +126,7 @@ def locked_folder(folder: Path) -> Iterator[None]:
         return
     handle = os.open(folder, os.O_RDONLY)
     try:
-        lock(handle)
+        lock_descriptor(handle)
         yield
     finally:
         os.close(handle)

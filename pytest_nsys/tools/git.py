@@ -17,11 +17,11 @@ from typing import NamedTuple
 
 from pytest_nsys.core.errors import BaselineError
 from pytest_nsys.core.file_names import BASELINE_SUFFIX
-from pytest_nsys.core.words import printable
+from pytest_nsys.core.text_format import sanitize_line
 
 # A large repository on a slow disk takes its time; longer is a hang.
-PATIENCE_S = 60
-ELSEWHERE = frozenset(
+GIT_TIMEOUT_S = 60
+REPOSITORY_VARIABLES = frozenset(
     {
         *("GIT_DIR", "GIT_WORK_TREE", "GIT_IMPLICIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_COMMON_DIR", "GIT_PREFIX"),
         *("GIT_OBJECT_DIRECTORY", "GIT_ALTERNATE_OBJECT_DIRECTORIES", "GIT_NAMESPACE", "GIT_INTERNAL_SUPER_PREFIX"),
@@ -35,7 +35,7 @@ ELSEWHERE = frozenset(
 All of ``git rev-parse --local-env-vars``, and what changes how paths are understood. A user's own settings stay.
 """
 
-_SETTINGS = {
+_GIT_ENVIRONMENT = {
     "LC_ALL": "C",
     "GIT_OPTIONAL_LOCKS": "0",
     "GIT_TERMINAL_PROMPT": "0",
@@ -45,44 +45,46 @@ _SETTINGS = {
 }
 
 
-def ask_git(
-    folder: Path, words: Sequence[str], question: bytes = b"", patience_s: float = PATIENCE_S
+def run_git(
+    folder: Path, arguments: Sequence[str], standard_input: bytes = b"", timeout_s: float = GIT_TIMEOUT_S
 ) -> subprocess.CompletedProcess[bytes]:
     """Run git in a folder, in English and without a pager. Raises OSError, ValueError, subprocess.TimeoutExpired."""
-    environment = {name: value for name, value in os.environ.items() if name not in ELSEWHERE}
+    environment = {name: value for name, value in os.environ.items() if name not in REPOSITORY_VARIABLES}
     return subprocess.run(
-        ["git", "--no-pager", *words],
+        ["git", "--no-pager", *arguments],
         cwd=folder,
-        env=environment | _SETTINGS,
-        input=question,
+        env=environment | _GIT_ENVIRONMENT,
+        input=standard_input,
         capture_output=True,
-        timeout=patience_s,
+        timeout=timeout_s,
         check=False,
     )
 
 
 # Characters of a hash that people read, as git's own short hashes.
-SHORT = 7
+SHORT_HASH_LENGTH = 7
 # Modes in a tree: a symbolic link, and the commit of a submodule.
-LINK, SUBMODULE = "120000", "160000"
+LINK_MODE, SUBMODULE_MODE = "120000", "160000"
 
-_LISTED = re.compile(rb"(?P<mode>\d{6}) \w+ (?P<name>[0-9a-f]{40,64})\t(?P<path>.+)", re.DOTALL)
+_TREE_LINE = re.compile(rb"(?P<mode>\d{6}) \w+ (?P<name>[0-9a-f]{40,64})\t(?P<path>.+)", re.DOTALL)
 
 
 class TreeEntry(NamedTuple):
     """Describes one entry of a commit's tree."""
 
     mode: str
-    name: str  # of the object, which ``store`` holds
+    object_name: str  # of the object, which ``store`` holds
     store: Path  # folder of a repository
 
 
-def _git(folder: Path, words: Sequence[str], question: bytes = b"") -> subprocess.CompletedProcess[bytes]:
+def _run_git_or_fail(
+    folder: Path, arguments: Sequence[str], standard_input: bytes = b""
+) -> subprocess.CompletedProcess[bytes]:
     """Run git in a folder. Raises BaselineError where there is no git, or no answer in time."""
     try:
-        return ask_git(folder, words, question)
+        return run_git(folder, arguments, standard_input)
     except subprocess.TimeoutExpired as error:
-        raise BaselineError(f"git {words[0]} did not answer within {PATIENCE_S} s in {folder}") from error
+        raise BaselineError(f"git {arguments[0]} did not answer within {GIT_TIMEOUT_S} s in {folder}") from error
     except (OSError, ValueError) as error:
         if isinstance(error, FileNotFoundError) and folder.is_dir():
             raise BaselineError(
@@ -91,24 +93,24 @@ def _git(folder: Path, words: Sequence[str], question: bytes = b"") -> subproces
         raise BaselineError(f"git cannot be asked in {folder}: {error}") from error
 
 
-def _line(answer: subprocess.CompletedProcess[bytes]) -> str:
+def _read_line(answer: subprocess.CompletedProcess[bytes]) -> str:
     return os.fsdecode(answer.stdout).removesuffix("\n")
 
 
-def _complaint(answer: subprocess.CompletedProcess[bytes]) -> str:
+def _read_complaint(answer: subprocess.CompletedProcess[bytes]) -> str:
     """Return the first line of what git says on standard error."""
     first_line = answer.stderr.decode("utf-8", "replace").strip().partition("\n")[0]
-    return printable(first_line.removeprefix("fatal: ") or f"it ended with {answer.returncode}", 300)
+    return sanitize_line(first_line.removeprefix("fatal: ") or f"it ended with {answer.returncode}", 300)
 
 
-def repository_around(folder: Path) -> Path:
+def find_repository(folder: Path) -> Path:
     """Return the top of the work tree that ``folder`` lies in, which need not exist itself. Raises BaselineError."""
     while not folder.is_dir() and folder != folder.parent:
         folder = folder.parent
-    answer = _git(folder, ["rev-parse", "--show-toplevel"])
+    answer = _run_git_or_fail(folder, ["rev-parse", "--show-toplevel"])
     if answer.returncode == 0:
-        return _checked_top(Path(_line(answer)), folder)
-    complaint = _complaint(answer)
+        return _check_top(Path(_read_line(answer)), folder)
+    complaint = _read_complaint(answer)
     if "dubious ownership" in complaint:
         raise BaselineError(
             f"git does not trust the repository around {folder}, which is another user's: "
@@ -119,7 +121,7 @@ def repository_around(folder: Path) -> Path:
     raise BaselineError(f"{folder}: git finds no work tree here: {complaint}")
 
 
-def _checked_top(top: Path, folder: Path) -> Path:
+def _check_top(top: Path, folder: Path) -> Path:
     """Return ``top`` where it is that of a work tree around ``folder``.
 
     Raises BaselineError for what git takes for one while ``.git`` is not there: a folder that looks like a bare
@@ -130,15 +132,15 @@ def _checked_top(top: Path, folder: Path) -> Path:
     raise BaselineError(f"{folder} is taken for a repository by git, and has no .git: rename its files HEAD and config")
 
 
-def outermost_repository(folder: Path) -> Path:
+def find_outermost_repository(folder: Path) -> Path:
     """Return the top of the repository that holds this one as a submodule, else its own. Raises BaselineError."""
-    top = repository_around(folder)
-    while outer := _line(_git(top, ["rev-parse", "--show-superproject-working-tree"])):
-        top = _checked_top(Path(outer), top)
+    top = find_repository(folder)
+    while outer := _read_line(_run_git_or_fail(top, ["rev-parse", "--show-superproject-working-tree"])):
+        top = _check_top(Path(outer), top)
     return top
 
 
-def place_in(top: Path, path: Path) -> str:
+def resolve_path_in_repository(top: Path, path: Path) -> str:
     """Return the path inside a repository, as git spells it; empty: its top. Raises BaselineError for one outside of
     it.
     """
@@ -151,32 +153,34 @@ def place_in(top: Path, path: Path) -> str:
     raise BaselineError(f"{path} lies outside the repository {top}")
 
 
-def git_folder(top: Path) -> Path:
+def find_git_folder(top: Path) -> Path:
     """Return the folder in which git keeps what belongs to a work tree. Raises BaselineError."""
-    return Path(_line(ask_checked(top, ["rev-parse", "--absolute-git-dir"])))
+    return Path(_read_line(run_git_checked(top, ["rev-parse", "--absolute-git-dir"])))
 
 
-def shared_git_folder(top: Path) -> Path:
+def find_shared_git_folder(top: Path) -> Path:
     """Return the git folder of all work trees, where objects, submodules and files of LFS lie. Raises BaselineError."""
-    return Path(_line(ask_checked(top, ["rev-parse", "--path-format=absolute", "--git-common-dir"])))
+    return Path(_read_line(run_git_checked(top, ["rev-parse", "--path-format=absolute", "--git-common-dir"])))
 
 
 def list_tree(store: Path, commit: str) -> dict[str, TreeEntry]:
     """List every file of a commit by its path, also links and submodules. Raises BaselineError."""
-    answer = ask_checked(store, ["ls-tree", "-r", "-z", "--full-tree", commit]).stdout
-    matches = (match for line in answer.split(b"\0") if (match := _LISTED.fullmatch(line)))
+    answer = run_git_checked(store, ["ls-tree", "-r", "-z", "--full-tree", commit]).stdout
+    matches = (match for line in answer.split(b"\0") if (match := _TREE_LINE.fullmatch(line)))
     return {os.fsdecode(m["path"]): TreeEntry(m["mode"].decode(), m["name"].decode(), store) for m in matches}
 
 
 def read_blobs(store: Path, names: Sequence[str]) -> list[bytes]:
     """Read the content of objects, as it is stored: no attribute and no filter changes it. Raises BaselineError."""
     request = "".join(f"{name}\n" for name in names).encode()
-    answer, contents, position = ask_checked(store, ["cat-file", "--batch"], request).stdout, list[bytes](), 0
+    answer, contents, position = run_git_checked(store, ["cat-file", "--batch"], request).stdout, list[bytes](), 0
     for name in names:
         end = answer.find(b"\n", position)
         size = re.fullmatch(rb"\w+ blob (\d+)", answer[position:end])
         if size is None:
-            raise BaselineError(f"{store}: git has no object {name[:SHORT]}: fetch it, as with git fetch --unshallow")
+            raise BaselineError(
+                f"{store}: git has no object {name[:SHORT_HASH_LENGTH]}: fetch it, as with git fetch --unshallow"
+            )
         position = end + 1 + int(size[1])
         contents.append(answer[end + 1 : position])
         position += 1
@@ -185,72 +189,80 @@ def read_blobs(store: Path, names: Sequence[str]) -> list[bytes]:
 
 def has_commit(store: Path, commit: str) -> bool:
     """Whether a repository holds a commit."""
-    return _git(store, ["cat-file", "-e", f"{commit}^{{commit}}"]).returncode == 0
+    return _run_git_or_fail(store, ["cat-file", "-e", f"{commit}^{{commit}}"]).returncode == 0
 
 
-def ask_checked(folder: Path, words: Sequence[str], question: bytes = b"") -> subprocess.CompletedProcess[bytes]:
+def run_git_checked(
+    folder: Path, arguments: Sequence[str], standard_input: bytes = b""
+) -> subprocess.CompletedProcess[bytes]:
     """Run git in a folder. Raises BaselineError where it fails."""
-    answer = _git(folder, words, question)
+    answer = _run_git_or_fail(folder, arguments, standard_input)
     if answer.returncode != 0:
-        raise BaselineError(f"git {words[0]} in {folder}: {_complaint(answer)}")
+        raise BaselineError(f"git {arguments[0]} in {folder}: {_read_complaint(answer)}")
     return answer
 
 
 def find_merge_base(top: Path, ref: str) -> str:
     """Find the merge base of a ref and HEAD. Raises BaselineError where there is no such ref, or no merge base."""
-    return _merge_base(top, ref, commit_named(top, ref))
+    return _find_merge_base_of_commit(top, ref, resolve_commit(top, ref))
 
 
-def commit_named(top: Path, ref: str) -> str:
+def resolve_commit(top: Path, ref: str) -> str:
     """Resolve a ref to its commit. Raises BaselineError with the fetch that brings it."""
-    printable_ref = printable(ref, 100)
+    printable_ref = sanitize_line(ref, 100)
     if not ref.strip() or ref.startswith("-"):
         raise BaselineError(f"'{printable_ref}' is not a ref: write a branch, tag or commit, as origin/main")
     remote, _, branch = ref.partition("/")
     # A tag origin/main, or a branch of that name, would stand before the branch main of origin: anybody pushes one.
-    full = f"refs/remotes/{ref}" if branch and remote in _line(_git(top, ["remote"])).splitlines() else ref
+    full = (
+        f"refs/remotes/{ref}"
+        if branch and remote in _read_line(_run_git_or_fail(top, ["remote"])).splitlines()
+        else ref
+    )
     arguments = ["-c", "core.warnAmbiguousRefs=true", "rev-parse", "--verify", "--end-of-options", f"{full}^{{commit}}"]
-    answer = _git(top, arguments)
+    answer = _run_git_or_fail(top, arguments)
     if answer.returncode == 0:
         if b"is ambiguous" in answer.stderr and ref != "HEAD" and not re.fullmatch("[0-9a-f]{40}|[0-9a-f]{64}", ref):
             raise BaselineError(
                 f"'{printable_ref}' is the name of several refs in {top}, as a tag and a branch: write the whole of "
                 "the one that is meant, as refs/remotes/origin/main"
             )
-        return _line(answer)
+        return _read_line(answer)
     # A clone of one branch keeps no other by its name alone.
     source = (remote, f"{branch}:refs/remotes/{ref}") if branch else ("origin", f"{ref}:{ref}")
     fetch = shlex.join(["git", "fetch", *source])
     if ref == "HEAD":
         raise BaselineError(f"{top} has no commit yet")
-    advice = f"fetch it: {printable(fetch)}" if re.fullmatch(r"[\w./-]+", ref) else "in a shallow clone: fetch-depth: 0"
+    advice = (
+        f"fetch it: {sanitize_line(fetch)}" if re.fullmatch(r"[\w./-]+", ref) else "in a shallow clone: fetch-depth: 0"
+    )
     raise BaselineError(f"{top} has no commit '{printable_ref}': {advice}")
 
 
-def _merge_base(top: Path, ref: str, commit: str) -> str:
-    answer = _git(top, ["merge-base", commit, commit_named(top, "HEAD")])
+def _find_merge_base_of_commit(top: Path, ref: str, commit: str) -> str:
+    answer = _run_git_or_fail(top, ["merge-base", commit, resolve_commit(top, "HEAD")])
     if answer.returncode == 0:
-        return _line(answer)
+        return _read_line(answer)
     if answer.stderr.strip():
-        raise BaselineError(f"{top}: git finds no merge base of {printable(ref, 100)}: {_complaint(answer)}")
-    if _line(_git(top, ["rev-parse", "--is-shallow-repository"])) == "true":
+        raise BaselineError(f"{top}: git finds no merge base of {sanitize_line(ref, 100)}: {_read_complaint(answer)}")
+    if _read_line(_run_git_or_fail(top, ["rev-parse", "--is-shallow-repository"])) == "true":
         raise BaselineError(
-            f"{top} is a shallow clone without the merge base of {printable(ref, 100)} and HEAD: check out with "
+            f"{top} is a shallow clone without the merge base of {sanitize_line(ref, 100)} and HEAD: check out with "
             "fetch-depth: 0, or git fetch --unshallow"
         )
-    raise BaselineError(f"{printable(ref, 100)} and HEAD have unrelated histories in {top}: there is no merge base")
+    raise BaselineError(f"{sanitize_line(ref, 100)} and HEAD have unrelated histories in {top}: there is no merge base")
 
 
-def merge_advice(folder: Path) -> str | None:
+def format_merge_advice(folder: Path) -> str | None:
     """Format what to write into .gitattributes so that git does not merge baselines line by line.
 
     None where the folder is in no git work tree, or this is said already.
     """
     try:
-        top = repository_around(folder)
-        folder_path = place_in(top, folder)
+        top = find_repository(folder)
+        folder_path = resolve_path_in_repository(top, folder)
         probe = f"{folder_path}/gate/0{BASELINE_SUFFIX}".removeprefix("/")
-        answer = _git(top, ["check-attr", "-z", "merge", "--", probe])
+        answer = _run_git_or_fail(top, ["check-attr", "-z", "merge", "--", probe])
     except BaselineError:
         return None
     attribute = answer.stdout.split(b"\0")[2:3]
@@ -259,7 +271,9 @@ def merge_advice(folder: Path) -> str | None:
     pattern = f"{folder_path}/**/*{BASELINE_SUFFIX}".removeprefix("/")
     if not re.fullmatch(r"[^\s\"\\]+", pattern):
         pattern = '"' + pattern.replace("\\", "\\\\").replace('"', '\\"') + '"'
-    return printable(f"git would merge two edits of a baseline line by line: add to .gitattributes: {pattern} -merge")
+    return sanitize_line(
+        f"git would merge two edits of a baseline line by line: add to .gitattributes: {pattern} -merge"
+    )
 
 
 # What is checked out; None wherever git does not say
@@ -271,7 +285,7 @@ TARGET_VARIABLES = ("GITHUB_BASE_REF", "CI_MERGE_REQUEST_TARGET_BRANCH_NAME", "C
 """Where CI says which branch a request is to be merged into: GitHub, GitLab, Jenkins."""
 
 # What is only told beside a result is given up sooner.
-TIMEOUT_S = 10
+QUICK_TIMEOUT_S = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -283,31 +297,33 @@ class Revision:
     dirty: bool | None  # whether tracked files differ from the commit
 
 
-def commit_of(folder: Path) -> str | None:
+def find_commit(folder: Path) -> str | None:
     """Return the commit that is checked out around ``folder``, None where there is no git or no repository."""
-    return _said(folder, "rev-parse", "--verify", "-q", "HEAD") or None
+    return _read_git_output(folder, "rev-parse", "--verify", "-q", "HEAD") or None
 
 
-def made_at_s(folder: Path, commit: str) -> int | None:
+def read_commit_time_s(folder: Path, commit: str) -> int | None:
     """Read when a commit was made, in seconds since 1970: by its committer, as a rebase leaves the author's date."""
-    head = (_said(folder, "cat-file", "commit", commit) or "").partition("\n\n")[0]
+    head = (_read_git_output(folder, "cat-file", "commit", commit) or "").partition("\n\n")[0]
     match = re.search(r"^committer .* ([0-9]{1,15}) [+-][0-9]{4}$", head, re.MULTILINE)
     return int(match[1]) if match else None
 
 
-def heads_of(folder: Path, environment: Mapping[str, str] = os.environ) -> tuple[str, ...]:
+def list_heads(folder: Path, environment: Mapping[str, str] = os.environ) -> tuple[str, ...]:
     """List the commits that a program which is measured here may be at. Empty where git does not say.
 
     They are what is checked out, and of a request that CI has merged for a try its last commit.
     """
-    head = commit_of(folder)
-    commit_text = _said(folder, "cat-file", "commit", "HEAD") if head and _proposed(environment) else None
+    head = find_commit(folder)
+    commit_text = (
+        _read_git_output(folder, "cat-file", "commit", "HEAD") if head and _find_request_name(environment) else None
+    )
     parents = re.findall("^parent ([0-9a-f]+)$", (commit_text or "").partition("\n\n")[0], re.MULTILINE)
-    is_merged_by_ci = len(parents) == 2 and _merged_by_ci(folder, environment, parents)
+    is_merged_by_ci = len(parents) == 2 and _is_merged_by_ci(folder, environment, parents)
     return tuple(commit for commit in (head, *(parents[1:] if is_merged_by_ci else ())) if commit)
 
 
-def _merged_by_ci(folder: Path, environment: Mapping[str, str], parents: Sequence[str]) -> bool:
+def _is_merged_by_ci(folder: Path, environment: Mapping[str, str], parents: Sequence[str]) -> bool:
     """Whether HEAD is a request merged into its target, and not the target merged into the request.
 
     The target's branch says it; where that is not fetched, as at depth 1, CI names the merge (GitHub) or the request's
@@ -315,36 +331,38 @@ def _merged_by_ci(folder: Path, environment: Mapping[str, str], parents: Sequenc
     """
     target = next((environment[name] for name in TARGET_VARIABLES if environment.get(name)), None)
     for ref in (f"refs/remotes/origin/{target}", f"refs/heads/{target}"):
-        commits_beside = [_said(folder, "rev-list", "-1", parent, f"^{ref}") for parent in parents]
+        commits_beside = [_read_git_output(folder, "rev-list", "-1", parent, f"^{ref}") for parent in parents]
         if None not in commits_beside:
             return [bool(commit) for commit in commits_beside] == [False, True]
     if re.fullmatch(r"\d+/merge", environment.get("GITHUB_REF_NAME") or ""):
-        return environment.get("GITHUB_SHA") == commit_of(folder)
+        return environment.get("GITHUB_SHA") == find_commit(folder)
     return environment.get("CI_MERGE_REQUEST_SOURCE_BRANCH_SHA") == parents[1]
 
 
-def revision_of(folder: Path, environment: Mapping[str, str] = os.environ) -> Revision:
+def read_revision(folder: Path, environment: Mapping[str, str] = os.environ) -> Revision:
     """Read commit, branch and state of what is checked out around ``folder``."""
-    commit = commit_of(folder)
+    commit = find_commit(folder)
     if commit is None:
         return Revision(None, None, None)
-    branch = _said(folder, "symbolic-ref", "--short", "-q", "HEAD")
+    branch = _read_git_output(folder, "symbolic-ref", "--short", "-q", "HEAD")
     if not branch:  # a detached HEAD, as CI has it
-        branch = _proposed(environment) or next((environment[n] for n in BRANCH_VARIABLES if environment.get(n)), None)
-    status = _said(folder, "status", "--porcelain", "--untracked-files=no")
+        branch = _find_request_name(environment) or next(
+            (environment[n] for n in BRANCH_VARIABLES if environment.get(n)), None
+        )
+    status = _read_git_output(folder, "status", "--porcelain", "--untracked-files=no")
     return Revision(commit, branch, None if status is None else bool(status))
 
 
-def branch_named(ref: str, folder: Path, environment: Mapping[str, str] = os.environ) -> str | None:
+def resolve_branch(ref: str, folder: Path, environment: Mapping[str, str] = os.environ) -> str | None:
     """Return the branch that a ref names: ``origin/main`` is main. Of a commit, as HEAD^1, what CI merges into; else
     None.
     """
-    full_ref = None if ref.startswith("-") else _said(folder, "rev-parse", "--symbolic-full-name", ref)
+    full_ref = None if ref.startswith("-") else _read_git_output(folder, "rev-parse", "--symbolic-full-name", ref)
     match = re.fullmatch(r"refs/(?:heads|remotes/[^/]+)/(.+)", full_ref or "")
     return match[1] if match else next((environment[n] for n in TARGET_VARIABLES if environment.get(n)), None)
 
 
-def _proposed(environment: Mapping[str, str]) -> str | None:
+def _find_request_name(environment: Mapping[str, str]) -> str | None:
     """Return the name of a pull or merge request: its branch may be the ``main`` of a fork, and is not ours."""
     if environment.get("GITHUB_HEAD_REF"):
         return f"pull/{environment.get('GITHUB_REF_NAME') or environment['GITHUB_HEAD_REF']}"
@@ -353,10 +371,10 @@ def _proposed(environment: Mapping[str, str]) -> str | None:
     return f"pull/{environment['CHANGE_ID']}" if environment.get("CHANGE_ID") else None
 
 
-def _said(folder: Path, *words: str) -> str | None:
+def _read_git_output(folder: Path, *arguments: str) -> str | None:
     """Return what git prints, stripped; None where it fails."""
     try:
-        completed = ask_git(folder, words, patience_s=TIMEOUT_S)
+        completed = run_git(folder, arguments, timeout_s=QUICK_TIMEOUT_S)
     except (OSError, ValueError, subprocess.TimeoutExpired):
         return None
     return completed.stdout.decode("utf-8", "replace").strip() if completed.returncode == 0 else None

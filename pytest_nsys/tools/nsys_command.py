@@ -14,118 +14,120 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from pytest_nsys.core.errors import TraceError, one_line
-from pytest_nsys.core.words import printable
+from pytest_nsys.core.errors import TraceError, convert_os_errors
+from pytest_nsys.core.text_format import sanitize_line
 
 # First bytes of every report, of 2021 to 2026.
-MAGIC = b"NVIDIA Tegra Profiler Report"
+REPORT_MAGIC = b"NVIDIA Tegra Profiler Report"
 
-SQLITE_MAGIC = b"SQLite format 3\x00"
+EXPORT_MAGIC = b"SQLite format 3\x00"
 # Of what nsys says the last words are the ones that count.
-KEPT_BYTES = 1 << 16
+OUTPUT_TAIL_BYTES = 1 << 16
 
-_VERSION = re.compile(r"\bversion\s+([0-9]{4}\.[0-9.]+[0-9])")
-_NEWER = re.compile(r"version \(([^)]*)\), newer than your current version \(([^)]*)\)")
-_DAMAGED = re.compile(
+_NSYS_VERSION = re.compile(r"\bversion\s+([0-9]{4}\.[0-9.]+[0-9])")
+_NEWER_REPORT = re.compile(r"version \(([^)]*)\), newer than your current version \(([^)]*)\)")
+_DAMAGED_REPORT = re.compile(
     r"magic number|cannot read from stream|decompression failed|version tag|unexpected end|corrupt|failed to parse",
     re.IGNORECASE,
 )
-_FULL = re.compile(r"disk is full|no space left|quota exceeded|file size limit", re.IGNORECASE)
+_DISK_FULL = re.compile(r"disk is full|no space left|quota exceeded|file size limit", re.IGNORECASE)
 _NOT_OPENED = re.compile(r"unable to open database file|permission denied|read-only file system", re.IGNORECASE)
-_OPTION = re.compile(r"(?<![\w-])--([a-z][a-z0-9-]*)")
+_LONG_OPTION = re.compile(r"(?<![\w-])--([a-z][a-z0-9-]*)")
 _NEXT_OPTION = re.compile(r"\n\s*-{1,2}[a-z]")
 _PERCENT = re.compile(rb"([0-9]{1,3})%")
 
 
 @dataclass(frozen=True)
-class Nsys:
+class InstalledNsys:
     """Describes the nsys command on PATH."""
 
     path: str
     version: str  # as it prints it, without the build: ``2023.4.4.54``
 
-    def options(self, command: str) -> frozenset[str]:
+    def list_options(self, command: str) -> frozenset[str]:
         """List the long options that ``nsys COMMAND --help`` names, without dashes: an unknown one would end it."""
-        return frozenset(_OPTION.findall(_help(self.path, command)))
+        return frozenset(_LONG_OPTION.findall(_read_help(self.path, command)))
 
-    def takes(self, command: str, option: str, value: str) -> bool:
+    def accepts_value(self, command: str, option: str, value: str) -> bool:
         """Whether the help names the value where it explains the option: an unknown one would end the command."""
-        _, _, explanation = _help(self.path, command).partition(f"--{option}=")
+        _, _, explanation = _read_help(self.path, command).partition(f"--{option}=")
         option_help = _NEXT_OPTION.split(explanation, maxsplit=1)[0]
         return re.search(rf"(?<![\w-]){re.escape(value)}(?![\w-])", option_help) is not None
 
 
-def find_nsys() -> Nsys | None:
+def find_nsys() -> InstalledNsys | None:
     """Find the nsys on PATH, None where there is none. Raises TraceError for one that does not start."""
     path = shutil.which("nsys")
-    return None if path is None else _found(path)
+    return None if path is None else _read_nsys(path)
 
 
 @functools.cache
-def _found(path: str) -> Nsys:
-    _, output = _run([path, "--version"])
-    version = _VERSION.search(output)
+def _read_nsys(path: str) -> InstalledNsys:
+    _, output = _run_nsys([path, "--version"])
+    version = _NSYS_VERSION.search(output)
     if version is None:
-        raise TraceError(f"{path}: is not Nsight Systems: `nsys --version` says '{printable(output.strip(), 80)}'")
-    return Nsys(path, version[1])
+        raise TraceError(f"{path}: is not Nsight Systems: `nsys --version` says '{sanitize_line(output.strip(), 80)}'")
+    return InstalledNsys(path, version[1])
 
 
 @functools.cache
-def _help(path: str, command: str) -> str:
-    return _run([path, command, "--help"])[1]
+def _read_help(path: str, command: str) -> str:
+    return _run_nsys([path, command, "--help"])[1]
 
 
-def short(version: str) -> str:
+def shorten_version(version: str) -> str:
     """Shorten ``2025.5.1.121-255136380782v0`` to ``2025.5``, as releases are called."""
     return ".".join(version.split("-")[0].split(".")[:2])
 
 
-def version_order(version: str) -> tuple[int, ...]:
+def parse_version(version: str) -> tuple[int, ...]:
     """Parse a version into numbers, by which versions are ordered."""
     return tuple(int(part) for part in re.findall(r"[0-9]+", version))
 
 
-def export_sqlite(nsys: Nsys, report: Path, target: Path, progress: Callable[[int], None] | None = None) -> None:
+def export_sqlite(
+    nsys: InstalledNsys, report: Path, target: Path, progress: Callable[[int], None] | None = None
+) -> None:
     """Write the SQLite export of ``report`` to ``target``, which must not exist; nothing is left of one that fails.
 
     ``progress`` is called with the percent that are done. Raises TraceError.
     """
     arguments = [nsys.path, "export", "--type=sqlite", f"--output={target.absolute()}"]
-    if "include-blobs" in nsys.options("export"):  # what NVTX payloads hold, the sizes of collectives among it
+    if "include-blobs" in nsys.list_options("export"):  # what NVTX payloads hold, the sizes of collectives among it
         arguments.append("--include-blobs=true")
     try:
-        code, output = _run([*arguments, str(report.absolute())], progress)  # a name may begin with a dash
-        if reason := _why_failed(code, output, report, target):
+        code, output = _run_nsys([*arguments, str(report.absolute())], progress)  # a name may begin with a dash
+        if reason := _explain_failure(code, output, report, target):
             raise TraceError(f"{report}: {reason}")
     except BaseException:
         target.unlink(missing_ok=True)
         raise
 
 
-def _run(words: list[str], progress: Callable[[int], None] | None = None) -> tuple[int, str]:
+def _run_nsys(arguments: list[str], progress: Callable[[int], None] | None = None) -> tuple[int, str]:
     """Run a command; return its exit code, and the last words on either stream. Raises TraceError where it does not
     start.
     """
-    with one_line(TraceError, f"{words[0]}: cannot be started"):
+    with convert_os_errors(TraceError, f"{arguments[0]}: cannot be started"):
         process = subprocess.Popen(
-            words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, bufsize=0
+            arguments, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, bufsize=0
         )
     with process:
         try:
-            output = _listen(process, progress)
+            output = _read_output(process, progress)
         except BaseException:
             process.kill()
             raise
     return process.returncode, output
 
 
-def _listen(process: subprocess.Popen[bytes], progress: Callable[[int], None] | None) -> str:
+def _read_output(process: subprocess.Popen[bytes], progress: Callable[[int], None] | None) -> str:
     """Read the output until it ends, and report each new percentage; return its tail."""
     assert process.stdout is not None
     output = b""
     last_percent = -1
     while block := process.stdout.read(4096):
-        output = (output + block)[-KEPT_BYTES:]
+        output = (output + block)[-OUTPUT_TAIL_BYTES:]
         percents = _PERCENT.findall(block)
         if progress is not None and percents and last_percent != int(percents[-1]):
             last_percent = int(percents[-1])
@@ -133,32 +135,32 @@ def _listen(process: subprocess.Popen[bytes], progress: Callable[[int], None] | 
     return output.decode("utf-8", "replace")
 
 
-def _why_failed(code: int, said: str, report: Path, target: Path) -> str | None:
+def _explain_failure(exit_code: int, output: str, report: Path, target: Path) -> str | None:
     """Explain in one line what went wrong and what to do, None where all is well."""
-    if newer := _NEWER.search(said):
-        report_version, path_version = short(newer[1]), short(newer[2])
+    if newer := _NEWER_REPORT.search(output):
+        report_version, path_version = shorten_version(newer[1]), shorten_version(newer[2])
         return (
             f"report was made by a newer nsys ({report_version}) than the one on PATH ({path_version}): "
             f"install {report_version} or later, or export it where it was made"
         )
-    if _FULL.search(said):
+    if _DISK_FULL.search(output):
         return f"disk full: nsys could not write its export to {target.parent}"
-    if code < 0:
-        return f"nsys was ended by signal {-code} during the export (9 is often a lack of memory)"
-    if code == 0:
-        return _why_unusable(target)
+    if exit_code < 0:
+        return f"nsys was ended by signal {-exit_code} during the export (9 is often a lack of memory)"
+    if exit_code == 0:
+        return _explain_unusable_export(target)
     if not report.is_file():
         return "the file is gone"
     if not is_report(report):
         return "is not an Nsight Systems report"
-    if _DAMAGED.search(said):
-        return f"is truncated or damaged (nsys: {_last_words(said)}): copy it again, or take the capture again"
-    if _NOT_OPENED.search(said):
-        return f"nsys cannot write its export to {target.parent} (nsys: {_last_words(said)})"
-    return f"`nsys export` ended with {code}: {_last_words(said)}"
+    if _DAMAGED_REPORT.search(output):
+        return f"is truncated or damaged (nsys: {_find_last_words(output)}): copy it again, or take the capture again"
+    if _NOT_OPENED.search(output):
+        return f"nsys cannot write its export to {target.parent} (nsys: {_find_last_words(output)})"
+    return f"`nsys export` ended with {exit_code}: {_find_last_words(output)}"
 
 
-def _why_unusable(target: Path) -> str | None:
+def _explain_unusable_export(target: Path) -> str | None:
     """Explain why an export is no whole database: nsys ends with 0 where the disk was full as it finished."""
     advice = "is the disk full? Export it again"
     try:
@@ -170,20 +172,22 @@ def _why_unusable(target: Path) -> str | None:
     # SQLite's header: the size of a page, where 1 means 65 536, and how many pages there are.
     page = int.from_bytes(head[16:18], "big")
     expected = int.from_bytes(head[28:32], "big") * (65536 if page == 1 else page)
-    if not head.startswith(SQLITE_MAGIC) or size < expected:
+    if not head.startswith(EXPORT_MAGIC) or size < expected:
         return f"`nsys export` ended with 0, but its export is cut short ({size} bytes): {advice}"
     return None
 
 
 def is_report(path: Path) -> bool:
     """Whether the file begins as a report does. Raises TraceError where it cannot be read."""
-    with one_line(TraceError, f"{path}: cannot be read"), path.open("rb") as file:
-        return file.read(len(MAGIC)) == MAGIC
+    with convert_os_errors(TraceError, f"{path}: cannot be read"), path.open("rb") as file:
+        return file.read(len(REPORT_MAGIC)) == REPORT_MAGIC
 
 
-def _last_words(said: str) -> str:
+def _find_last_words(output: str) -> str:
     """Return the last line that is no progress bar, without the words that introduce it."""
-    lines = [line.strip() for line in re.split(r"[\r\n]+", said)]
+    lines = [line.strip() for line in re.split(r"[\r\n]+", output)]
     messages = [line for line in lines if line and not re.search(r"\[[=\s]*[0-9]{1,3}%|^Try '|^usage:", line)]
     errors = [line for line in messages if "error" in line.lower()] or messages
-    return printable(errors[-1].partition("xportation error: ")[2] or errors[-1]).rstrip(".") if errors else "no word"
+    return (
+        sanitize_line(errors[-1].partition("xportation error: ")[2] or errors[-1]).rstrip(".") if errors else "no word"
+    )

@@ -21,22 +21,22 @@ from multiprocessing.context import SpawnContext, SpawnProcess
 from typing import Any, ParamSpec, TypeVar
 
 from pytest_nsys.core.errors import UsageMistake
-from pytest_nsys.core.words import printable
+from pytest_nsys.core.text_format import sanitize_line
 
 
-class Processes(ProcessPoolExecutor):
+class WorkerPool(ProcessPoolExecutor):
     """Runs work in fresh processes, which know nothing of this one: a fork would inherit its threads' locks and its
     GPU.
     """
 
     def __init__(self, number: int) -> None:
-        self._own = _Fresh()
-        super().__init__(number, mp_context=self._own, initializer=_end_with_parent)
+        self._context = _FreshContext()
+        super().__init__(number, mp_context=self._context, initializer=_exit_with_parent)
 
-    def how_it_died(self) -> str:
+    def describe_death(self) -> str:
         """Describe how the first process that died by itself did, once the pool is broken."""
         self.shutdown()  # when it returns, all exit codes are known
-        codes = [process.exitcode for process in self._own.started if process.exitcode]
+        codes = [process.exitcode for process in self._context.started if process.exitcode]
         own_codes = [
             code for code in codes if code != -signal.SIGTERM
         ] or codes  # the pool itself terminates the others
@@ -46,17 +46,17 @@ class Processes(ProcessPoolExecutor):
 
     def kill(self) -> None:
         """Stop every process in the middle of what it does."""
-        for process in self._own.started:
+        for process in self._context.started:
             if process.pid is not None:  # else it could not even be started
                 process.kill()
 
 
 @contextlib.contextmanager
-def processes(number: int) -> Iterator[Processes]:
+def open_pool(number: int) -> Iterator[WorkerPool]:
     """Open a pool of processes until the end of the block; left by an exception, they are killed in the middle of their
     work.
     """
-    pool = Processes(number)
+    pool = WorkerPool(number)
     try:
         yield pool
     except BaseException:
@@ -66,7 +66,7 @@ def processes(number: int) -> Iterator[Processes]:
         pool.shutdown(cancel_futures=True)
 
 
-class _Fresh(SpawnContext):
+class _FreshContext(SpawnContext):
     """Starts processes, and remembers them."""
 
     def __init__(self) -> None:
@@ -86,14 +86,14 @@ class _FreshProcess(SpawnProcess):
         main = sys.modules["__main__"]
         sys.modules["__main__"] = types.ModuleType("__main__")
         try:
-            with _interrupts_blocked():
+            with _block_interrupts():
                 super().start()
         finally:
             sys.modules["__main__"] = main
 
 
 @contextlib.contextmanager
-def _interrupts_blocked() -> Iterator[None]:
+def _block_interrupts() -> Iterator[None]:
     """Suppress Ctrl-C for the processes that are started inside: they inherit the mask. Windows has no such mask."""
     if not hasattr(signal, "pthread_sigmask"):
         yield
@@ -105,7 +105,7 @@ def _interrupts_blocked() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, previous_mask)
 
 
-def _end_with_parent() -> None:
+def _exit_with_parent() -> None:
     """Stop this process of a pool with its parent: after a parent that was killed it would wait for work for ever."""
     parent = multiprocessing.parent_process()
     assert parent is not None
@@ -120,27 +120,27 @@ def _end_with_parent() -> None:
 # Dask
 
 # A scheduler that is there answers at once; Dask's own default waits for half a minute.
-CONNECT_S = 5
+CONNECT_TIMEOUT_S = 5
 # Workers may join a little later than their scheduler.
-WORKERS_S = 30
-LOOK_S = 1
-LAST_PORT = 65_535
-_PLACE = re.compile(r"(?:\[[0-9a-fA-F:.%]+\]|[^\s:/\[\]]+):[0-9]{1,5}")
+WORKERS_TIMEOUT_S = 30
+WATCH_INTERVAL_S = 1
+MAX_PORT = 65_535
+_HOST_AND_PORT = re.compile(r"(?:\[[0-9a-fA-F:.%]+\]|[^\s:/\[\]]+):[0-9]{1,5}")
 
 WorkP = ParamSpec("WorkP")
 WorkT = TypeVar("WorkT")
 
 
 @contextlib.contextmanager
-def cluster(address: str) -> Iterator[Executor]:
+def open_cluster(address: str) -> Iterator[Executor]:
     """Open the executor of a cluster whose scheduler is at ``address``. Raises UsageMistake where nobody there can
     read.
     """
-    with _quiet():
-        client = _client(address)
+    with _silence_dask():
+        client = _open_client(address)
         try:
             _check_workers(client, address)
-            executor = Cluster(client)
+            executor = ClusterExecutor(client)
             try:
                 yield executor
             finally:
@@ -149,7 +149,7 @@ def cluster(address: str) -> Iterator[Executor]:
             client.close()
 
 
-class Cluster(Executor):
+class ClusterExecutor(Executor):
     """Runs work on Dask's own executor, and cancels what is pending where the scheduler, or every worker, stays away.
 
     Every worker is away after WORKERS_TIMEOUT_S: Dask would wait for workers for ever, and forgets a result that was
@@ -158,42 +158,42 @@ class Cluster(Executor):
 
     def __init__(self, client: Any) -> None:
         self._client = client
-        self._own: Executor = client.get_executor()
+        self._dask_executor: Executor = client.get_executor()
         self._futures: list[Future[Any]] = []
         self._done = threading.Event()
-        threading.Thread(target=self._watch, daemon=True).start()
+        threading.Thread(target=self._watch_workers, daemon=True).start()
 
     def submit(self, fn: Callable[WorkP, WorkT], /, *args: WorkP.args, **kwargs: WorkP.kwargs) -> Future[WorkT]:
         """Return a future that is cancelled where nobody is there any more to fulfil it."""
-        future = self._own.submit(fn, *args, **kwargs)
+        future = self._dask_executor.submit(fn, *args, **kwargs)
         self._futures.append(future)
         return future
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:  # noqa: ARG002  Dask's has none
         """Cancel what is pending, or wait for it."""
         self._done.set()
-        self._own.shutdown(wait=wait)
+        self._dask_executor.shutdown(wait=wait)
 
-    def _watch(self) -> None:
+    def _watch_workers(self) -> None:
         """Wait for the end, and cancel what is pending where no worker is left."""
-        while not self._done.wait(LOOK_S):
+        while not self._done.wait(WATCH_INTERVAL_S):
             try:
-                self._client.wait_for_workers(1, timeout=WORKERS_S)
+                self._client.wait_for_workers(1, timeout=WORKERS_TIMEOUT_S)
             except Exception:  # whatever Dask says, nobody is there
                 with contextlib.suppress(RuntimeError):  # closed meanwhile
-                    self._client.loop.add_callback(self._give_up)
+                    self._client.loop.add_callback(self._cancel_pending)
                 return
 
-    def _give_up(self) -> None:
+    def _cancel_pending(self) -> None:
         """Cancel what is pending, in the thread in which Dask fulfils futures."""
         for future in self._futures:
             if not future.done() and future.cancel():
                 future.set_running_or_notify_cancel()  # wakes up who waits for it
 
 
-def _client(address: str) -> Any:
+def _open_client(address: str) -> Any:
     """Connect to the scheduler. Raises UsageMistake where that cannot be done."""
-    label = f"dask:{printable(address, 80)}"
+    label = f"dask:{sanitize_line(address, 80)}"
     try:
         import distributed
     except ImportError:
@@ -201,9 +201,11 @@ def _client(address: str) -> Any:
     client: Any = distributed.Client
     try:
         _check_address(address)
-        return client(address, timeout=CONNECT_S, set_as_default=False, name="pytest-nsys")
+        return client(address, timeout=CONNECT_TIMEOUT_S, set_as_default=False, name="pytest-nsys")
     except (OSError, ValueError, TypeError, ImportError) as error:
-        reason = f"no scheduler answered within {CONNECT_S} s" if isinstance(error, OSError) else "is not an address"
+        reason = (
+            f"no scheduler answered within {CONNECT_TIMEOUT_S} s" if isinstance(error, OSError) else "is not an address"
+        )
         raise UsageMistake(f"{label}: {reason}: give the address that `dask scheduler` prints") from None
 
 
@@ -213,7 +215,7 @@ def _check_address(address: str) -> None:
 
     # A client that finds out by itself takes ten seconds to end, in a traceback.
     scheme, mark, place = address.rpartition("://")
-    if not _PLACE.fullmatch(place) or int(place.rpartition(":")[2]) > LAST_PORT:
+    if not _HOST_AND_PORT.fullmatch(place) or int(place.rpartition(":")[2]) > MAX_PORT:
         raise ValueError(address)
     get_backend(scheme if mark else "tcp")
 
@@ -222,31 +224,33 @@ def _check_workers(client: Any, address: str) -> None:
     """Check that the workers can read. Raises UsageMistake where none is there, or one would read otherwise than this
     process.
     """
-    label = f"dask:{printable(address, 80)}"
+    label = f"dask:{sanitize_line(address, 80)}"
     try:
-        client.wait_for_workers(1, timeout=WORKERS_S)
+        client.wait_for_workers(1, timeout=WORKERS_TIMEOUT_S)
     except TimeoutError:
-        raise UsageMistake(f"{label}: no worker joined within {WORKERS_S} s: start `dask worker {address}`") from None
-    own_version = _version()
-    for worker, worker_version in sorted(client.run(_version, on_error="return").items()):
+        raise UsageMistake(
+            f"{label}: no worker joined within {WORKERS_TIMEOUT_S} s: start `dask worker {address}`"
+        ) from None
+    own_version = _read_own_version()
+    for worker, worker_version in sorted(client.run(_read_own_version, on_error="return").items()):
         if isinstance(worker_version, BaseException) and "No module named 'pytest_nsys" in str(worker_version):
             raise UsageMistake(f"{label}: worker {worker} has no pytest-nsys: install version {own_version} there")
         if isinstance(worker_version, BaseException):
-            raise UsageMistake(f"{label}: worker {worker} does not answer: {printable(str(worker_version))}")
+            raise UsageMistake(f"{label}: worker {worker} does not answer: {sanitize_line(str(worker_version))}")
         if worker_version != own_version:
             raise UsageMistake(
                 f"{label}: worker {worker} has pytest-nsys {worker_version}: install version {own_version}, as here"
             )
 
 
-def _version() -> str:
+def _read_own_version() -> str:
     from importlib.metadata import version
 
     return version("pytest-nsys")
 
 
 @contextlib.contextmanager
-def _quiet() -> Iterator[None]:
+def _silence_dask() -> Iterator[None]:
     """Silence Dask's own reports on standard error; what matters of them is said in one line here."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -264,7 +268,7 @@ def _quiet() -> Iterator[None]:
                 logging.getLogger(name).setLevel(level)
 
 
-def this_worker() -> str:
+def name_this_worker() -> str:
     """Return who reads here: the worker of Dask that this is, else the process."""
     worker = sys.modules.get("distributed.worker")
     if worker is not None:
@@ -273,11 +277,11 @@ def this_worker() -> str:
     return f"process {os.getpid()}"
 
 
-def why_lost(error: BaseException) -> str:
+def explain_lost_worker(error: BaseException) -> str:
     """Explain in a few words why a cluster gave no answer."""
     last_worker = getattr(error, "last_worker", None)  # of distributed.scheduler.KilledWorker
     if last_worker is not None:
         return f"every Dask worker that read it died, the last was {last_worker.address}"
     if isinstance(error, ImportError):
-        return f"a Dask worker lacks what it needs: {printable(str(error))}"
-    return f"the executor did not answer: {type(error).__name__}: {printable(str(error))}"
+        return f"a Dask worker lacks what it needs: {sanitize_line(str(error))}"
+    return f"the executor did not answer: {type(error).__name__}: {sanitize_line(str(error))}"

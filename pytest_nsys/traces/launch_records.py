@@ -17,77 +17,79 @@ from typing import NamedTuple
 
 from pytest_nsys.core import columns
 from pytest_nsys.core.columns import Column
-from pytest_nsys.core.kept import grouped
+from pytest_nsys.core.memoize import group_by_key
 from pytest_nsys.core.model import NO_LAUNCH, Api, Interval, Lane, LaunchKind, LaunchRecord
 from pytest_nsys.core.tables import Kernels
-from pytest_nsys.traces.answers import ApiCalls
-from pytest_nsys.traces.other_profilers import LAUNCHES
+from pytest_nsys.traces.other_profilers import LAUNCH_GLOBS
+from pytest_nsys.traces.trace_queries import ApiCalls
 
-_OF_KERNELS, _OF_GRAPHS = LAUNCHES
-KINDS: Mapping[str, LaunchKind] = {
-    _OF_GRAPHS: LaunchKind.GRAPH,
-    _OF_KERNELS: LaunchKind.KERNEL,
+_KERNEL_LAUNCH_GLOB, _GRAPH_LAUNCH_GLOB = LAUNCH_GLOBS
+LAUNCH_KINDS_BY_GLOB: Mapping[str, LaunchKind] = {
+    _GRAPH_LAUNCH_GLOB: LaunchKind.GRAPH,
+    _KERNEL_LAUNCH_GLOB: LaunchKind.KERNEL,
     **dict.fromkeys(("cudaMemcpy*", "cuMemcpy*", "hipMemcpy*"), LaunchKind.COPY),
 }
 
-BEGINS_CAPTURE, ENDS_CAPTURE = "*StreamBeginCapture*", "*StreamEndCapture*"
-CAPTURES = (BEGINS_CAPTURE, ENDS_CAPTURE)
+CAPTURE_BEGIN_GLOB, CAPTURE_END_GLOB = "*StreamBeginCapture*", "*StreamEndCapture*"
+CAPTURE_GLOBS = (CAPTURE_BEGIN_GLOB, CAPTURE_END_GLOB)
 
 # The id of a call is at most so far from that of a call that it makes.
-NEXT_IDS = 16
+LARGEST_ID_DISTANCE = 16
 
 # A call begins so soon after the one that it is inside of: so much around a span is read with it.
-INSIDE_NS = 1_000_000
+NESTED_CALL_NS = 1_000_000
 
 
-def _nothing_more(_: Interval) -> Set[int]:
+def _find_no_ids(_: Interval) -> Set[int]:
     """Return no id, for a format that has read all calls of a process."""
     return frozenset()
 
 
-class Recorded(NamedTuple):
+class RecordedWork(NamedTuple):
     """Holds what is on record of the work of one process; the functions read the rest where work is missing."""
 
-    read: Column  # correlations of the kernels that were read before, ascending
-    others: Column  # correlations of whatever else ran, ascending
-    lacking: Mapping[int, Fraction]  # missing share of replays that ran less than another one of their graph
-    kernels: Callable[[], Iterable[Column]]  # correlations of more kernels, and in the end of all
+    kernel_ids: Column  # correlations of the kernels that were read before, ascending
+    other_ids: Column  # correlations of whatever else ran, ascending
+    missing_shares: Mapping[int, Fraction]  # missing share of replays that ran less than another one of their graph
+    iterate_more_kernel_ids: Callable[[], Iterable[Column]]  # correlations of more kernels, and in the end of all
     # From the first call that launched a recorded kernel to the last; None: there is none.
-    kernel_calls: Callable[[], Interval | None]
-    captures: Callable[[], Iterable[Api]]  # the calls that begin or end the capture of a graph
-    empty: Callable[[], Set[int]]  # correlations of copies of 0 bytes
-    launching: Callable[[Interval], Set[int]] = _nothing_more  # correlations between two that are of launching calls
+    find_kernel_call_span: Callable[[], Interval | None]
+    list_capture_calls: Callable[[], Iterable[Api]]  # the calls that begin or end the capture of a graph
+    find_empty_copies: Callable[[], Set[int]]  # correlations of copies of 0 bytes
+    find_launching_ids: Callable[[Interval], Set[int]] = (
+        _find_no_ids  # correlations between two that are of launching calls
+    )
 
 
-def kind_of_call(name: str) -> LaunchKind | None:
+def find_launch_kind(name: str) -> LaunchKind | None:
     """Return what a call of that name launches; None for a call that launches nothing."""
-    return next((kind for glob, kind in KINDS.items() if fnmatchcase(name, glob)), None)
+    return next((kind for glob, kind in LAUNCH_KINDS_BY_GLOB.items() if fnmatchcase(name, glob)), None)
 
 
-def is_of_a_capture(name: str) -> bool:
+def is_capture_call(name: str) -> bool:
     """Return whether a call of that name begins the capture of a graph, or ends it."""
-    return any(fnmatchcase(name, glob) for glob in CAPTURES)
+    return any(fnmatchcase(name, glob) for glob in CAPTURE_GLOBS)
 
 
-def around(span: Interval | None) -> Interval | None:
+def widen_span(span: Interval | None) -> Interval | None:
     """Return the time in which the calls of a span are, and those that they are inside of."""
-    return None if span is None else (span[0] - INSIDE_NS, span[1] + INSIDE_NS)
+    return None if span is None else (span[0] - NESTED_CALL_NS, span[1] + NESTED_CALL_NS)
 
 
-def ids_of(kernels: Mapping[Lane, Kernels]) -> dict[int, Column]:
+def group_ids_by_process(kernels: Mapping[Lane, Kernels]) -> dict[int, Column]:
     """Return the correlations of kernels, ascending, by process."""
-    correlations = grouped((lane.global_pid, lane_kernels.correlation) for lane, lane_kernels in kernels.items())
-    return {pid: columns.values(columns.chained(parts)) for pid, parts in correlations.items()}
+    correlations = group_by_key((lane.global_pid, lane_kernels.correlation) for lane, lane_kernels in kernels.items())
+    return {pid: columns.list_distinct(columns.concatenate_columns(parts)) for pid, parts in correlations.items()}
 
 
-def lacking_of(graphs: Column, correlations: Column) -> dict[int, Fraction]:
+def measure_missing_shares(graphs: Column, correlations: Column) -> dict[int, Fraction]:
     """Return the share that is missing of each replay that ran fewer nodes than another one of its graph, by
     correlation.
 
     Each node has the number of its graph and the correlation of its replay.
     """
-    replay_numbers, keys = columns.distinct(graphs, correlations) if len(graphs) else (array("q"), [])
-    nodes_by_replay = dict(zip(keys, columns.counts(replay_numbers, len(keys)), strict=True))
+    replay_numbers, keys = columns.find_distinct_rows(graphs, correlations) if len(graphs) else (array("q"), [])
+    nodes_by_replay = dict(zip(keys, columns.count_numbers(replay_numbers, len(keys)), strict=True))
     most_nodes: Counter[int] = Counter()
     for (graph, _), count in nodes_by_replay.items():
         most_nodes[graph] = max(most_nodes[graph], count)
@@ -102,7 +104,7 @@ def lacking_of(graphs: Column, correlations: Column) -> dict[int, Fraction]:
     }
 
 
-class _Lost(NamedTuple):
+class _LostCall(NamedTuple):
     """Describes a call of which a ``share`` of the work is on no record."""
 
     call: Api
@@ -111,96 +113,103 @@ class _Lost(NamedTuple):
     share: Fraction
 
 
-def records_of(calls: ApiCalls, recorded: Recorded, span: Interval | None) -> tuple[LaunchRecord, ...]:
+def build_launch_records(calls: ApiCalls, work: RecordedWork, span: Interval | None) -> tuple[LaunchRecord, ...]:
     """Return how much work is on record of the calls that start in the span, one record per kind of launch."""
-    kinds = [kind_of_call(name) for name in calls.names]
-    calls = _launching(calls, bytearray(kind is not None for kind in kinds))
+    kinds = [find_launch_kind(name) for name in calls.names]
+    calls = _select_launching(calls, bytearray(kind is not None for kind in kinds))
     # A call of the runtime and the one of the driver inside it are one launch.
-    outermost = columns.outermost(calls.thread, calls.start_ns, calls.end_ns)
-    launches, launch_of = columns.where(outermost), columns.latest(outermost)
+    outermost = columns.mark_outermost(calls.thread, calls.start_ns, calls.end_ns)
+    launches, launch_of = columns.find_nonzero(outermost), columns.find_latest_flags(outermost)
     starts = columns.take(calls.start_ns, launches)
-    launches_in_span = columns.touching(starts, starts, *span) if span is not None else array("q", range(len(launches)))
+    launches_in_span = (
+        columns.find_touching_spans(starts, starts, *span) if span is not None else array("q", range(len(launches)))
+    )
 
     def find_workless(kernels: Column) -> Column:
-        recorded_counts = array("q", columns.sums(launch_of, _known(calls, kernels, recorded), len(launches)))
-        return columns.take(launches_in_span, columns.where_not(columns.take(recorded_counts, launches_in_span)))
+        recorded_counts = array(
+            "q", columns.sum_by_number(launch_of, _mark_recorded(calls, kernels, work), len(launches))
+        )
+        return columns.take(launches_in_span, columns.find_zeros(columns.take(recorded_counts, launches_in_span)))
 
-    workless_launches = find_workless(recorded.read)
-    for kernels in recorded.kernels() if workless_launches else ():
+    workless_launches = find_workless(work.kernel_ids)
+    for kernels in work.iterate_more_kernel_ids() if workless_launches else ():
         if not (workless_launches := find_workless(kernels)):
             break
     shares = {n: Fraction(1) for n in workless_launches} | {
-        launch_of[i]: recorded.lacking[calls.correlation[i]] for i in _among(calls.correlation, recorded.lacking)
+        launch_of[i]: work.missing_shares[calls.correlation[i]]
+        for i in _find_members(calls.correlation, work.missing_shares)
     }
-    name_counts = columns.counts(columns.take(calls.name, columns.take(launches, launches_in_span)), len(kinds))
+    name_counts = columns.count_numbers(columns.take(calls.name, columns.take(launches, launches_in_span)), len(kinds))
     counts = {
         kind: sum(n for n, name_kind in zip(name_counts, kinds, strict=True) if name_kind is kind)
         for kind in LaunchKind
     }
     lost_calls = []
     for n in sorted(shares.keys() & {*launches_in_span}) if shares else ():
-        (call,) = calls.take(launches[n : n + 1]).rows()
-        if (kind := kind_of_call(call.name)) is not None:
-            lost_calls.append(_Lost(call, kind, calls.correlation[launches[n]], shares[n]))
-    return _by_kind(counts, lost_calls, recorded)
+        (call,) = calls.take(launches[n : n + 1]).iterate_calls()
+        if (kind := find_launch_kind(call.name)) is not None:
+            lost_calls.append(_LostCall(call, kind, calls.correlation[launches[n]], shares[n]))
+    return _build_records(counts, lost_calls, work)
 
 
-def _launching(calls: ApiCalls, launches: bytearray) -> ApiCalls:
+def _select_launching(calls: ApiCalls, is_launch_name: bytearray) -> ApiCalls:
     """Return the calls that launch work, each correlation once, by thread, by start, the longest first."""
-    rows = columns.where(columns.take(launches, calls.name))
-    rows_with_id = columns.where_not(columns.equal(columns.take(calls.correlation, rows), NO_LAUNCH))
+    rows = columns.find_nonzero(columns.take(is_launch_name, calls.name))
+    rows_with_id = columns.find_zeros(columns.mark_equal(columns.take(calls.correlation, rows), NO_LAUNCH))
     calls = calls.take(columns.take(rows, rows_with_id))
     zeros = array("q", bytes(8 * len(rows_with_id)))
-    if len(columns.values(calls.correlation)) < len(rows_with_id):  # profilers of old wrote rows twice
-        calls = calls.take(columns.order(calls.correlation, calls.start_ns))
-        calls = calls.take(columns.where(columns.records(calls.correlation, zeros)))
+    if len(columns.list_distinct(calls.correlation)) < len(rows_with_id):  # profilers of old wrote rows twice
+        calls = calls.take(columns.sort_indices(calls.correlation, calls.start_ns))
+        calls = calls.take(columns.find_nonzero(columns.mark_records(calls.correlation, zeros)))
         zeros = zeros[: len(calls.correlation)]
-    return calls.take(columns.order(calls.thread, calls.start_ns, columns.minus(zeros, calls.end_ns)))
+    return calls.take(columns.sort_indices(calls.thread, calls.start_ns, columns.subtract(zeros, calls.end_ns)))
 
 
-def _among(column: Column, some: Collection[int]) -> Column:
+def _find_members(column: Column, values: Collection[int]) -> Column:
     """Return the indices at which the column has one of the values."""
-    ids = array("q", sorted(some))
-    return columns.where(columns.joined(ids, _ones(ids), 0, column))
+    ids = array("q", sorted(values))
+    return columns.find_nonzero(columns.look_up_keys(ids, _make_ones(ids), 0, column))
 
 
-def _ones(column: Column) -> Column:
+def _make_ones(column: Column) -> Column:
     return array("q", [1]) * len(column)
 
 
-def _known(calls: ApiCalls, kernels: Column, recorded: Recorded) -> Column:
+def _mark_recorded(calls: ApiCalls, kernels: Column, work: RecordedWork) -> Column:
     """Return 1 for each call that has work among these kernels, or whatever else ran, else 0."""
-    other_ids = recorded.others
-    marks = columns.joined(kernels, _ones(kernels), 0, calls.correlation)
-    marks = columns.later(marks, columns.joined(other_ids, _ones(other_ids), 0, calls.correlation))
-    for i in _with_next_id(calls, marks, kernels, recorded.launching):
+    other_ids = work.other_ids
+    marks = columns.look_up_keys(kernels, _make_ones(kernels), 0, calls.correlation)
+    marks = columns.take_maximum(marks, columns.look_up_keys(other_ids, _make_ones(other_ids), 0, calls.correlation))
+    for i in _find_by_next_id(calls, marks, kernels, work.find_launching_ids):
         marks[i] = 1
     return marks
 
 
-def _with_next_id(
-    calls: ApiCalls, known: Column, kernels: Column, launching: Callable[[Interval], Set[int]]
+def _find_by_next_id(
+    calls: ApiCalls, marks: Column, kernels: Column, find_launching_ids: Callable[[Interval], Set[int]]
 ) -> Iterator[int]:
     """Yield the calls without work of which a kernel has one of the next ids, before any other launch of the thread.
 
     Where calls of the driver are not traced, a kernel has the id of a call that the runtime made.
     """
-    unmarked_calls = columns.where_not(known)
+    unmarked_calls = columns.find_zeros(marks)
     if not unmarked_calls:
         return
-    call_ids = columns.values(calls.correlation)
-    unclaimed_ids = columns.take(kernels, columns.where_not(columns.joined(call_ids, _ones(call_ids), 0, kernels)))
-    next_ids = call_ids[-1], call_ids[-1] + NEXT_IDS
+    call_ids = columns.list_distinct(calls.correlation)
+    unclaimed_ids = columns.take(
+        kernels, columns.find_zeros(columns.look_up_keys(call_ids, _make_ones(call_ids), 0, kernels))
+    )
+    next_ids = call_ids[-1], call_ids[-1] + LARGEST_ID_DISTANCE
     # Ids behind the last call that was read may be of calls that were not: these are asked for.
     if later_ids := unclaimed_ids[bisect_right(unclaimed_ids, next_ids[0]) : bisect_right(unclaimed_ids, next_ids[1])]:
-        claimed_ids = launching(next_ids)
+        claimed_ids = find_launching_ids(next_ids)
         unclaimed_ids = unclaimed_ids[: bisect_right(unclaimed_ids, next_ids[0])] + array(
             "q", [n for n in later_ids if n not in claimed_ids]
         )
-    position, last_index = 0, len(known) - 1
+    position, last_index = 0, len(marks) - 1
     for i in sorted(unmarked_calls, key=calls.correlation.__getitem__) if unclaimed_ids else ():
         call_id = calls.correlation[i]
-        id_limit = call_id + NEXT_IDS
+        id_limit = call_id + LARGEST_ID_DISTANCE
         if i < last_index and calls.thread[i + 1] == calls.thread[i] and calls.correlation[i + 1] > call_id:
             id_limit = min(id_limit, calls.correlation[i + 1])
         position = bisect_right(unclaimed_ids, call_id, lo=position)
@@ -209,13 +218,17 @@ def _with_next_id(
             yield i
 
 
-def _by_kind(counts: Mapping[LaunchKind, int], lost: Sequence[_Lost], recorded: Recorded) -> tuple[LaunchRecord, ...]:
+def _build_records(
+    counts: Mapping[LaunchKind, int], lost_calls: Sequence[_LostCall], work: RecordedWork
+) -> tuple[LaunchRecord, ...]:
     """Return the records of so many calls of each kind, some of which lost work, as far as they ever had some."""
-    workless_calls = _without_work(lost, recorded) if lost else set()
-    kernel_call_span = recorded.kernel_calls() if len(workless_calls) < len(lost) else None
+    workless_calls = _find_workless_calls(lost_calls, work) if lost_calls else set()
+    kernel_call_span = work.find_kernel_call_span() if len(workless_calls) < len(lost_calls) else None
     records = []
     for kind in LaunchKind:
-        kind_calls = [lost_call for lost_call in lost if lost_call.kind is kind and lost_call not in workless_calls]
+        kind_calls = [
+            lost_call for lost_call in lost_calls if lost_call.kind is kind and lost_call not in workless_calls
+        ]
         calls_inside = [
             lost_call
             for lost_call in kind_calls
@@ -238,12 +251,14 @@ def _by_kind(counts: Mapping[LaunchKind, int], lost: Sequence[_Lost], recorded: 
     return tuple(records)
 
 
-def _without_work(lost: Sequence[_Lost], recorded: Recorded) -> set[_Lost]:
+def _find_workless_calls(lost_calls: Sequence[_LostCall], work: RecordedWork) -> set[_LostCall]:
     """Return those of the calls that launched nothing: while their thread captured a graph, or of 0 bytes."""
-    empty_copies = recorded.empty() if any(lost_call.kind is LaunchKind.COPY for lost_call in lost) else ()
-    captures_by_thread = _captures(recorded.captures())
+    empty_copies = (
+        work.find_empty_copies() if any(lost_call.kind is LaunchKind.COPY for lost_call in lost_calls) else ()
+    )
+    captures_by_thread = _track_captures(work.list_capture_calls())
     workless_calls = set()
-    for lost_call in lost:
+    for lost_call in lost_calls:
         moments, depths = captures_by_thread.get(lost_call.call.thread, ([], []))
         position = bisect_right(moments, lost_call.call.start_ns)
         if (position and depths[position - 1] > 0) or lost_call.correlation in empty_copies:
@@ -251,11 +266,11 @@ def _without_work(lost: Sequence[_Lost], recorded: Recorded) -> set[_Lost]:
     return workless_calls
 
 
-def _captures(calls: Iterable[Api]) -> dict[int, tuple[list[int], list[int]]]:
+def _track_captures(calls: Iterable[Api]) -> dict[int, tuple[list[int], list[int]]]:
     """Return by thread the moments at which a capture begins or ends, and how many are going on from then on."""
     captures_by_thread: dict[int, tuple[list[int], list[int]]] = defaultdict(lambda: ([], [0]))
     for call in sorted(calls):
-        is_begin = fnmatchcase(call.name, BEGINS_CAPTURE)
+        is_begin = fnmatchcase(call.name, CAPTURE_BEGIN_GLOB)
         moments, depths = captures_by_thread[call.thread]
         moments.append(call.start_ns)
         depths.append(max(depths[-1] + (1 if is_begin else -1), 0))

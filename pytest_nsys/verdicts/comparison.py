@@ -17,33 +17,39 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import NamedTuple
 
-from pytest_nsys.analysis.captures.cache import CaptureCache, Files
-from pytest_nsys.analysis.captures.captures import Captures, check_captures
+from pytest_nsys.analysis.captures.cache import CaptureCache, CaptureFiles
+from pytest_nsys.analysis.captures.captures import Captures, check_one_step_kind
 from pytest_nsys.analysis.fact_bounds import Bounds
-from pytest_nsys.analysis.metrics.registry import MEASURED, METRICS, Metric, measured
-from pytest_nsys.analysis.metrics.sharing import ALL, OWN, Walls, sharing_in, walls
-from pytest_nsys.analysis.metrics.structure import ContentKind, Item, contents
-from pytest_nsys.analysis.metrics.table import NothingSelected, asks_for_none, label_key
-from pytest_nsys.analysis.steps.convention_fit import GENERIC, Choice
-from pytest_nsys.analysis.windows.circumstances import RunKey
+from pytest_nsys.analysis.metrics.registry import MEASURED_WORD, METRICS, Metric, make_measured_metric
+from pytest_nsys.analysis.metrics.stream_sharing import (
+    ALL_STREAM_METRICS,
+    OWN_STREAM_METRICS,
+    WallMetrics,
+    choose_wall_metrics,
+    measure_sharing,
+)
+from pytest_nsys.analysis.metrics.structure import ContentItem, ContentKind, count_contents
+from pytest_nsys.analysis.metrics.table import NothingSelected, make_label_key, selects_unstaged
+from pytest_nsys.analysis.steps.convention_fit import GENERIC, ConventionChoice
 from pytest_nsys.analysis.windows.measurements import Measurements
-from pytest_nsys.analysis.windows.spans import MEDIAN, RUN, UsedWindow, WindowSpec
+from pytest_nsys.analysis.windows.run_conditions import RunKey
+from pytest_nsys.analysis.windows.window_selection import MEDIAN, RUN, UsedWindow, WindowSpec
 from pytest_nsys.core.conventions import Anchor, Convention
-from pytest_nsys.core.errors import NothingMeasured, NsysError, naming
-from pytest_nsys.core.exact import distance, exact, median
-from pytest_nsys.core.kept import grouped
+from pytest_nsys.core.errors import NothingMeasured, NsysError, prefix_errors
+from pytest_nsys.core.exact import distance, median, simplify_fraction
+from pytest_nsys.core.memoize import group_by_key
 from pytest_nsys.core.model import KernelsMode, Note, Span, Value
-from pytest_nsys.core.words import counted, from_here
+from pytest_nsys.core.text_format import format_count, shorten_paths
 from pytest_nsys.gates import gate_file
-from pytest_nsys.gates.comparability import differences, found_otherwise
+from pytest_nsys.gates.comparability import find_convention_difference, find_differences
 from pytest_nsys.gates.gate_file import load_gate_file
 from pytest_nsys.gates.hiccups import leave_out_hiccup
-from pytest_nsys.gates.judgement import RowKey, folded
+from pytest_nsys.gates.judgement import RowKey, fold_table
 from pytest_nsys.gates.model import (
     Assertion,
+    BaselineLimit,
     Comparator,
     Difference,
-    FromBaseline,
     GateFile,
     JudgedRow,
     Location,
@@ -52,14 +58,14 @@ from pytest_nsys.gates.model import (
     Severities,
     Severity,
     Verdict,
-    requests_of,
-    spec_for,
+    build_requests,
+    resolve_window_spec,
 )
-from pytest_nsys.traces.opening import shared
-from pytest_nsys.verdicts.evaluate import GateContext, evaluate, resolved, rows_now
-from pytest_nsys.verdicts.kernel_changes import KernelChanges, kernel_changes
-from pytest_nsys.verdicts.records import RowRecord, records_of
+from pytest_nsys.traces.trace_files import iterate_duplicate_traces
+from pytest_nsys.verdicts.evaluate import GateContext, evaluate, judge_without_baseline, resolve_gate_convention
+from pytest_nsys.verdicts.kernel_changes import KernelChanges, compare_kernels
 from pytest_nsys.verdicts.references import OtherRun
+from pytest_nsys.verdicts.row_records import RowRecord, make_row_records
 
 
 class Result(enum.StrEnum):
@@ -109,7 +115,7 @@ def has_moved(row: JudgedRow) -> bool:
     return row.outcome is not Outcome.PASSED or row.waived
 
 
-class OneSided(NamedTuple):
+class OneSidedItem(NamedTuple):
     """Describes a name that only one of the two runs has."""
 
     kind: ContentKind
@@ -138,11 +144,11 @@ class Comparison:
     """Lists the windows of base, by how they were measured."""
     notes: tuple[tuple[str, Note], ...]
     """Says what no verdict says of either run, each with the side."""
-    looked_at: str
+    compared_window: str
     """Names the windows that the following fields are about."""
-    appeared: tuple[OneSided, ...]
+    appeared: tuple[OneSidedItem, ...]
     """Lists what head alone has."""
-    vanished: tuple[OneSided, ...]
+    vanished: tuple[OneSidedItem, ...]
     """Lists what base alone has."""
     kernels: KernelChanges
     """Lists the kernels of both runs whose time differs."""
@@ -152,13 +158,15 @@ class Comparison:
 
     def to_records(self) -> list[RowRecord]:
         """Return the rows as plain dicts, which ``pandas.DataFrame`` and ``polars.DataFrame`` take."""
-        return records_of(self.rows)
+        return make_row_records(self.rows)
 
     @cached_property
     def rows(self) -> tuple[VerdictRow, ...]:
         """Return all rows that are compared with base, each with its verdict, the worst first."""
-        held_verdicts = (verdict for verdict in self.verdicts if verdict.assertion.reads_stored)
-        return tuple(sorted(((verdict, row) for verdict in held_verdicts for row in verdict.rows), key=_worst_first))
+        held_verdicts = (verdict for verdict in self.verdicts if verdict.assertion.reads_stored_baseline)
+        return tuple(
+            sorted(((verdict, row) for verdict in held_verdicts for row in verdict.rows), key=_make_severity_key)
+        )
 
     @cached_property
     def moved(self) -> tuple[VerdictRow, ...]:
@@ -215,48 +223,54 @@ def compare_runs(pairs: Sequence[OtherRun], base: Sequence[str], head: Sequence[
     not_held: list[str] = []
     for pair in pairs:
         name, context = pair.gate.address, GateContext(pair.captures, pair.gate, pair)
-        for side, captures in (("base", pair.before), ("head", pair.captures)):
-            with naming(side):  # before any is measured, so that a mistake names the side
-                captures.key(pair.gate.run)
-        for spec in _held_on(pair):
-            check_captures({"base has": pair.before.runs, "head has": pair.captures.runs}, spec)
+        for side, captures in (("base", pair.base_captures), ("head", pair.captures)):
+            with prefix_errors(side):  # before any is measured, so that a mistake names the side
+                captures.build_key(pair.gate.run)
+        for spec in _group_metrics_by_window(pair):
+            check_one_step_kind({"base has": pair.base_captures.runs, "head has": pair.captures.runs}, spec)
         for assertion in pair.gate.assertions:
-            if assertion.needs_baseline and not assertion.reads_stored:
+            if assertion.needs_baseline and not assertion.reads_stored_baseline:
                 not_held.append(f"{name}: {assertion.full_name}")
                 continue
-            with naming("head"):  # as what is compared with names base
-                context.measure(context.resolved(assertion))
+            with prefix_errors("head"):  # as what is compared with names base
+                context.measure(context.resolve(assertion))
             verdict = evaluate(assertion, context)
-            if assertion.reads_stored:
-                verdicts.append(replace(verdict, rows=tuple(_rows(verdict, pair))))
+            if assertion.reads_stored_baseline:
+                verdicts.append(replace(verdict, rows=tuple(_list_judged_rows(verdict, pair))))
             else:
-                verdicts.append(replace(verdict, on_base=_on_base(assertion, pair)))
-    spec, cautions = _usual_pick(pairs[0]), [caution for verdict in verdicts for caution in verdict.cautions]
+                verdicts.append(replace(verdict, on_base=_find_base_outcome(assertion, pair)))
+    spec, cautions = _find_usual_window(pairs[0]), [caution for verdict in verdicts for caution in verdict.cautions]
     base_contents, head_contents = (
-        [contents(run, spec) for run in side.runs] for side in (pairs[0].before, pairs[0].captures)
+        [count_contents(run, spec) for run in side.runs] for side in (pairs[0].base_captures, pairs[0].captures)
     )
     kernels = KernelChanges()
     with contextlib.suppress(NsysError):  # who measures the windows is told
-        kernels = kernel_changes(pairs[0].before, pairs[0].captures, spec)
+        kernels = compare_kernels(pairs[0].base_captures, pairs[0].captures, spec)
     return Comparison(
-        base=_side(base, pairs[0].before, pairs[0].gate),
-        head=_side(head, pairs[0].captures, pairs[0].gate),
+        base=_make_side(base, pairs[0].base_captures, pairs[0].gate),
+        head=_make_side(head, pairs[0].captures, pairs[0].gate),
         verdicts=tuple(verdicts),
         not_held=tuple(not_held),
-        circumstances=_circumstances(pairs),
-        windows={str(spec): pair.before.windows(spec) for pair in pairs for spec in _held_on(pair)},
-        notes=tuple(dict.fromkeys((*_notes(pairs), *(("head", Note(caution, True)) for caution in cautions)))),
-        looked_at=str(spec),
-        appeared=tuple(_only_in(head_contents, base_contents)),
-        vanished=tuple(_only_in(base_contents, head_contents)),
+        circumstances=_collect_differences(pairs),
+        windows={
+            str(spec): pair.base_captures.list_windows(spec)
+            for pair in pairs
+            for spec in _group_metrics_by_window(pair)
+        },
+        notes=tuple(
+            dict.fromkeys((*_list_side_notes(pairs), *(("head", Note(caution, True)) for caution in cautions)))
+        ),
+        compared_window=str(spec),
+        appeared=tuple(_list_one_sided(head_contents, base_contents)),
+        vanished=tuple(_list_one_sided(base_contents, head_contents)),
         kernels=kernels,
     )
 
 
-def _on_base(assertion: Assertion, pair: OtherRun) -> str:
+def _find_base_outcome(assertion: Assertion, pair: OtherRun) -> str:
     try:
-        with naming("base"):
-            return str(rows_now(assertion, GateContext(pair.before, pair.gate)).outcome)
+        with prefix_errors("base"):
+            return str(judge_without_baseline(assertion, GateContext(pair.base_captures, pair.gate)).outcome)
     except NothingMeasured:
         return NOT_MEASURED
 
@@ -264,21 +278,21 @@ def _on_base(assertion: Assertion, pair: OtherRun) -> str:
 # Rows
 
 
-def _rows(verdict: Verdict, pair: OtherRun) -> Sequence[JudgedRow]:
+def _list_judged_rows(verdict: Verdict, pair: OtherRun) -> Sequence[JudgedRow]:
     """Return the judged rows; where an assertion could not be judged at all, the values of both runs as they are."""
     assertion, outcome = verdict.assertion, verdict.outcome
     if verdict.rows or outcome not in (Outcome.INCOMPARABLE, Outcome.NO_DATA):
         return verdict.rows
     base_values, head_values = (
-        _folded(assertion, GateContext(side, pair.gate)) for side in (pair.before, pair.captures)
+        _fold_rows(assertion, GateContext(side, pair.gate)) for side in (pair.base_captures, pair.captures)
     )
     keys = dict.fromkeys((*head_values, *base_values))
     return [JudgedRow(dict(key), head_values.get(key), None, outcome, baseline=base_values.get(key)) for key in keys]
 
 
-def _folded(assertion: Assertion, side: GateContext) -> Mapping[RowKey, Value]:
+def _fold_rows(assertion: Assertion, side: GateContext) -> Mapping[RowKey, Value]:
     try:
-        return folded(side.measure(assertion), assertion)
+        return fold_table(side.measure(assertion), assertion)
     except NothingSelected:
         return {}
 
@@ -286,105 +300,128 @@ def _folded(assertion: Assertion, side: GateContext) -> Mapping[RowKey, Value]:
 UNDECIDED = (Outcome.NO_DATA, Outcome.INCONCLUSIVE, Outcome.ERROR)
 """Outcomes that leave open whether the run is worse; *inconclusive* passes unless the gate file says that it fails."""
 
-ORDER = (Outcome.FAILED, Outcome.NO_DATA, Outcome.INCONCLUSIVE, Outcome.INCOMPARABLE, Outcome.IMPROVED, Outcome.PASSED)
+OUTCOME_ORDER = (
+    Outcome.FAILED,
+    Outcome.NO_DATA,
+    Outcome.INCONCLUSIVE,
+    Outcome.INCOMPARABLE,
+    Outcome.IMPROVED,
+    Outcome.PASSED,
+)
 """Lists outcomes from worst to best, as rows are sorted."""
 
 
-def _worst_first(each: VerdictRow) -> tuple[object, ...]:
+def _make_severity_key(verdict_row: VerdictRow) -> tuple[object, ...]:
     """Return a sort key: rows that make it worse come first, then undecided ones, then rows that are let pass, then
     better ones.
     """
-    verdict, row = each
+    verdict, row = verdict_row
     assertion = verdict.assertion
     let_pass = row.waived or (row.outcome is Outcome.FAILED and not counts_as_worse(assertion))
     # Between what is not decided and what is better: a person let it pass, and it is worse all the same.
-    place = ORDER.index(Outcome.IMPROVED) - 0.5 if let_pass else ORDER.index(row.outcome)
-    names = (verdict.address, assertion.name, [(d, *label_key(label)) for d, label in row.labels.items()])
-    return (place, -_badness(row, assertion.require.comparator), *names)
+    place = OUTCOME_ORDER.index(Outcome.IMPROVED) - 0.5 if let_pass else OUTCOME_ORDER.index(row.outcome)
+    names = (verdict.address, assertion.name, [(d, *make_label_key(label)) for d, label in row.labels.items()])
+    return (place, -_measure_badness(row, assertion.requirement.comparator), *names)
 
 
-def _badness(row: JudgedRow, comparator: Comparator | None) -> Fraction:
+def _measure_badness(row: JudgedRow, comparator: Comparator | None) -> Fraction:
     """Return how bad a row is beside rows of other metrics: the change divided by the change that is tolerated."""
     if row.value is None or row.baseline is None:
         return Fraction(0)
     if (tolerance_multiples := row.times_tolerance) is not None:
         return tolerance_multiples
     if row.margin is not None:  # it has no tolerance: any change of it fails
-        return -Fraction(row.margin) * _MUCH
-    relative_change = distance(row.value, row.baseline) / max(abs(Fraction(row.baseline)), Fraction(1, _MUCH))
+        return -Fraction(row.margin) * _LARGE_FACTOR
+    relative_change = distance(row.value, row.baseline) / max(abs(Fraction(row.baseline)), Fraction(1, _LARGE_FACTOR))
     rises = row.value > row.baseline
     is_better = rises if comparator is Comparator.GE else not rises
     return -relative_change if is_better and comparator is not Comparator.EQ else relative_change
 
 
-_MUCH = 1_000_000
+_LARGE_FACTOR = 1_000_000
 """Puts a change where none is allowed above any change that is a multiple of its tolerance."""
 
 
 # What both sides are
 
 
-def _side(paths: Sequence[str], captures: Captures, gate: GateFile) -> Side:
+def _make_side(paths: Sequence[str], captures: Captures, gate: GateFile) -> Side:
     return Side(
         paths=(" ".join(paths),) if len(captures.runs) == 1 else tuple(paths),
-        key=captures.key(gate.run),
+        key=captures.build_key(gate.run),
         ranks=tuple(rank.number for rank in captures.runs[0].ranks),
-        profilers=captures.profilers(),
+        profilers=captures.list_profilers(),
     )
 
 
-def _held_on(pair: OtherRun) -> dict[WindowSpec, list[str]]:
+def _group_metrics_by_window(pair: OtherRun) -> dict[WindowSpec, list[str]]:
     """Return the windows in which assertions are compared with base, each with the metrics that are measured in it."""
-    held_assertions = (assertion for assertion in pair.gate.assertions if assertion.reads_stored)
-    return grouped((spec_for(pair.before.convention, assertion), assertion.metric) for assertion in held_assertions)
+    held_assertions = (assertion for assertion in pair.gate.assertions if assertion.reads_stored_baseline)
+    return group_by_key(
+        (resolve_window_spec(pair.base_captures.convention, assertion), assertion.metric)
+        for assertion in held_assertions
+    )
 
 
-def _notes(pairs: Sequence[OtherRun]) -> Iterator[tuple[str, Note]]:
+def _list_side_notes(pairs: Sequence[OtherRun]) -> Iterator[tuple[str, Note]]:
     """Yield what a person should know of either run, as (side, note); what head's verdicts say stands with the
     verdicts.
     """
-    first_pair, found_convention = pairs[0], pairs[0].gate.found
+    first_pair, found_convention = pairs[0], pairs[0].gate.found_convention
     if found_convention:
         yield (
             "base",
-            Note(found_convention.told(first_pair.gate.resolved_convention, anchored=_anchored(first_pair.before))),
+            Note(
+                found_convention.describe(
+                    first_pair.gate.resolved_convention, is_anchored=_has_anchors(first_pair.base_captures)
+                )
+            ),
         )
     for pair in pairs:
-        for spec, metrics in _held_on(pair).items():
-            held_metrics = map(pair.before.metric, dict.fromkeys(metrics))
-            yield from (("base", note) for note in pair.before.notes(spec, *held_metrics))
+        for spec, metrics in _group_metrics_by_window(pair).items():
+            held_metrics = map(pair.base_captures.resolve_metric, dict.fromkeys(metrics))
+            yield from (("base", note) for note in pair.base_captures.list_notes(spec, *held_metrics))
     for side, this_side, other_side in (
-        ("base", first_pair.before, first_pair.captures),
-        ("head", first_pair.captures, first_pair.before),
+        ("base", first_pair.base_captures, first_pair.captures),
+        ("head", first_pair.captures, first_pair.base_captures),
     ):
-        for name in sorted(this_side.measured_names - other_side.measured_names) if other_side.measured_in else ():
-            yield side, Note(f"{MEASURED} {name}: the other side has none of it", True)
-    if same_paths := _same_files(first_pair):
-        names = ", ".join(from_here(str(path)) for path in same_paths)
-        duplicates_text = f"{len(same_paths)} of {counted(len(first_pair.captures.paths), 'trace')} are those of base"
+        for name in (
+            sorted(this_side.measurement_names - other_side.measurement_names) if other_side.measurement_files else ()
+        ):
+            yield side, Note(f"{MEASURED_WORD} {name}: the other side has none of it", True)
+    if same_paths := _list_same_files(first_pair):
+        names = ", ".join(shorten_paths(str(path)) for path in same_paths)
+        duplicates_text = (
+            f"{len(same_paths)} of {format_count(len(first_pair.captures.paths), 'trace')} are those of base"
+        )
         yield "head", Note(f"{duplicates_text}, and there is nothing to compare: {names}", True)
 
 
-def _anchored(captures: Captures) -> bool:
-    return any(run.anchors(rank) for run in captures.runs for rank in run.ranks)
+def _has_anchors(captures: Captures) -> bool:
+    return any(run.find_anchors(rank) for run in captures.runs for rank in run.ranks)
 
 
-def _same_files(pair: OtherRun) -> Sequence[Path]:
+def _list_same_files(pair: OtherRun) -> Sequence[Path]:
     """Return the traces of head that are also base's, in the same bytes or in others."""
-    copies = [duplicate.second for duplicate in shared([pair.before.paths, pair.captures.paths])]
-    return [*dict.fromkeys([*copies, *pair.same_files()])]
+    copies = [
+        duplicate.second for duplicate in iterate_duplicate_traces([pair.base_captures.paths, pair.captures.paths])
+    ]
+    return [*dict.fromkeys([*copies, *pair.list_same_files()])]
 
 
-def _circumstances(pairs: Sequence[OtherRun]) -> dict[Difference, bool]:
+def _collect_differences(pairs: Sequence[OtherRun]) -> dict[Difference, bool]:
     """Return all circumstances that differ, each with whether it must agree: a person wants to know the others, too."""
     must_agree: dict[Difference, bool] = {}
     for pair in pairs:
         head_circumstances, base_circumstances = (
-            pair.captures.circumstances(pair.gate.run),
-            pair.before.circumstances(pair.gate.run),
+            pair.captures.build_circumstances(pair.gate.run),
+            pair.base_captures.build_circumstances(pair.gate.run),
         )
         comparable_on = pair.gate.comparable_on
-        for difference in (*found_otherwise(pair.gate), *differences(head_circumstances, base_circumstances)):
+        for difference in (
+            *find_convention_difference(pair.gate),
+            *find_differences(head_circumstances, base_circumstances),
+        ):
             must_agree[difference] = (
                 must_agree.get(difference, False) or comparable_on is None or difference.name in comparable_on
             )
@@ -394,25 +431,29 @@ def _circumstances(pairs: Sequence[OtherRun]) -> dict[Difference, bool]:
 # What only one side has
 
 
-def _usual_pick(pair: OtherRun) -> WindowSpec:
+def _find_usual_window(pair: OtherRun) -> WindowSpec:
     """Return the window in which most assertions of a gate file are compared with base; of equally many the first."""
     gate, captures = pair.gate, pair.captures
-    trace_assertions = [assertion for assertion in gate.assertions if assertion.outside is None]
-    held_assertions = [assertion for assertion in trace_assertions if assertion.reads_stored]
-    specs = Counter(spec_for(captures.convention, assertion) for assertion in held_assertions or trace_assertions)
-    return specs.most_common(1)[0][0] if specs else captures.spec(gate.window, gate.span, gate.kernels)
+    trace_assertions = [assertion for assertion in gate.assertions if assertion.outside_metric is None]
+    held_assertions = [assertion for assertion in trace_assertions if assertion.reads_stored_baseline]
+    specs = Counter(
+        resolve_window_spec(captures.convention, assertion) for assertion in held_assertions or trace_assertions
+    )
+    return specs.most_common(1)[0][0] if specs else captures.make_spec(gate.window, gate.span, gate.kernels)
 
 
-def _only_in(here: Sequence[Mapping[Item, int]], there: Sequence[Mapping[Item, int]]) -> Iterator[OneSided]:
+def _list_one_sided(
+    own_contents: Sequence[Mapping[ContentItem, int]], other_contents: Sequence[Mapping[ContentItem, int]]
+) -> Iterator[OneSidedItem]:
     """Yield what some capture of one run has and none of the other run, by kind and name.
 
     Where the other run lacks a rank, only the rank itself is given, not what it ran.
     """
-    other_items = {item for capture in there for item in capture}
-    all_ranks = {item.rank for capture in here for item in capture}
+    other_items = {item for capture in other_contents for item in capture}
+    all_ranks = {item.rank for capture in own_contents for item in capture}
     missing_ranks = all_ranks - {item.rank for item in other_items}
     ranks_by_name: dict[tuple[ContentKind, str], set[int]] = {}
-    for item in {item for capture in here for item in capture} - other_items:
+    for item in {item for capture in own_contents for item in capture} - other_items:
         if item.kind is ContentKind.RANK or item.rank not in missing_ranks:
             ranks_by_name.setdefault((item.kind, item.name), set()).add(item.rank)
     kind_order = [*ContentKind]
@@ -420,10 +461,10 @@ def _only_in(here: Sequence[Mapping[Item, int]], there: Sequence[Mapping[Item, i
         ranks_by_name, key=lambda key: (kind_order.index(key[0]), min(ranks_by_name[key]), key[1])
     ):
         ranks = ranks_by_name[kind, name]
-        counts = [sum(capture.get(Item(kind, name, rank), 0) for rank in ranks) for capture in here]
+        counts = [sum(capture.get(ContentItem(kind, name, rank), 0) for rank in ranks) for capture in own_contents]
         nonzero_counts = [count for count in counts if count]
-        launches = exact(Fraction(median(nonzero_counts)))
-        yield OneSided(
+        launches = simplify_fraction(Fraction(median(nonzero_counts)))
+        yield OneSidedItem(
             kind, name, tuple(sorted(ranks)), ranks == all_ranks - missing_ranks, launches, len(nonzero_counts)
         )
 
@@ -440,10 +481,10 @@ class TwoRuns:
     cache: CaptureCache
     base: Sequence[str]
     head: Sequence[str]
-    measurements: tuple[Files, Files] = ((), ())  # of base, of head
+    measurements: tuple[CaptureFiles, CaptureFiles] = ((), ())  # of base, of head
     anchor: Anchor | None = None  # the pattern that a person named
 
-    def under(self, gate: GateFile) -> OtherRun:
+    def open_pair(self, gate: GateFile) -> OtherRun:
         """Open both runs under the convention of a gate file, or under that of base where the file names none; an error
         names its side.
 
@@ -451,24 +492,26 @@ class TwoRuns:
         """
         if gate.convention is None and not (self.base or self.head):  # measurements alone are read under none
             gate = replace(gate, convention=GENERIC)
-        gate = resolved(gate, partial(self._fitting, "head"), partial(self._fitting, "base"))
-        base, head = (self._opened(side, gate) for side in ("base", "head"))
-        return OtherRun(head, gate, base, "base", partly=True)
+        gate = resolve_gate_convention(
+            gate, partial(self._fit_convention, "head"), partial(self._fit_convention, "base")
+        )
+        base, head = (self._open_side(side, gate) for side in ("base", "head"))
+        return OtherRun(head, gate, base, "base", allows_shared_files=True)
 
-    def _opened(self, side: str, gate: GateFile) -> Captures:
+    def _open_side(self, side: str, gate: GateFile) -> Captures:
         measurement_files = self.measurements[side == "head"]
-        with naming(side):
-            convention, requests = gate.resolved_convention, requests_of(gate)
-            captures = self.cache.captures(
+        with prefix_errors(side):
+            convention, requests = gate.resolved_convention, build_requests(gate)
+            captures = self.cache.open_captures(
                 getattr(self, side), Path(), convention, gate.workload, requests, measurement_files
             )
             return leave_out_hiccup(captures, gate)
 
-    def _fitting(self, side: str, known: Sequence[Convention] = ()) -> Choice:
-        with naming(side):
-            return self.cache.fitting(getattr(self, side), Path(), self.anchor, known)
+    def _fit_convention(self, side: str, known_conventions: Sequence[Convention] = ()) -> ConventionChoice:
+        with prefix_errors(side):
+            return self.cache.choose_convention(getattr(self, side), Path(), self.anchor, known_conventions)
 
-    def usual_gate(
+    def make_builtin_gate(
         self,
         convention: Convention | None,
         window: str | None = None,
@@ -481,7 +524,7 @@ class TwoRuns:
         repeats. Raises TraceError.
         """
         if window is None:
-            window = MEDIAN if convention is not None or self._fitting("base").anchored else RUN
+            window = MEDIAN if convention is not None or self._fit_convention("base").has_anchor else RUN
         name = Path(BUILT_IN_GATE)
         built_in = load_gate_file(BUILT_IN_PATH, display=name)
         trace_assertions = built_in.assertions if self.base or self.head else ()
@@ -490,19 +533,21 @@ class TwoRuns:
         quality = Bounds(missing_ranks=None, anchors=None)
         gate = GateFile(name, assertions, convention, quality=quality, window=window, span=span, kernels=kernels)
         if assertions:
-            unused_metrics = OWN if self._walls(gate) == ALL else ALL
+            unused_metrics = (
+                OWN_STREAM_METRICS if self._select_wall_metrics(gate) == ALL_STREAM_METRICS else ALL_STREAM_METRICS
+            )
             assertions = tuple(
                 assertion
                 for assertion in assertions
                 if assertion.metric not in unused_metrics
-                and not (asks_for_none(assertion.where) and self._has_no_stages(gate))
+                and not (selects_unstaged(assertion.where) and self._has_no_stages(gate))
             )
             gate = replace(gate, assertions=assertions)
         if not all(self.measurements):
             return gate
         base_measurements, head_measurements = (Measurements(files[0]) for files in self.measurements)
         measured_assertions = (
-            _within_tolerance(measured(name), head_measurements.kind(name).better, built_in)
+            _make_tolerance_assertion(make_measured_metric(name), head_measurements.find_kind(name).better, built_in)
             for name in head_measurements.names
             if name in base_measurements.names
         )
@@ -511,22 +556,27 @@ class TwoRuns:
     def _has_no_stages(self, gate: GateFile) -> bool:
         """Return whether no kernel of either side has a stage, so that the assertions of every stage hold them all."""
         with contextlib.suppress(NsysError):  # who judges it is told
-            pair = self.under(gate)
-            spec = pair.captures.spec(gate.window, gate.span, gate.kernels)
-            return all(side.rows(METRICS["launches"], spec).every_stage for side in (pair.before, pair.captures))
+            pair = self.open_pair(gate)
+            spec = pair.captures.make_spec(gate.window, gate.span, gate.kernels)
+            return all(
+                side.measure_rows(METRICS["launches"], spec).counts_unstaged
+                for side in (pair.base_captures, pair.captures)
+            )
         return False
 
-    def _walls(self, gate: GateFile) -> Walls:
+    def _select_wall_metrics(self, gate: GateFile) -> WallMetrics:
         """Return the names of the metrics of all communication of a rank that fit both runs."""
         with contextlib.suppress(NsysError):  # who judges it is told
-            pair = self.under(gate)
-            spec = pair.captures.spec(gate.window, gate.span, gate.kernels)
-            sides = (pair.before, pair.captures)
-            return walls(*(sharing_in(w for run in side.runs for w in run.measured(spec)) for side in sides))
-        return OWN
+            pair = self.open_pair(gate)
+            spec = pair.captures.make_spec(gate.window, gate.span, gate.kernels)
+            sides = (pair.base_captures, pair.captures)
+            return choose_wall_metrics(
+                *(measure_sharing(w for run in side.runs for w in run.load_windows(spec)) for side in sides)
+            )
+        return OWN_STREAM_METRICS
 
 
-def _within_tolerance(metric: Metric, better: str | None, built_in: GateFile) -> Assertion:
+def _make_tolerance_assertion(metric: Metric, better: str | None, built_in: GateFile) -> Assertion:
     """Return an assertion that compares a measurement of head with that of base.
 
     Where neither higher nor lower is better, a change is shown and does not make head worse.
@@ -535,7 +585,7 @@ def _within_tolerance(metric: Metric, better: str | None, built_in: GateFile) ->
         "lower": (Comparator.LE, "below baseline plus tolerance"),
         "higher": (Comparator.GE, "above baseline minus tolerance"),
     }.get(better or "", (None, "within tolerance of baseline"))
-    require = Requirement(comparator, FromBaseline(built_in.tolerance), text)
+    require = Requirement(comparator, BaselineLimit(built_in.tolerance), text)
     severity = Severities(Severity.FAIL if better else Severity.WARN)
     names, location = (metric.name, metric.name, f"{metric.name} {text}"), Location(Path(BUILT_IN_GATE), 1, 1)
-    return Assertion(*names, location, metric.name, require, severity=severity, outside=metric)
+    return Assertion(*names, location, metric.name, require, severity=severity, outside_metric=metric)

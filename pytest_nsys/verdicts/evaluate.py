@@ -15,59 +15,67 @@ from functools import cached_property
 from pathlib import Path
 
 from pytest_nsys.analysis.captures.captures import Captures
-from pytest_nsys.analysis.explain.parts import StepChange
+from pytest_nsys.analysis.explain.breakdown_model import StepChange
 from pytest_nsys.analysis.facts.fact import Weight
-from pytest_nsys.analysis.metrics.registry import METRICS, PERIOD, STEP, STEP_TIME
+from pytest_nsys.analysis.metrics.registry import METRICS, PERIOD_METRIC, STEP_TIME_METRIC, WINDOW_LENGTH_METRIC
 from pytest_nsys.analysis.metrics.table import MetricTable, NothingSelected
-from pytest_nsys.analysis.steps.convention_fit import Choice, FitAlike
-from pytest_nsys.analysis.windows.circumstances import steps_of
-from pytest_nsys.analysis.windows.spans import WindowSpec, noun_of
+from pytest_nsys.analysis.steps.convention_fit import AmbiguousConventions, ConventionChoice
+from pytest_nsys.analysis.windows.run_conditions import count_stored_steps
+from pytest_nsys.analysis.windows.window_selection import WindowSpec, choose_window_noun
 from pytest_nsys.core.conventions import Convention
 from pytest_nsys.core.errors import BaselineError, NsysError, TraceError
 from pytest_nsys.core.exact import distance
 from pytest_nsys.core.model import Note, Value
 from pytest_nsys.core.numbers import format_value
+from pytest_nsys.core.text_format import format_count, sanitize_line, shorten_paths
 from pytest_nsys.core.units import HASH
-from pytest_nsys.core.words import counted, from_here, printable
-from pytest_nsys.gates.accepted import Refreshed, accept, is_acceptable
+from pytest_nsys.gates.accepted_rows import BranchRefresh, accept_rows, is_acceptable
+from pytest_nsys.gates.assertion_resolution import resolve_assertion
 from pytest_nsys.gates.found_convention import FoundConvention
 from pytest_nsys.gates.judgement import (
     BadRuns,
     Judgement,
     NotComparable,
     Reference,
-    breaks_rule,
-    delayed,
-    folded,
-    judge,
-    reaches_limit,
-    row_key,
-    with_rule,
+    apply_pipeline_rule,
+    breaks_pipeline_rule,
+    build_row_key,
+    delay_failure,
+    fold_table,
+    is_limit_reached,
+    judge_rows,
 )
 from pytest_nsys.gates.model import (
-    WORSE,
+    OUTSIDE_LIMIT,
     Assertion,
+    BaselineLimit,
     Comparator,
-    FromBaseline,
     GateFile,
     JudgedRow,
     Outcome,
     Verdict,
-    request_of,
-    spec_for,
+    build_request,
+    resolve_window_spec,
 )
-from pytest_nsys.gates.settling import settled
 from pytest_nsys.stored.baselines.baseline_file import Baseline
 from pytest_nsys.stored.baselines.store import BaselineStore
-from pytest_nsys.tools.git import heads_of
-from pytest_nsys.verdicts.apart import RunBreakdowns
-from pytest_nsys.verdicts.causes import EXPLAINED, LOST, NONE_KEPT, Why, between_steps, explain_rows, looked_at
-from pytest_nsys.verdicts.of_commit import age_at_commit
+from pytest_nsys.tools.git import list_heads
+from pytest_nsys.verdicts.commit_age import measure_age_at_commit
 from pytest_nsys.verdicts.references import OtherRun, PastRuns, ReferenceSource
+from pytest_nsys.verdicts.row_causes import (
+    EXPLAINED_OUTCOMES,
+    NO_WINDOWS_KEPT,
+    WINDOWS_LOST,
+    RowExplanations,
+    compare_steps,
+    explain_rows,
+    find_examined_window,
+)
 from pytest_nsys.verdicts.stored_baseline import StoredBaseline
-from pytest_nsys.verdicts.structure_diff import Red
+from pytest_nsys.verdicts.structure_diff import StructureFailure
+from pytest_nsys.verdicts.window_breakdowns import RunBreakdowns
 
-Fitting = Callable[[Sequence[Convention]], Choice]
+ConventionFitter = Callable[[Sequence[Convention]], ConventionChoice]
 """Finds the convention that a run fits.
 
 It is given the conventions of what the run is compared with, whose anchors need not be found once more. Raises
@@ -75,13 +83,13 @@ UsageMistake, TraceError.
 """
 
 
-def resolved(
+def resolve_gate_convention(
     gate: GateFile,
-    alone: Fitting,
-    base: Fitting | None = None,
+    fit_run: ConventionFitter,
+    fit_base: ConventionFitter | None = None,
     store: BaselineStore | None = None,
     *,
-    renewing: bool = False,
+    is_refresh: bool = False,
 ) -> GateFile:
     """Return the gate file with its convention; unchanged where the file names one.
 
@@ -91,32 +99,34 @@ def resolved(
     """
     if gate.convention is not None:
         return gate
-    if base is not None:
-        base_choice = base(())
-        base_found = FoundConvention("base", _alone(alone, [base_choice.convention]), base_choice.searched)
-        return replace(gate, convention=base_choice.convention, found=base_found)
+    if fit_base is not None:
+        base_choice = fit_base(())
+        base_found = FoundConvention("base", _fit_alone(fit_run, [base_choice.convention]), base_choice.search_result)
+        return replace(gate, convention=base_choice.convention, found_convention=base_found)
     baselines: list[Baseline] = []
     if store is not None:
         with contextlib.suppress(BaselineError):  # told by the assertions that are held against one
-            baselines = [baseline for _, baseline in store.all()]
+            baselines = [baseline for _, baseline in store.load_all()]
     known_conventions = [baseline.convention for baseline in baselines if baseline.convention is not None]
     if not known_conventions:
-        choice = alone(())
-        trace_found = FoundConvention("trace", choice.convention, choice.searched)
-        return replace(gate, convention=choice.convention, found=trace_found)
-    run_convention = _alone(alone, known_conventions)
-    read_as = run_convention if run_convention in known_conventions or renewing else known_conventions[0]
-    return replace(gate, convention=read_as, found=FoundConvention("baseline", run_convention))
+        choice = fit_run(())
+        trace_found = FoundConvention("trace", choice.convention, choice.search_result)
+        return replace(gate, convention=choice.convention, found_convention=trace_found)
+    run_convention = _fit_alone(fit_run, known_conventions)
+    read_as = run_convention if run_convention in known_conventions or is_refresh else known_conventions[0]
+    return replace(gate, convention=read_as, found_convention=FoundConvention("baseline", run_convention))
 
 
-def _alone(alone: Fitting, others: Sequence[Convention]) -> Convention:
+def _fit_alone(fit_run: ConventionFitter, known_conventions: Sequence[Convention]) -> Convention:
     """Return the convention that the run alone is read under; a known one where the run fits several alike and it is
     among them.
     """
     try:
-        return alone(others).convention
-    except FitAlike as tie:
-        shared_convention = next((convention for convention in others if convention.anchor in tie.anchors), None)
+        return fit_run(known_conventions).convention
+    except AmbiguousConventions as tie:
+        shared_convention = next(
+            (convention for convention in known_conventions if convention.anchor in tie.anchors), None
+        )
         if shared_convention is None:
             raise
         return shared_convention
@@ -130,57 +140,60 @@ class GateContext:
     gate: GateFile
     baseline: ReferenceSource | None = None  # what an assertion with a baseline is compared with
     history: PastRuns | None = None  # what it is compared with where its limit names the history; knows past verdicts
-    refresh: str = ""  # the command that makes the baseline
+    refresh_command: str = ""  # the command that makes the baseline
     folder: Path | None = None  # in the repository whose commit is judged, where one is
     lets_accepted_pass: bool = False  # whether the outcome *accepted* is green
-    _resolved: dict[str, tuple[Assertion, Assertion]] = field(default_factory=dict, init=False, repr=False)
+    _resolved_assertions: dict[str, tuple[Assertion, Assertion]] = field(default_factory=dict, init=False, repr=False)
 
-    def resolved(self, assertion: Assertion) -> Assertion:
+    def resolve(self, assertion: Assertion) -> Assertion:
         """Return the assertion as it is judged here, which every other method takes; looked up once.
 
         Raises what ``resolve_assertion`` raises.
         """
-        resolved_pair = self._resolved.get(assertion.name)
+        resolved_pair = self._resolved_assertions.get(assertion.name)
         if resolved_pair is None or not any(assertion is known_assertion for known_assertion in resolved_pair):
-            resolved_pair = self._resolved[assertion.name] = assertion, settled(assertion, self.captures, self.gate.run)
+            resolved_pair = self._resolved_assertions[assertion.name] = (
+                assertion,
+                resolve_assertion(assertion, self.captures, self.gate.run),
+            )
         return resolved_pair[1]
 
-    def refreshed(self, assertion: Assertion) -> Refreshed | None:
+    def find_refreshed(self, assertion: Assertion) -> BranchRefresh | None:
         """Return what the branch made of the baseline rows that the assertion is compared with at the merge base; None
         where it made nothing.
         """
-        source = self.source(assertion)
-        return source.refreshed(assertion) if isinstance(source, StoredBaseline) else None
+        source = self.find_source(assertion)
+        return source.find_refreshed(assertion) if isinstance(source, StoredBaseline) else None
 
     def measure(self, assertion: Assertion) -> MetricTable:
         """Return the rows that the assertion judges.
 
         Raises TraceError where the traces are not good enough for them.
         """
-        if assertion.outside is not None and self._of_another_run:
-            raise TraceError(self._of_another_run)
-        table = self.captures.measure(request_of(self.gate, assertion, self._usual_steps))
-        if not assertion.measures.outside and self._of_an_earlier_commit:
-            raise TraceError(self._of_an_earlier_commit)
+        if assertion.outside_metric is not None and self._other_run_reason:
+            raise TraceError(self._other_run_reason)
+        table = self.captures.measure(build_request(self.gate, assertion, self._step_count))
+        if not assertion.measured_metric.is_outside_trace and self._earlier_commit_reason:
+            raise TraceError(self._earlier_commit_reason)
         return table
 
     @cached_property
-    def _of_an_earlier_commit(self) -> str:
+    def _earlier_commit_reason(self) -> str:
         """Tell that the traces are older than the judged commit; empty where nothing says so."""
-        age = age_at_commit(self.captures, self.folder, self.gate.quality) if self.folder is not None else None
+        age = measure_age_at_commit(self.captures, self.folder, self.gate.quality) if self.folder is not None else None
         return age.error if age is not None and age.weight is Weight.ERROR else ""
 
-    def notes(self, assertion: Assertion) -> Sequence[Note]:
+    def list_notes(self, assertion: Assertion) -> Sequence[Note]:
         """Return the notes that a person should read about the rows that the assertion judges."""
-        request = request_of(self.gate, assertion, self._usual_steps)
-        return self.captures.notes(request.spec, assertion.measures, bounds=request.bounds)
+        request = build_request(self.gate, assertion, self._step_count)
+        return self.captures.list_notes(request.spec, assertion.measured_metric, bounds=request.bounds)
 
     @cached_property
-    def _usual_steps(self) -> int | None:
+    def _step_count(self) -> int | None:
         """Return the number of steps of what the captures are compared with, 1 at least; None where the captures have
         several themselves.
         """
-        if steps_of(self.captures.facts) > 1:
+        if count_stored_steps(self.captures.facts) > 1:
             return None
         with contextlib.suppress(NsysError):  # told by what is compared with it
             return max(self.baseline.steps if self.baseline is not None else 0, 1)
@@ -191,106 +204,111 @@ class GateContext:
         """Return the store that the baseline lies in; None where another trace stands for the baseline."""
         return self.baseline.store if isinstance(self.baseline, StoredBaseline) else None
 
-    def reference(self, assertion: Assertion) -> Reference | NotComparable | None:
+    def find_reference(self, assertion: Assertion) -> Reference | NotComparable | None:
         """Return the reference that the assertion is compared with; None where it needs nothing. Raises BaselineError,
         TraceError.
         """
-        limit = assertion.require.limit
-        if not isinstance(limit, FromBaseline):
+        limit = assertion.requirement.limit
+        if not isinstance(limit, BaselineLimit):
             if isinstance(self.baseline, StoredBaseline):
                 self.baseline.refuse_dropped()
             return None
-        source = self.source(assertion)
+        source = self.find_source(assertion)
         if source is None:
             missing_text = "no baseline is" if limit.history is None else "no history is"
             return NotComparable(Outcome.NO_DATA, f"{missing_text} at hand here")
-        return source.reference(assertion)
+        return source.find_reference(assertion)
 
-    def source(self, assertion: Assertion) -> ReferenceSource | None:
+    def find_source(self, assertion: Assertion) -> ReferenceSource | None:
         """Return the source of the assertion's baseline; None where it has no baseline, or none is at hand."""
-        limit = assertion.require.limit
-        if not isinstance(limit, FromBaseline):
+        limit = assertion.requirement.limit
+        if not isinstance(limit, BaselineLimit):
             return None
         return self.baseline if limit.history is None else self.history
 
     @cached_property
     def breakdowns(self) -> RunBreakdowns:
         """Return the broken-down windows of the run that is judged, which rows are explained by."""
-        baseline_breakdowns = self.windows_before
+        baseline_breakdowns = self.baseline_breakdowns
         return RunBreakdowns(self.captures, baseline_breakdowns.ranks if baseline_breakdowns is not None else None)
 
     @property
-    def windows_before(self) -> RunBreakdowns | None:
+    def baseline_breakdowns(self) -> RunBreakdowns | None:
         """Return the broken-down windows of the baseline's run; None where there are none.
 
         They also explain what is compared with a history, which keeps values alone.
         """
-        return self.baseline.windows_before if self.baseline is not None else None
+        return self.baseline.baseline_breakdowns if self.baseline is not None else None
 
     @cached_property
-    def disagreements(self) -> tuple[Note, ...]:
+    def disagreement_notes(self) -> tuple[Note, ...]:
         """Return a note for each fact of the run that the gate file states and the traces contradict; what the
         traces say counts.
         """
         return tuple(
             Note(f"the gate file states {name} {stated}, the traces say {traced}, which counts", True)
-            for name, stated, traced in self.captures.key(self.gate.run).unlike(self.gate.run)
+            for name, stated, traced in self.captures.build_key(self.gate.run).list_contradictions(self.gate.run)
         )
 
     @property
-    def same_as_baseline(self) -> tuple[Note, ...]:
+    def same_capture_notes(self) -> tuple[Note, ...]:
         """Return a note where the trace is the one that the stored baseline was taken from."""
-        same_capture = self.baseline.same if isinstance(self.baseline, StoredBaseline) else None
+        same_capture = self.baseline.same_capture_fact if isinstance(self.baseline, StoredBaseline) else None
         return () if same_capture is None else (same_capture.note,)
 
     @cached_property
-    def worse(self) -> bool:
+    def has_unmet_assertion(self) -> bool:
         """Whether an assertion of the gate file is not met: what improved beside it may be the other side of that."""
-        return any(map(self._is_worse, self.gate.assertions))
+        return any(map(self._is_unmet, self.gate.assertions))
 
-    def _is_worse(self, assertion: Assertion) -> bool:
+    def _is_unmet(self, assertion: Assertion) -> bool:
         try:
-            judgement = self.judged(self.resolved(assertion))
+            judgement = self.judge(self.resolve(assertion))
         except NsysError:
             return True
         return judgement.outcome not in (Outcome.PASSED, Outcome.IMPROVED)
 
-    def judged(self, assertion: Assertion) -> Judgement:
+    def judge(self, assertion: Assertion) -> Judgement:
         """Return what is decided of the assertion. Raises what measuring and reading its baseline raise."""
-        return _judged(assertion, self, self.measure(assertion), self.reference(assertion))
+        return _judge_table(assertion, self, self.measure(assertion), self.find_reference(assertion))
 
     @cached_property
-    def unheld(self) -> tuple[Note, ...]:
+    def unheld_notes(self) -> tuple[Note, ...]:
         """Return a note where the other trace is compared with nothing."""
-        if not isinstance(self.baseline, OtherRun) or any(assertion.reads_stored for assertion in self.gate.assertions):
+        if not isinstance(self.baseline, OtherRun) or any(
+            assertion.reads_stored_baseline for assertion in self.gate.assertions
+        ):
             return ()
         return (Note(f"nothing is compared with {self.baseline.name}: no assertion of this gate file has a baseline"),)
 
     @cached_property
-    def unchecked(self) -> tuple[Note, ...]:
+    def unchecked_notes(self) -> tuple[Note, ...]:
         """Return a note where nobody can tell whether the measurements are of the commit that is judged."""
         origins = [run.measurements.origin for run in self.captures.runs if run.measurements.origin.commit]
-        if not origins or self.folder is None or heads_of(self.folder):
+        if not origins or self.folder is None or list_heads(self.folder):
             return ()
-        place, commit = origins[0].place, origins[0].commit
+        place, commit = origins[0].location, origins[0].commit
         return (Note(f"{place}: is of commit {commit}, which is not checked: git names no commit here", True),)
 
     @cached_property
-    def _of_another_run(self) -> str:
+    def _other_run_reason(self) -> str:
         """Return why the measurements are not of the run that is judged; empty where nothing says so."""
         for origin in (run.measurements.origin for run in self.captures.runs):
             stated_run = origin.run if isinstance(origin.run, Mapping) else {}
-            for name, stated_value, traced_value in self.captures.key(self.gate.run).unlike(stated_run):
+            for name, stated_value, traced_value in self.captures.build_key(self.gate.run).list_contradictions(
+                stated_run
+            ):
                 return (
-                    f"{origin.place}: is from a different setup: {name} is {stated_value} there, "
+                    f"{origin.location}: is from a different setup: {name} is {stated_value} there, "
                     f"and {traced_value} here"
                 )
             commit = (origin.commit or "").lower()
-            heads = heads_of(self.folder) if self.folder is not None and commit else ()
+            heads = list_heads(self.folder) if self.folder is not None and commit else ()
             if heads and not any(head.startswith(commit) for head in heads):
                 head_commit = heads[0][:12]  # 12 digits tell commits apart in a large repository, too
                 return (
-                    f"{origin.place}: was measured at commit {commit}, and {head_commit} is checked out: measure again"
+                    f"{origin.location}: was measured at commit {commit}, and {head_commit} is checked out: measure "
+                    "again"
                 )
         return ""
 
@@ -300,66 +318,72 @@ def evaluate(assertion: Assertion, context: GateContext) -> Verdict:
 
     Raises TraceError where the trace cannot be judged, BaselineError for a broken baseline.
     """
-    assertion = context.resolved(assertion)
-    metric = assertion.measures
-    spec = spec_for(context.captures.convention, assertion)
+    assertion = context.resolve(assertion)
+    metric = assertion.measured_metric
+    spec = resolve_window_spec(context.captures.convention, assertion)
     table = context.measure(assertion)
-    reference = context.reference(assertion)
+    reference = context.find_reference(assertion)
     baseline_reference = reference if isinstance(reference, Reference) else None
-    raw_judgement = _judged(assertion, context, table, reference)
+    raw_judgement = _judge_table(assertion, context, table, reference)
     has_failed = raw_judgement.outcome is Outcome.FAILED
     bad_runs = (
-        context.history.here(assertion)
+        context.history.find_own_bad_runs(assertion)
         if has_failed and context.history is not None and assertion.fail_after > 1
         else None
     )
-    judgement = delayed(raw_judgement, assertion.fail_after, bad_runs)
+    judgement = delay_failure(raw_judgement, assertion.fail_after, bad_runs)
     is_delayed = judgement is not raw_judgement
-    branch_refresh = context.refreshed(assertion) if is_acceptable(assertion, judgement) else None
-    judgement, acceptance = accept(assertion, judgement, table, branch_refresh, lets_pass=context.lets_accepted_pass)
-    message = message_of(assertion, raw_judgement) + acceptance.words
-    message += _of_earlier_runs(assertion, context.history, bad_runs) if has_failed else ""
-    source = context.source(assertion)
-    explanations = _why(assertion, judgement, context)
-    objection = _beside(context, explanations.step, spec) if judgement.outcome is Outcome.IMPROVED else ""
+    branch_refresh = context.find_refreshed(assertion) if is_acceptable(assertion, judgement) else None
+    judgement, acceptance = accept_rows(
+        assertion, judgement, table, branch_refresh, lets_pass=context.lets_accepted_pass
+    )
+    message = format_verdict_message(assertion, raw_judgement) + acceptance.message_suffix
+    message += _describe_earlier_runs(assertion, context.history, bad_runs) if has_failed else ""
+    source = context.find_source(assertion)
+    explanations = _explain_judgement(assertion, judgement, context)
+    objection = _find_objection(context, explanations.step, spec) if judgement.outcome is Outcome.IMPROVED else ""
     return Verdict(
         assertion=assertion,
         outcome=judgement.outcome,
         message=message,
-        unit=assertion.judged.unit,
+        unit=assertion.limit_target.unit,
         rows=judgement.rows,
-        windows=context.captures.windows(spec),
+        windows=context.captures.list_windows(spec),
         measured_as=str(spec),
-        restated=_restated(
+        outcome_warnings=_format_outcome_warnings(
             judgement,
             message,
             acceptance.warning,
-            stored=isinstance(context.source(assertion), StoredBaseline),
-            waits=is_delayed,
-            beside=objection,
+            is_stored=isinstance(context.find_source(assertion), StoredBaseline),
+            is_delayed=is_delayed,
+            objection=objection,
         ),
         cautions=(
-            *_early(assertion, judgement),
+            *_list_early_warnings(assertion, judgement),
             *judgement.warnings,
             *(baseline_reference.warnings if baseline_reference else ()),
-            *context.captures.outlying(metric, spec),
+            *context.captures.describe_outliers(metric, spec),
         ),
         notes=(
-            *(context.same_as_baseline if assertion.reads_stored else ()),
-            *_of_the_run_before(assertion, judgement, context, explanations),
-            *(note for note in context.notes(assertion) if note.text not in message),
-            *context.disagreements,
-            *context.unheld,
-            *(context.unchecked if assertion.outside is not None else ()),
+            *(context.same_capture_notes if assertion.reads_stored_baseline else ()),
+            *_list_baseline_run_notes(assertion, judgement, context, explanations),
+            *(note for note in context.list_notes(assertion) if note.text not in message),
+            *context.disagreement_notes,
+            *context.unheld_notes,
+            *(context.unchecked_notes if assertion.outside_metric is not None else ()),
             *(baseline_reference.notes if baseline_reference else ()),
         ),
-        next_step=context.refresh if assertion.reads_stored and not objection and not acceptance.reason else "",
+        next_step=context.refresh_command
+        if assertion.reads_stored_baseline and not objection and not acceptance.reason
+        else "",
         differences=reference.differences if isinstance(reference, NotComparable) else (),
         compared_with=baseline_reference.origin if baseline_reference else "",
-        details=Red(assertion, judgement, context.captures, context.baseline if source is not None else None).lines(),
+        details=StructureFailure(
+            assertion, judgement, context.captures, context.baseline if source is not None else None
+        ).list_lines(),
         causes=explanations.rows,
         step=explanations.step,
-        looked_at=explanations.looked_at,
+        examined_window=explanations.examined_window,
         delayed=is_delayed,
         accepted_for=acceptance.reason,
         lets_pass=bool(acceptance.warning),
@@ -367,28 +391,32 @@ def evaluate(assertion: Assertion, context: GateContext) -> Verdict:
     )
 
 
-def _why(assertion: Assertion, judgement: Judgement, context: GateContext) -> Why:
-    metric, spec = assertion.measures, spec_for(context.captures.convention, assertion)
-    if metric.outside or not any(row.outcome in EXPLAINED for row in judgement.rows):
-        return Why()
-    baseline_breakdowns = context.windows_before
+def _explain_judgement(assertion: Assertion, judgement: Judgement, context: GateContext) -> RowExplanations:
+    metric, spec = assertion.measured_metric, resolve_window_spec(context.captures.convention, assertion)
+    if metric.is_outside_trace or not any(row.outcome in EXPLAINED_OUTCOMES for row in judgement.rows):
+        return RowExplanations()
+    baseline_breakdowns = context.baseline_breakdowns
     if baseline_breakdowns is None:
-        has_baseline_rows = any(row.outcome in WORSE and row.baseline is not None for row in judgement.rows)
-        examined_window = looked_at(metric, spec, judgement.rows, context.breakdowns)
-        lost_file = context.baseline.lost_windows if context.baseline is not None else ""
-        return Why(
-            looked_at=examined_window,
-            lacks=(LOST.format(lost_file) if lost_file else NONE_KEPT) if has_baseline_rows else "",
+        has_baseline_rows = any(row.outcome in OUTSIDE_LIMIT and row.baseline is not None for row in judgement.rows)
+        examined_window = find_examined_window(metric, spec, judgement.rows, context.breakdowns)
+        lost_file = context.baseline.lost_windows_file if context.baseline is not None else ""
+        return RowExplanations(
+            examined_window=examined_window,
+            missing_reason=(WINDOWS_LOST.format(lost_file) if lost_file else NO_WINDOWS_KEPT)
+            if has_baseline_rows
+            else "",
         )
     explanations = explain_rows(metric, spec, judgement.rows, baseline_breakdowns, context.breakdowns)
     return (
         explanations
         if explanations.step is None
-        else explanations._replace(step=_periods(spec, baseline_breakdowns.captures, context) or explanations.step)
+        else explanations._replace(
+            step=_compare_periods(spec, baseline_breakdowns.captures, context) or explanations.step
+        )
     )
 
 
-def _periods(spec: WindowSpec, before: Captures, context: GateContext) -> StepChange | None:
+def _compare_periods(spec: WindowSpec, baseline: Captures, context: GateContext) -> StepChange | None:
     """Return how the length of a step changed, whatever the window: by the median period of the anchors, else by the
     step time.
 
@@ -397,96 +425,108 @@ def _periods(spec: WindowSpec, before: Captures, context: GateContext) -> StepCh
     captures = context.captures
     if captures.convention.marks_parts:
         return None
-    names = (PERIOD, STEP_TIME) if captures.runs[0].workload.steps is None else (PERIOD,)
+    names = (PERIOD_METRIC, STEP_TIME_METRIC) if captures.runs[0].workload.steps is None else (PERIOD_METRIC,)
     with contextlib.suppress(NsysError):
-        table_pairs = ((before.rows(METRICS[name], spec), captures.rows(METRICS[name], spec)) for name in names)
-        step_changes = (between_steps(*tables) for tables in table_pairs)
+        table_pairs = (
+            (baseline.measure_rows(METRICS[name], spec), captures.measure_rows(METRICS[name], spec)) for name in names
+        )
+        step_changes = (compare_steps(*tables) for tables in table_pairs)
         return next((step for step in step_changes if step is not None), None)
     return None
 
 
-def _of_the_run_before(assertion: Assertion, judgement: Judgement, context: GateContext, why: Why) -> Iterator[Note]:
+def _list_baseline_run_notes(
+    assertion: Assertion, judgement: Judgement, context: GateContext, explanations: RowExplanations
+) -> Iterator[Note]:
     """Yield what a person should know of the baseline's run that explains the change.
 
     That is: that there is no such run, that it is not the one the baseline is of, what is doubtful about it and not
     about this run. Who compares two runs by hand is told of each elsewhere.
     """
-    if why.lacks and assertion.measures.is_explained:
-        yield Note(f"no why: {why.lacks}")
-    red_row = next((row for row in judgement.rows if row.outcome in WORSE and row.baseline is not None), None)
-    is_gate_trace = isinstance(context.baseline, OtherRun) and not context.baseline.partly
+    if explanations.missing_reason and assertion.measured_metric.is_explained:
+        yield Note(f"no why: {explanations.missing_reason}")
+    red_row = next((row for row in judgement.rows if row.outcome in OUTSIDE_LIMIT and row.baseline is not None), None)
+    is_gate_trace = isinstance(context.baseline, OtherRun) and not context.baseline.allows_shared_files
     baseline_breakdowns = (
-        context.windows_before if assertion.needs_baseline and (is_gate_trace or red_row is not None) else None
+        context.baseline_breakdowns if assertion.needs_baseline and (is_gate_trace or red_row is not None) else None
     )
     if baseline_breakdowns is None or (isinstance(context.baseline, OtherRun) and not is_gate_trace):
         return
     if (
         red_row is not None
-        and (baseline_value := _in_windows(assertion, red_row, baseline_breakdowns, context)) is not None
+        and (baseline_value := _find_differing_value(assertion, red_row, baseline_breakdowns, context)) is not None
     ):
         value_text = (
-            "" if assertion.judged.unit == HASH else f": {format_value(baseline_value, assertion.judged.unit)} there"
+            ""
+            if assertion.limit_target.unit == HASH
+            else f": {format_value(baseline_value, assertion.limit_target.unit)} there"
         )
         yield Note(f"the windows of the run before are of another run than this baseline{value_text}")
     with contextlib.suppress(NsysError):
         spec, own_texts = (
-            spec_for(context.captures.convention, assertion),
-            {note.text for note in context.notes(assertion)},
+            resolve_window_spec(context.captures.convention, assertion),
+            {note.text for note in context.list_notes(assertion)},
         )
-        facts = baseline_breakdowns.captures.facts_about(
-            spec, request_of(context.gate, assertion, None).bounds, assertion.measures
+        facts = baseline_breakdowns.captures.list_facts(
+            spec, build_request(context.gate, assertion, None).bounds, assertion.measured_metric
         )
         path_prefix = "" if is_gate_trace else f"{baseline_breakdowns.captures.runs[0].path}: "  # where nobody finds it
         doubts = [
             text
             for fact in facts
-            if fact.note.warning and (text := from_here(fact.note.text.replace(path_prefix, ""))) not in own_texts
+            if fact.note.warning and (text := shorten_paths(fact.note.text.replace(path_prefix, ""))) not in own_texts
             if is_gate_trace or fact.name != "missing_ranks"  # of a large world the windows of some ranks are kept
         ]
         yield from [Note(f"the run before: {'; '.join(doubts)}", True)] if doubts else []
 
 
-def _in_windows(assertion: Assertion, row: JudgedRow, before: RunBreakdowns, context: GateContext) -> Value | None:
+def _find_differing_value(
+    assertion: Assertion, row: JudgedRow, baseline: RunBreakdowns, context: GateContext
+) -> Value | None:
     """Return the value that a row has in the windows of the baseline's run, where it differs from the baseline by more
     than is allowed.
     """
-    has_fewer_ranks = len(before.ranks) < len(context.captures.runs[0].ranks)
+    has_fewer_ranks = len(baseline.ranks) < len(context.captures.runs[0].ranks)
     if row.baseline is None or (has_fewer_ranks and "rank" not in row.labels):  # which tells of all ranks
         return None
     with contextlib.suppress(NsysError, NothingSelected):
-        spec = spec_for(context.captures.convention, assertion)
-        window_value = folded(before.captures.rows(assertion.measures, spec), assertion).get(
-            row_key(assertion, row.labels)
+        spec = resolve_window_spec(context.captures.convention, assertion)
+        window_value = fold_table(baseline.captures.measure_rows(assertion.measured_metric, spec), assertion).get(
+            build_row_key(assertion, row.labels)
         )
         return (
             window_value
-            if window_value is not None and distance(window_value, row.baseline) > (row.reach or 0)
+            if window_value is not None and distance(window_value, row.baseline) > (row.allowed_change or 0)
             else None
         )
     return None
 
 
-def _judged(
-    assertion: Assertion, context: GateContext, measured: MetricTable, reference: Reference | NotComparable | None
+def _judge_table(
+    assertion: Assertion, context: GateContext, table: MetricTable, reference: Reference | NotComparable | None
 ) -> Judgement:
     """Judge measured rows by the limit and, where the assertion asks for it, by the rule of a pipeline."""
-    judgement = judge(assertion, measured, reference)
-    if assertion.measures.of_step:
-        return _with_steps(assertion, judgement, context)
+    judgement = judge_rows(assertion, table, reference)
+    if assertion.measured_metric.is_share_of_step:
+        return _add_step_lengths(assertion, judgement, context)
     if not assertion.pipeline or not judgement.rows:
         return judgement
-    rule_table = context.captures.rows(METRICS["serialization"], spec_for(context.captures.convention, assertion))
-    return with_rule(judgement, {tuple(labels.items()): value for labels, value in rule_table.labelled()})
+    rule_table = context.captures.measure_rows(
+        METRICS["serialization"], resolve_window_spec(context.captures.convention, assertion)
+    )
+    return apply_pipeline_rule(judgement, {tuple(labels.items()): value for labels, value in rule_table.label_rows()})
 
 
-def _with_steps(assertion: Assertion, judgement: Judgement, context: GateContext) -> Judgement:
+def _add_step_lengths(assertion: Assertion, judgement: Judgement, context: GateContext) -> Judgement:
     """Return the judgement with the length of the step that each row of one rank is a share of, in ns.
 
     Of several windows it is the one that has the row.
     """
-    spec = spec_for(context.captures.convention, assertion)
-    step_metric = replace(METRICS[STEP], window_by=assertion.measures.window_by)
-    lengths = {row.labels[0]: row.value for row in context.captures.rows(step_metric, spec).rows}
+    spec = resolve_window_spec(context.captures.convention, assertion)
+    step_metric = replace(
+        METRICS[WINDOW_LENGTH_METRIC], median_window_metric=assertion.measured_metric.median_window_metric
+    )
+    lengths = {row.labels[0]: row.value for row in context.captures.measure_rows(step_metric, spec).rows}
 
     def add_step_length(row: JudgedRow) -> JudgedRow:
         rank = {**row.origin, **row.labels}.get("rank")
@@ -495,7 +535,7 @@ def _with_steps(assertion: Assertion, judgement: Judgement, context: GateContext
     return replace(judgement, rows=tuple(map(add_step_length, judgement.rows)))
 
 
-_SIDE: Mapping[Comparator | None, str] = {
+_LIMIT_SIDES: Mapping[Comparator | None, str] = {
     Comparator.LT: "not below",
     Comparator.LE: "above",
     Comparator.GT: "not above",
@@ -503,19 +543,19 @@ _SIDE: Mapping[Comparator | None, str] = {
 }
 
 
-def message_of(assertion: Assertion, judgement: Judgement) -> str:
+def format_verdict_message(assertion: Assertion, judgement: Judgement) -> str:
     """Return the one line that says what was decided."""
     rows = judgement.rows
     match judgement.outcome:
         case Outcome.FAILED:
             failed_count = sum(row.outcome is Outcome.FAILED for row in rows)
-            limit = assertion.require.limit
-            if isinstance(limit, FromBaseline) and limit.no is not None:
-                kernels = assertion.require.text.removeprefix("has no ")
-                return f"{kernels} in {counted(failed_count, 'row')} (of {len(rows)})"
-            side = _SIDE.get(assertion.require.comparator, "off")  # an equality has no side to be on
+            limit = assertion.requirement.limit
+            if isinstance(limit, BaselineLimit) and limit.forbidden_rows is not None:
+                kernels = assertion.requirement.text.removeprefix("has no ")
+                return f"{kernels} in {format_count(failed_count, 'row')} (of {len(rows)})"
+            side = _LIMIT_SIDES.get(assertion.requirement.comparator, "off")  # an equality has no side to be on
             if assertion.pipeline:
-                return _pipeline_message(assertion, rows, side)
+                return _format_pipeline_message(assertion, rows, side)
             return f"{failed_count} of {len(rows)} rows {side} their limit" if len(rows) > 1 else f"{side} its limit"
         case Outcome.NO_DATA | Outcome.INCOMPARABLE:
             return judgement.reason
@@ -533,38 +573,40 @@ def message_of(assertion: Assertion, judgement: Judgement) -> str:
     return f"all {len(rows)} rows hold" if len(rows) != 1 else "holds"
 
 
-def _of_earlier_runs(assertion: Assertion, past: PastRuns | None, before: BadRuns | None) -> str:
+def _describe_earlier_runs(assertion: Assertion, past_runs: PastRuns | None, bad_runs: BadRuns | None) -> str:
     """Tell that what is bad now was bad before, on this branch or on the one that the baseline comes from; empty where
     it was not.
     """
     fail_after, text = assertion.fail_after, ""
-    if before is not None:
-        nth = len(before.runs) + 1
-        of_text = f" of {fail_after}" if nth == fail_after or not before.failing(fail_after) else ""
-        since_text = f", since {before.runs[-1]}" if before.runs else ""
-        text = f"; bad run {nth}{of_text} in a row on {printable(before.branch, 60)}{since_text} (fail_after)"
+    if bad_runs is not None:
+        nth = len(bad_runs.runs) + 1
+        of_text = f" of {fail_after}" if nth == fail_after or not bad_runs.is_failing(fail_after) else ""
+        since_text = f", since {bad_runs.runs[-1]}" if bad_runs.runs else ""
+        text = f"; bad run {nth}{of_text} in a row on {sanitize_line(bad_runs.branch, 60)}{since_text} (fail_after)"
     elif fail_after > 1:
-        if past is None or past.path is None:
+        if past_runs is None or past_runs.path is None:
             counted_runs = "in a history (--nsys-history), and none is given here"
-        elif past.branch is None:
+        elif past_runs.branch is None:
             counted_runs = "the runs of a branch, and git names none here"
         else:
-            counted_runs = f"the earlier runs of a branch, and the history has none of {printable(past.branch, 60)}"
+            counted_runs = (
+                f"the earlier runs of a branch, and the history has none of {sanitize_line(past_runs.branch, 60)}"
+            )
         text = f"; fail_after counts {counted_runs}: the first bad run fails"
-    base_bad_runs = past.there(assertion) if past is not None else None
+    base_bad_runs = past_runs.find_base_bad_runs(assertion) if past_runs is not None else None
     if (
         base_bad_runs is None
         or base_bad_runs.red_since is None
-        or (before is not None and before.branch == base_bad_runs.branch)
+        or (bad_runs is not None and bad_runs.branch == base_bad_runs.branch)
     ):
         return text
-    return f"{text}; already red on {printable(base_bad_runs.branch, 60)} since {base_bad_runs.red_since}"
+    return f"{text}; already red on {sanitize_line(base_bad_runs.branch, 60)} since {base_bad_runs.red_since}"
 
 
-def _pipeline_message(assertion: Assertion, rows: Sequence[JudgedRow], side: str) -> str:
+def _format_pipeline_message(assertion: Assertion, rows: Sequence[JudgedRow], side: str) -> str:
     """Return which of the two halves of a pipeline's sentence does not hold, and in how many rows."""
-    failed_scores = sum(row.outcome is Outcome.FAILED and not reaches_limit(row, assertion) for row in rows)
-    serial_count = sum(breaks_rule(row) for row in rows)
+    failed_scores = sum(row.outcome is Outcome.FAILED and not is_limit_reached(row, assertion) for row in rows)
+    serial_count = sum(breaks_pipeline_rule(row) for row in rows)
     rows_text = f" in {{}} of {len(rows)} rows" if len(rows) > 1 else ""
     clauses = [f"the score is {side} its limit{rows_text.format(failed_scores)}"] if failed_scores else []
     if serial_count:
@@ -574,8 +616,8 @@ def _pipeline_message(assertion: Assertion, rows: Sequence[JudgedRow], side: str
     return ", and ".join(clauses)
 
 
-def _restated(
-    judgement: Judgement, message: str, accepted: str, *, stored: bool, waits: bool, beside: str
+def _format_outcome_warnings(
+    judgement: Judgement, message: str, acceptance_warning: str, *, is_stored: bool, is_delayed: bool, objection: str
 ) -> tuple[str, ...]:
     """Return the outcome as a warning, where pytest may take it for passed.
 
@@ -583,42 +625,42 @@ def _restated(
     what is shown of an accepted change.
     """
     match judgement.outcome:
-        case Outcome.IMPROVED if not stored:
+        case Outcome.IMPROVED if not is_stored:
             return (message,)
-        case Outcome.IMPROVED if beside:
-            return (f"{message}, while {beside}: look at what it cost before you accept this run",)
+        case Outcome.IMPROVED if objection:
+            return (f"{message}, while {objection}: look at what it cost before you accept this run",)
         case Outcome.IMPROVED:
             return (f"the baseline is stale: {message}; refresh it",)
         case Outcome.INCONCLUSIVE:
-            return (f"inconclusive: {message}" + ("" if waits else "; take more captures"),)
+            return (f"inconclusive: {message}" + ("" if is_delayed else "; take more captures"),)
         case Outcome.ACCEPTED:
-            return (accepted,) if accepted else ()
+            return (acceptance_warning,) if acceptance_warning else ()
     return (message,) if judgement.outcome is Outcome.PASSED and judgement.reason else ()
 
 
-_NOT = {"step": "faster", "window": "shorter"}
+_FASTER_WORDS = {"step": "faster", "window": "shorter"}
 """Names what a step or window has to become for an improvement to be one."""
 
 
-def _beside(context: GateContext, step: StepChange | None, spec: WindowSpec) -> str:
+def _find_objection(context: GateContext, step: StepChange | None, spec: WindowSpec) -> str:
     """Return why an improvement is no reason to accept the run; empty where it is one, as far as is known."""
-    if context.worse:
+    if context.has_unmet_assertion:
         return "another assertion does not hold"
-    if step is None or step.faster:
+    if step is None or step.is_faster:
         return ""
-    noun = noun_of(context.captures.windows(spec))
-    return f"the {noun} is not {_NOT[noun]}"
+    noun = choose_window_noun(context.captures.list_windows(spec))
+    return f"the {noun} is not {_FASTER_WORDS[noun]}"
 
 
-def _early(assertion: Assertion, judgement: Judgement) -> list[str]:
+def _list_early_warnings(assertion: Assertion, judgement: Judgement) -> list[str]:
     early_count = sum(row.early_warning for row in judgement.rows)
     if not early_count or assertion.warn is None:
         return []
     return [f"{early_count} of {len(judgement.rows)} rows do not reach the early warning {assertion.warn.text}"]
 
 
-def rows_now(assertion: Assertion, context: GateContext) -> Judgement:
+def judge_without_baseline(assertion: Assertion, context: GateContext) -> Judgement:
     """Judge an assertion without its baseline: return its rows, or why there are none."""
-    assertion = context.resolved(assertion)
+    assertion = context.resolve(assertion)
     reference = NotComparable(Outcome.PASSED, "") if assertion.needs_baseline else None
-    return _judged(assertion, context, context.measure(assertion), reference)
+    return _judge_table(assertion, context, context.measure(assertion), reference)

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from pytest_nsys.analysis.captures.captures import Captures
 from pytest_nsys.analysis.metrics.quantities import QUANTITIES
-from pytest_nsys.analysis.windows.spans import WindowSpec
+from pytest_nsys.analysis.windows.window_selection import WindowSpec
 from pytest_nsys.core.errors import NothingMeasured
 from pytest_nsys.core.exact import distance
 from pytest_nsys.core.model import Value
@@ -29,21 +29,21 @@ class KernelChanges(NamedTuple):
     """Lists the kernels of both runs whose time differs, the largest change first."""
 
     kernels: tuple[KernelChange, ...] = ()
-    per: str = PER_STEP
+    per_text: str = PER_STEP
 
 
-def kernel_changes(base: Captures, head: Captures, spec: WindowSpec) -> KernelChanges:
+def compare_kernels(base: Captures, head: Captures, spec: WindowSpec) -> KernelChanges:
     """Return the kernels that take another time in head than in base. Raises NsysError where the windows cannot be
     measured.
     """
     try:
-        return KernelChanges(_changes(base, head, spec, "kernel_ns"))
+        return KernelChanges(_list_kernel_changes(base, head, spec, "kernel_ns"))
     except NothingMeasured:  # nothing says how many steps a window holds: the window itself is the unit
-        return KernelChanges(_changes(base, head, spec, "kernel_gpu_ns"), PER_WINDOW)
+        return KernelChanges(_list_kernel_changes(base, head, spec, "kernel_gpu_ns"), PER_WINDOW)
 
 
-def _changes(base: Captures, head: Captures, spec: WindowSpec, quantity: str) -> tuple[KernelChange, ...]:
-    base_times, head_times = (_times(side, spec, quantity) for side in (base, head))
+def _list_kernel_changes(base: Captures, head: Captures, spec: WindowSpec, quantity: str) -> tuple[KernelChange, ...]:
+    base_times, head_times = (_measure_kernel_times(side, spec, quantity) for side in (base, head))
     changes = [
         KernelChange(name, base_times[name], head_times[name])
         for name in base_times.keys() & head_times.keys()
@@ -53,5 +53,5 @@ def _changes(base: Captures, head: Captures, spec: WindowSpec, quantity: str) ->
     return tuple(sorted(changes, key=lambda change: (-distance(change.head_ns, change.base_ns), change.name)))
 
 
-def _times(captures: Captures, spec: WindowSpec, quantity: str) -> dict[str, Value]:
-    return {str(row.labels[0]): row.value for row in captures.rows(QUANTITIES[quantity], spec).rows}
+def _measure_kernel_times(captures: Captures, spec: WindowSpec, quantity: str) -> dict[str, Value]:
+    return {str(row.labels[0]): row.value for row in captures.measure_rows(QUANTITIES[quantity], spec).rows}

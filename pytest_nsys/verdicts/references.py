@@ -20,63 +20,80 @@ from pytest_nsys.analysis.captures.captures import Captures
 from pytest_nsys.analysis.captures.duplicates import find_equal_ranks
 from pytest_nsys.analysis.metrics.registry import Metric
 from pytest_nsys.analysis.metrics.table import MetricTable, NothingSelected
-from pytest_nsys.analysis.windows.circumstances import steps_of
 from pytest_nsys.analysis.windows.run import Run
-from pytest_nsys.analysis.windows.spans import MEDIAN, WindowSpec
-from pytest_nsys.core.errors import NsysError, UsageMistake, naming
-from pytest_nsys.core.kept import grouped, kept
+from pytest_nsys.analysis.windows.run_conditions import count_stored_steps
+from pytest_nsys.analysis.windows.window_selection import MEDIAN, WindowSpec
+from pytest_nsys.core.errors import NsysError, UsageMistake, prefix_errors
+from pytest_nsys.core.memoize import group_by_key, memoize_method
 from pytest_nsys.core.model import Note, Value
+from pytest_nsys.core.text_format import format_count, format_labels, shorten_paths
 from pytest_nsys.core.units import TIME
-from pytest_nsys.core.words import counted, from_here, place_words
-from pytest_nsys.gates.comparability import differences, found_otherwise, other_work, told
-from pytest_nsys.gates.comparability import shown as in_words
+from pytest_nsys.gates.assertion_names import list_other_names
+from pytest_nsys.gates.assertion_resolution import resolve_assertion
+from pytest_nsys.gates.comparability import (
+    describe_differences,
+    find_convention_difference,
+    find_differences,
+    find_work_difference,
+)
+from pytest_nsys.gates.comparability import format_circumstance as in_words
 from pytest_nsys.gates.hiccups import find_judged_hiccup
-from pytest_nsys.gates.judgement import BadRuns, NotComparable, Reference, RowKey, folded
-from pytest_nsys.gates.model import Assertion, Difference, FromBaseline, GateFile, Outcome, request_of, spec_for
-from pytest_nsys.gates.names import names_of_others
-from pytest_nsys.gates.noise import Decision, Trial, decide
-from pytest_nsys.gates.settling import settled
-from pytest_nsys.stored.baselines.baseline_file import RowLabels, SeriesId, StoredSeries, series_id
-from pytest_nsys.tools.git import branch_named, heads_of, revision_of
-from pytest_nsys.traces.opening import given_twice
-from pytest_nsys.verdicts.apart import RunBreakdowns
+from pytest_nsys.gates.judgement import BadRuns, NotComparable, Reference, RowKey, fold_table
+from pytest_nsys.gates.model import (
+    Assertion,
+    BaselineLimit,
+    Difference,
+    GateFile,
+    Outcome,
+    build_request,
+    resolve_window_spec,
+)
+from pytest_nsys.gates.noise import Decision, Trial, decide_trials
+from pytest_nsys.stored.baselines.baseline_file import RowLabels, SeriesId, StoredSeries, build_series_id
+from pytest_nsys.tools.git import list_heads, read_revision, resolve_branch
+from pytest_nsys.traces.trace_files import find_duplicate_trace
+from pytest_nsys.verdicts.window_breakdowns import RunBreakdowns
 
 if TYPE_CHECKING:
-    from pytest_nsys.stored.history.of_assertion import PastOf
+    from pytest_nsys.stored.history.assertion_history import AssertionHistory
 
 
-def another_kind(now: Metric, was: Metric | StoredSeries) -> tuple[Difference, ...]:
+def find_kind_differences(current: Metric, baseline: Metric | StoredSeries) -> tuple[Difference, ...]:
     """Return in what the values of a metric are of another kind than the baseline's: its unit, direction or dimensions.
 
     Only what is measured outside of a trace can change its direction.
     """
     kind_differences = []
-    for name in ("unit", "better", "dimensions") if now.outside else ("unit", "dimensions"):
-        a, b = (in_words(getattr(side, name) or "not stated") for side in (now, was))
+    for name in ("unit", "better", "dimensions") if current.is_outside_trace else ("unit", "dimensions"):
+        a, b = (in_words(getattr(side, name) or "not stated") for side in (current, baseline))
         kind_differences += [Difference(name, a, b)] if a != b else []
     return tuple(kind_differences)
 
 
-def other_order(now: Sequence[str], was: Sequence[str]) -> tuple[Difference, ...]:
+def find_order_differences(current: Sequence[str], baseline: Sequence[str]) -> tuple[Difference, ...]:
     """Return the difference where kernels overlap on other streams than in the baseline: then the values mean something
     else.
     """
-    order_texts = (", ".join(side) or "no stream" for side in (now, was))
-    return () if tuple(now) == tuple(was) else (Difference("streams of overlapping kernels", *order_texts),)
+    order_texts = (", ".join(side) or "no stream" for side in (current, baseline))
+    return () if tuple(current) == tuple(baseline) else (Difference("streams of overlapping kernels", *order_texts),)
 
 
-def other_work_of(
-    now: Mapping[str, Any], was: Mapping[str, Any], metric: Metric, spec: WindowSpec, on: Collection[str] | None
+def find_work_differences(
+    current: Mapping[str, Any],
+    baseline: Mapping[str, Any],
+    metric: Metric,
+    spec: WindowSpec,
+    comparable_on: Collection[str] | None,
 ) -> tuple[Difference, ...]:
     """Return the differences in the work of the steps of a kind, where their times are compared."""
-    return other_work(now, was, spec.kind, on) if metric.unit == TIME else ()
+    return find_work_difference(current, baseline, spec.kind, comparable_on) if metric.unit == TIME else ()
 
 
 class ReferenceSource(ABC):
     """Provides the values that the current run is compared with."""
 
     @abstractmethod
-    def reference(self, assertion: Assertion) -> Reference | NotComparable:
+    def find_reference(self, assertion: Assertion) -> Reference | NotComparable:
         """Return what the assertion is compared with, or why there is nothing. Raises BaselineError, TraceError."""
 
     @property
@@ -85,7 +102,7 @@ class ReferenceSource(ABC):
         return 0
 
     @property
-    def windows_before(self) -> RunBreakdowns | None:
+    def baseline_breakdowns(self) -> RunBreakdowns | None:
         """Return the baseline's run, or the windows that are kept of it, opened when first asked for.
 
         None where nothing is kept, or where it cannot be read.
@@ -93,7 +110,7 @@ class ReferenceSource(ABC):
         return None
 
     @property
-    def lost_windows(self) -> str:
+    def lost_windows_file(self) -> str:
         """Return the name of the file that should hold the kept windows, where it is gone or another; empty where none
         was kept.
         """
@@ -106,26 +123,29 @@ class OtherRun(ReferenceSource):
 
     captures: Captures
     gate: GateFile
-    before: Captures
+    base_captures: Captures
     name: str = "the other trace"
-    partly: bool = False  # some files may be on both sides: a person who compares two runs is told of them
+    allows_shared_files: bool = False  # some files may be on both sides: a person who compares two runs is told of them
 
     @cached_property
-    def _unlike(self) -> NotComparable | None:
+    def _setup_mismatch(self) -> NotComparable | None:
         """Return why the two runs are not comparable; None where they are."""
-        current, baseline = self.captures.circumstances(self.gate.run), self.before.circumstances(self.gate.run)
-        fields = (*found_otherwise(self.gate), *differences(current, baseline, self.gate.comparable_on))
+        current, baseline = (
+            self.captures.build_circumstances(self.gate.run),
+            self.base_captures.build_circumstances(self.gate.run),
+        )
+        fields = (*find_convention_difference(self.gate), *find_differences(current, baseline, self.gate.comparable_on))
         if not fields:
             return None
-        mismatch_text = f"{self.name} is from a different setup ({told(fields, self.name)})"
+        mismatch_text = f"{self.name} is from a different setup ({describe_differences(fields, self.name)})"
         return NotComparable(Outcome.INCOMPARABLE, mismatch_text, fields)
 
-    @kept
+    @memoize_method
     def _refuse_one_capture(self) -> None:
         """Raise UsageMistake where both sides are one capture, or hold the same file in a gate."""
-        if equality_text := self._one_capture(self._specs):
+        if equality_text := self._describe_same_capture(self._specs):
             raise UsageMistake(f"both sides are the same capture: {equality_text}; there is nothing to compare")
-        if (same_paths := self.same_files()) and not self.partly:
+        if (same_paths := self.list_same_files()) and not self.allows_shared_files:
             names = ", ".join(map(str, same_paths))
             raise UsageMistake(f"{names}: every kernel is that of {self.name}; there is nothing to compare")
 
@@ -133,16 +153,20 @@ class OtherRun(ReferenceSource):
     def _specs(self) -> tuple[WindowSpec, ...]:
         """Return the windows of traces in which rows are compared with the other run's."""
         held_assertions = (
-            assertion for assertion in self.gate.assertions if assertion.reads_stored and assertion.outside is None
+            assertion
+            for assertion in self.gate.assertions
+            if assertion.reads_stored_baseline and assertion.outside_metric is None
         )
-        return tuple(dict.fromkeys(spec_for(self.captures.convention, assertion) for assertion in held_assertions))
+        return tuple(
+            dict.fromkeys(resolve_window_spec(self.captures.convention, assertion) for assertion in held_assertions)
+        )
 
-    @kept
-    def same_files(self) -> Sequence[Path]:
+    @memoize_method
+    def list_same_files(self) -> Sequence[Path]:
         """Return the files that are on both sides, in the same bytes or in others: ranks not captured anew."""
-        copied_ranks = [(run, kernels.keys()) for run, _, kernels in self._copied(self._specs) if kernels]
+        copied_ranks = [(run, kernels.keys()) for run, _, kernels in self._find_copied_kernels(self._specs) if kernels]
         files = (
-            (rank_numbers, grouped((rank.trace, rank.number) for rank in run.ranks))
+            (rank_numbers, group_by_key((rank.trace, rank.number) for rank in run.ranks))
             for run, rank_numbers in copied_ranks
         )
         return [
@@ -154,19 +178,19 @@ class OtherRun(ReferenceSource):
             )
         ]
 
-    @kept
-    def _copied(self, specs: tuple[WindowSpec, ...]) -> Sequence[tuple[Run, Run, Mapping[int, int]]]:
+    @memoize_method
+    def _find_copied_kernels(self, specs: tuple[WindowSpec, ...]) -> Sequence[tuple[Run, Run, Mapping[int, int]]]:
         """Return each capture of one run with each of the other, and by rank how many kernels both hold alike.
 
         A rank counts only where its kernels are alike in all windows that are read: prefill may be as long where decode
         is not.
         """
         copies = []
-        for run, base_run in product(self.captures.runs, self.before.runs):
+        for run, base_run in product(self.captures.runs, self.base_captures.runs):
             kernel_counts: list[dict[int, int]] = []
             for spec in specs:
                 with suppress(NsysError):  # who asks for it is told
-                    pairs = find_equal_ranks(run.measured(spec), base_run.measured(spec))
+                    pairs = find_equal_ranks(run.load_windows(spec), base_run.load_windows(spec))
                     same_ranks = ((track, twin) for track, twin in pairs if track.rank.number == twin.rank.number)
                     kernel_counts.append({track.rank.number: len(track.kernels) for track, _ in same_ranks})
             copied_ranks = (
@@ -183,57 +207,61 @@ class OtherRun(ReferenceSource):
             )
         return copies
 
-    def _one_capture(self, specs: tuple[WindowSpec, ...]) -> str:
+    def _describe_same_capture(self, specs: tuple[WindowSpec, ...]) -> str:
         """Return how a capture of one side is known to be a capture of the other; empty where none is."""
-        for run, base_run, kernels in self._copied(specs):
+        for run, base_run, kernels in self._find_copied_kernels(specs):
             if kernels and len(kernels) == len(run.ranks) == len(base_run.ranks):
-                equality_text = f"{counted(sum(kernels.values()), 'kernel')} are equal to the nanosecond"
+                equality_text = f"{format_count(sum(kernels.values()), 'kernel')} are equal to the nanosecond"
                 return f"{equality_text} in {run.traces[0].path} and {base_run.traces[0].path}"
         return ""
 
     @cached_property
-    def _one_measurement(self) -> tuple[Note, ...]:
+    def _same_measurement_notes(self) -> tuple[Note, ...]:
         """Return a note where both sides hold the same bytes of measurements, as may happen by chance.
 
         Raises UsageMistake where they are the same file, or their traces are the same capture, too.
         """
-        duplicate = given_twice([self.captures.measured_in, self.before.measured_in])
+        duplicate = find_duplicate_trace([self.captures.measurement_files, self.base_captures.measurement_files])
         if duplicate is None:
             return ()
         if not duplicate.is_copy:
             raise UsageMistake(f"both sides are the same measurements: {duplicate.first}; there is nothing to compare")
         same_text = f"{duplicate.first} and {duplicate.second} hold the same bytes"
-        if equality_text := self._one_capture((self.captures.spec(MEDIAN),)):
+        if equality_text := self._describe_same_capture((self.captures.make_spec(MEDIAN),)):
             raise UsageMistake(
                 f"both sides are the same measurements: {same_text}, and {equality_text}; there is nothing to compare"
             )
-        return (Note(from_here(f"{same_text}: what is measured in them cannot differ"), True),)
+        return (Note(shorten_paths(f"{same_text}: what is measured in them cannot differ"), True),)
 
     @cached_property
     def _decisions(self) -> Mapping[tuple[str, RowKey], Decision]:
         """Return what the captures say of every row of every assertion that is compared, taken together."""
         trials: dict[tuple[str, RowKey], Trial] = {}
         for assertion in self.gate.assertions:
-            limit = assertion.require.limit
-            if isinstance(limit, FromBaseline) and limit.tolerance is not None and limit.history is None:
-                trials |= {(assertion.name, key): trial for key, trial in self._trials(assertion).items()}
-        return decide(trials)
+            limit = assertion.requirement.limit
+            if isinstance(limit, BaselineLimit) and limit.tolerance is not None and limit.history is None:
+                trials |= {(assertion.name, key): trial for key, trial in self._collect_trials(assertion).items()}
+        return decide_trials(trials)
 
-    def _trials(self, assertion: Assertion) -> dict[RowKey, Trial]:
+    def _collect_trials(self, assertion: Assertion) -> dict[RowKey, Trial]:
         """Return the values of each row in every capture of both runs; only rows that all captures have."""
         try:
-            assertion = settled(assertion, self.captures)
-            metric, spec = assertion.measures, spec_for(self.captures.convention, assertion)
-            if another_kind(metric, self.before.metric(assertion.metric)):
+            assertion = resolve_assertion(assertion, self.captures)
+            metric, spec = assertion.measured_metric, resolve_window_spec(self.captures.convention, assertion)
+            if find_kind_differences(metric, self.base_captures.resolve_metric(assertion.metric)):
                 return {}
             base_rows, head_rows = (
-                [folded(table, assertion) for table in side.each(metric, spec)] for side in (self.before, self.captures)
+                [fold_table(table, assertion) for table in side.measure_each_capture(metric, spec)]
+                for side in (self.base_captures, self.captures)
             )
         except (NothingSelected, NsysError):
             return {}  # the assertion itself says why it cannot be judged; the others are judged without it
         shared_keys = [key for key in base_rows[0] if all(key in rows for rows in (*base_rows, *head_rows))]
-        worse = assertion.require.worse
-        left_out_counts = (int(self.before.left_out is not None), int(self.captures.left_out is not None))
+        worse = assertion.requirement.worse_direction
+        left_out_counts = (
+            int(self.base_captures.omitted_capture is not None),
+            int(self.captures.omitted_capture is not None),
+        )
         return {
             key: Trial(
                 tuple(rows[key] for rows in base_rows), tuple(rows[key] for rows in head_rows), worse, left_out_counts
@@ -241,31 +269,39 @@ class OtherRun(ReferenceSource):
             for key in shared_keys
         }
 
-    def reference(self, assertion: Assertion) -> Reference | NotComparable:
+    def find_reference(self, assertion: Assertion) -> Reference | NotComparable:
         """Return the other run's rows, medians over its captures, with what the captures of both runs say."""
-        if self._unlike is not None:
-            return self._unlike
-        metric, spec = assertion.measures, spec_for(self.captures.convention, assertion)
-        copy_notes = self._one_measurement if metric.outside else ()
-        with naming(self.name):
-            base_table = self.before.measure(request_of(self.gate, assertion, steps_of(self.captures.facts)))
-            base_metric = self.before.metric(assertion.metric)
-            base_order = self.before.unordered(metric, spec)
-        if changes := another_kind(metric, base_metric) or other_order(
-            self.captures.unordered(metric, spec), base_order
+        if self._setup_mismatch is not None:
+            return self._setup_mismatch
+        metric, spec = assertion.measured_metric, resolve_window_spec(self.captures.convention, assertion)
+        copy_notes = self._same_measurement_notes if metric.is_outside_trace else ()
+        with prefix_errors(self.name):
+            base_table = self.base_captures.measure(
+                build_request(self.gate, assertion, count_stored_steps(self.captures.facts))
+            )
+            base_metric = self.base_captures.resolve_metric(assertion.metric)
+            base_order = self.base_captures.list_unordered_streams(metric, spec)
+        if changes := find_kind_differences(metric, base_metric) or find_order_differences(
+            self.captures.list_unordered_streams(metric, spec), base_order
         ):
-            change_text = ", ".join(f"{d.name} {d.baseline}, now {d.now}" for d in changes)
+            change_text = ", ".join(f"{d.name} {d.baseline}, now {d.current}" for d in changes)
             return NotComparable(Outcome.INCOMPARABLE, f"{metric.name} in {self.name} has {change_text}", changes)
-        if changes := other_work_of(self.captures.facts, self.before.facts, metric, spec, self.gate.comparable_on):
-            change_text = told(changes, self.name)
+        if changes := find_work_differences(
+            self.captures.facts, self.base_captures.facts, metric, spec, self.gate.comparable_on
+        ):
+            change_text = describe_differences(changes, self.name)
             return NotComparable(Outcome.INCOMPARABLE, f"the engine did other work ({change_text})", changes)
         self._refuse_one_capture()
         if base_table.missing:
             labels, reason = base_table.missing[0]
-            place = " ".join((self.name, place_words(zip(metric.dimensions, labels, strict=True)))).rstrip()
+            place = " ".join((self.name, format_labels(zip(metric.dimensions, labels, strict=True)))).rstrip()
             return NotComparable(Outcome.NO_DATA, f"in {place}: {reason}")
-        outlier_notes = [Note(f"{self.name}: {line}", True) for line in self.before.outlying(metric, spec)]
-        outlier_notes += [Note(f"{self.name}: {hiccup.line}")] if (hiccup := self.before.left_out) is not None else []
+        outlier_notes = [
+            Note(f"{self.name}: {line}", True) for line in self.base_captures.describe_outliers(metric, spec)
+        ]
+        outlier_notes += (
+            [Note(f"{self.name}: {hiccup.line}")] if (hiccup := self.base_captures.omitted_capture) is not None else []
+        )
         row_decisions = {key: decision for (name, key), decision in self._decisions.items() if name == assertion.name}
         basis_notes = map(Note, dict.fromkeys(decision.basis for decision in row_decisions.values()))
         return Reference(
@@ -278,15 +314,15 @@ class OtherRun(ReferenceSource):
     @property
     def steps(self) -> int:
         """Return the most steps of a rank of the other run."""
-        return steps_of(self.before.facts)
+        return count_stored_steps(self.base_captures.facts)
 
     @cached_property
-    def windows_before(self) -> RunBreakdowns:
+    def baseline_breakdowns(self) -> RunBreakdowns:
         """Return the windows of the other run."""
-        return RunBreakdowns(self.before)
+        return RunBreakdowns(self.base_captures)
 
 
-def in_common(runs: Sequence[Mapping[RowLabels, Value]]) -> list[dict[RowLabels, Value]]:
+def select_common_rows(runs: Sequence[Mapping[RowLabels, Value]]) -> list[dict[RowLabels, Value]]:
     """Return the rows that most of the runs have, of each run that has all of them; empty where there are none.
 
     One run without a row, or with another one, does not change what there is.
@@ -298,13 +334,13 @@ def in_common(runs: Sequence[Mapping[RowLabels, Value]]) -> list[dict[RowLabels,
     return [{labels: run[labels] for labels in common_labels} for run in complete_runs]
 
 
-def follow_runs(assertion: Assertion, tables: Sequence[MetricTable], origin: str) -> Reference:
+def make_run_reference(assertion: Assertion, tables: Sequence[MetricTable], origin: str) -> Reference:
     """Return the reference of an assertion whose limit follows runs, oldest first, with one hiccup left out."""
     hiccup = find_judged_hiccup([(assertion, tables)])
     if hiccup is None:
         return Reference(tables, origin=origin)
-    note = Note(f"run {hiccup.place + 1} of these {len(tables)} is left out: {hiccup.why}")
-    remaining_tables = [table for place, table in enumerate(tables) if place != hiccup.place]
+    note = Note(f"run {hiccup.capture_index + 1} of these {len(tables)} is left out: {hiccup.reason}")
+    remaining_tables = [table for place, table in enumerate(tables) if place != hiccup.capture_index]
     return Reference(remaining_tables, origin=origin, notes=(note,))
 
 
@@ -320,95 +356,106 @@ class PastRuns(ReferenceSource):
     gate: GateFile
     name: str
     path: Path | None  # of the history; None where there is none
-    shown: Callable[[Path], str] = str  # spells a path as the person would
+    format_path: Callable[[Path], str] = str  # spells a path as the person would
     ref: str = ""  # the revision that baselines are read from; empty: the work tree
 
-    def reference(self, assertion: Assertion) -> Reference | NotComparable:
+    def find_reference(self, assertion: Assertion) -> Reference | NotComparable:
         """Return the newest runs of the same circumstances, or why there are none. Raises HistoryError."""
-        from pytest_nsys.stored.history.database import as_json
+        from pytest_nsys.stored.history.database import format_sorted_json
 
-        metric, limit = assertion.measures, assertion.require.limit
-        assert isinstance(limit, FromBaseline)
+        metric, limit = assertion.measured_metric, assertion.requirement.limit
+        assert isinstance(limit, BaselineLimit)
         assert limit.history is not None
         if self.path is None:
             return NotComparable(Outcome.NO_DATA, "the limit is from the history: give it with --nsys-history=PATH")
         if not self.path.exists():  # the session that begins the history has nothing before it
             return NotComparable(
-                Outcome.NO_DATA, f"there is no history yet in {self.shown(self.path)}: {limit.history.begins}"
+                Outcome.NO_DATA,
+                f"there is no history yet in {self.format_path(self.path)}: {limit.history.first_comparison}",
             )
         history_limit = limit.history
-        metric_kind = {"unit": str(metric.unit), "dimensions": as_json(list(metric.dimensions))}
-        history = self._past(assertion)
-        runs = history.last_runs(history_limit.runs, history_limit.branch, history_limit.lag, metric_kind)
-        if not runs and replace(history, commits=(), times={}).last_runs(
-            history_limit.runs, history_limit.branch, history_limit.lag, metric_kind
+        metric_kind = {"unit": str(metric.unit), "dimensions": format_sorted_json(list(metric.dimensions))}
+        history = self._open_history(assertion)
+        runs = history.read_last_runs(history_limit.run_count, history_limit.branch, history_limit.lag, metric_kind)
+        if not runs and replace(history, own_commits=(), own_times={}).read_last_runs(
+            history_limit.run_count, history_limit.branch, history_limit.lag, metric_kind
         ):
-            only_text = f"{self.shown(self.path)} holds {metric.name} of this commit, or of this capture, alone"
-            return NotComparable(Outcome.NO_DATA, f"{only_text}: a run is never held to itself: {history_limit.begins}")
+            only_text = f"{self.format_path(self.path)} holds {metric.name} of this commit, or of this capture, alone"
+            return NotComparable(
+                Outcome.NO_DATA, f"{only_text}: a run is never held to itself: {history_limit.first_comparison}"
+            )
         if not runs:
             branch_text = f" on branch {history_limit.branch}" if history_limit.branch is not None else ""
             lag_text = f" before the newest {history_limit.lag}, which lag leaves out" if history_limit.lag else ""
-            missing_text = f"{self.shown(self.path)} holds no comparable run of {metric.name}{branch_text}{lag_text}"
-            return NotComparable(Outcome.NO_DATA, f"{missing_text}: {history_limit.begins}")
-        tables = [self.captures.stored(metric, run) for run in in_common(runs)]
+            missing_text = (
+                f"{self.format_path(self.path)} holds no comparable run of {metric.name}{branch_text}{lag_text}"
+            )
+            return NotComparable(Outcome.NO_DATA, f"{missing_text}: {history_limit.first_comparison}")
+        tables = [self.captures.build_stored_table(metric, run) for run in select_common_rows(runs)]
         if not tables:
             return NotComparable(
-                Outcome.NO_DATA, f"the runs in {self.shown(self.path)} have no row of {metric.name} in common"
+                Outcome.NO_DATA, f"the runs in {self.format_path(self.path)} have no row of {metric.name} in common"
             )
-        return follow_runs(assertion, tables, f"{history_limit.source} in {self.shown(self.path)}")
+        return make_run_reference(assertion, tables, f"{history_limit.source} in {self.format_path(self.path)}")
 
     @cached_property
     def branch(self) -> str | None:
         """Return the branch that is judged, as the history will name it; None where git names none."""
-        return revision_of(self.gate.path.parent).branch
+        return read_revision(self.gate.path.parent).branch
 
     @cached_property
-    def _held_against(self) -> str | None:
+    def _baseline_branch(self) -> str | None:
         """Return the branch that baselines are read from; None where they are those of the work tree."""
-        return branch_named(self.ref, self.gate.path.parent) if self.ref else None
+        return resolve_branch(self.ref, self.gate.path.parent) if self.ref else None
 
-    def here(self, assertion: Assertion) -> BadRuns | None:
+    def find_own_bad_runs(self, assertion: Assertion) -> BadRuns | None:
         """Return the bad runs in a row on the branch that is judged; None where no history counts them.
 
         A branch that begins with this run has none: a job that begins its history anew each time, or with that of
         another branch, would wait for ever. Raises HistoryError, TraceError.
         """
-        return self._on(self.branch, assertion) if self.path is not None else None
+        return self._find_bad_runs(self.branch, assertion) if self.path is not None else None
 
-    def there(self, assertion: Assertion) -> BadRuns | None:
+    def find_base_bad_runs(self, assertion: Assertion) -> BadRuns | None:
         """Return the bad runs in a row on the branch that the run is compared with; None where there is no such branch,
         or nobody counts.
         """
-        limit = assertion.require.limit
+        limit = assertion.requirement.limit
         followed_branch = (
-            limit.history.branch if isinstance(limit, FromBaseline) and limit.history is not None else None
+            limit.history.branch if isinstance(limit, BaselineLimit) and limit.history is not None else None
         )
-        return self._on(followed_branch or self._held_against, assertion) if self.path is not None else None
+        return (
+            self._find_bad_runs(followed_branch or self._baseline_branch, assertion) if self.path is not None else None
+        )
 
-    def _on(self, branch: str | None, assertion: Assertion) -> BadRuns | None:
+    def _find_bad_runs(self, branch: str | None, assertion: Assertion) -> BadRuns | None:
         if self.path is None or branch is None or not self.path.exists():
             return None
-        return self._past(assertion).bad_in_a_row(branch)
+        return self._open_history(assertion).read_bad_runs(branch)
 
-    def _past(self, assertion: Assertion) -> PastOf:
-        from pytest_nsys.stored.history.of_assertion import OfAssertion, PastOf
+    def _open_history(self, assertion: Assertion) -> AssertionHistory:
+        from pytest_nsys.stored.history.assertion_history import AssertionHistory, AssertionIdentity
 
         assert self.path is not None
-        sid = series_id(assertion.measures, spec_for(self.captures.convention, assertion))
-        assertion_key = OfAssertion(assertion, sid, names_of_others(assertion, self.gate))
-        key, commits = self.captures.identity(self.gate.run), heads_of(self.gate.path.parent)
-        return PastOf(self.path, self.name, key, assertion_key, self.gate.comparable_on, commits, self._times)
+        sid = build_series_id(assertion.measured_metric, resolve_window_spec(self.captures.convention, assertion))
+        assertion_key = AssertionIdentity(assertion, sid, list_other_names(assertion, self.gate))
+        key, commits = self.captures.build_identity(self.gate.run), list_heads(self.gate.path.parent)
+        return AssertionHistory(
+            self.path, self.name, key, assertion_key, self.gate.comparable_on, commits, self._time_rows
+        )
 
     @cached_property
-    def _times(self) -> Mapping[tuple[SeriesId, RowLabels], Value]:
+    def _time_rows(self) -> Mapping[tuple[SeriesId, RowLabels], Value]:
         """Return all rows of time that are not 0, of all that the gate file measures in the trace."""
         time_rows: dict[tuple[SeriesId, RowLabels], Value] = {}
         for assertion in self.gate.assertions:
-            if assertion.outside is None and assertion.measures.unit == TIME:
-                spec = spec_for(self.captures.convention, assertion)
+            if assertion.outside_metric is None and assertion.measured_metric.unit == TIME:
+                spec = resolve_window_spec(self.captures.convention, assertion)
                 with suppress(NsysError):  # the assertion says why
-                    rows = self.captures.rows(assertion.measures, spec).rows
+                    rows = self.captures.measure_rows(assertion.measured_metric, spec).rows
                     time_rows |= {
-                        (series_id(assertion.measures, spec), row.labels): row.value for row in rows if row.value
+                        (build_series_id(assertion.measured_metric, spec), row.labels): row.value
+                        for row in rows
+                        if row.value
                     }
         return time_rows

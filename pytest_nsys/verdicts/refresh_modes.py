@@ -12,20 +12,20 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from pytest_nsys.analysis.metrics.registry import Metric
-from pytest_nsys.analysis.metrics.table import MetricTable, meant, row_key
+from pytest_nsys.analysis.metrics.table import MetricTable, make_labels_key, select_meant_rows
 from pytest_nsys.core.errors import BaselineError
 from pytest_nsys.core.exact import distance
 from pytest_nsys.core.model import Value
-from pytest_nsys.core.words import counted, place_words, printable
-from pytest_nsys.gates.judgement import Judgement, Reference, allowed_change, judge, reach
-from pytest_nsys.gates.model import Assertion, FromBaseline, JudgedRow
-from pytest_nsys.stored.baselines.baseline_file import RowLabels, SeriesId, StoredSeries, accepted_runs
+from pytest_nsys.core.text_format import format_count, format_labels, sanitize_line
+from pytest_nsys.gates.judgement import Judgement, Reference, compute_allowed_change, compute_tolerance, judge_rows
+from pytest_nsys.gates.model import Assertion, BaselineLimit, JudgedRow
+from pytest_nsys.stored.baselines.baseline_file import RowLabels, SeriesId, StoredSeries, build_reference
 
-KEPT_RUNS = 10
+MAX_ACCEPTED_RUNS = 10
 """Limits the accepted runs of a row; the oldest makes room for the newest."""
 
 
-class Mode(enum.StrEnum):
+class RefreshMode(enum.StrEnum):
     """Says what a refresh writes."""
 
     MOVED = "moved"
@@ -36,213 +36,253 @@ class Mode(enum.StrEnum):
     @property
     def replaces(self) -> bool:
         """Whether the run takes the place of what was accepted; the others leave accepted values alone."""
-        return self in (Mode.MOVED, Mode.ALL)
+        return self in (RefreshMode.MOVED, RefreshMode.ALL)
 
 
 @dataclass(frozen=True)
-class Acceptance:
+class RefreshOptions:
     """Says what is written of a run, and whether its windows are kept."""
 
-    mode: Mode = Mode.MOVED
-    windows: bool = True
+    mode: RefreshMode = RefreshMode.MOVED
+    keeps_windows: bool = True
 
 
 @dataclass(frozen=True)
-class Remeasured:
+class RemeasuredSeries:
     """Holds one series: its rows in the current run, what is stored of it, and the assertions that read it."""
 
     sid: SeriesId
     metric: Metric
-    now: Mapping[RowLabels, Value]
-    stored: StoredSeries | None
+    current_rows: Mapping[RowLabels, Value]
+    stored_series: StoredSeries | None
     readers: Sequence[Assertion]  # those that have data
-    table: Callable[[Mapping[RowLabels, Value]], MetricTable]  # spells rows as a gate sees them
-    each: Mapping[str, Mapping[RowLabels, Value]] = field(default_factory=dict)  # rows of every capture, by its file
-    hiccup: int | None = None  # the place of the stored run that does not count
-    unordered: tuple[str, ...] = ()  # streams that keep no order in the current run
-    unmeasured: Sequence[Assertion] = ()  # assertions that read the series and have no data
+    make_table: Callable[[Mapping[RowLabels, Value]], MetricTable]  # spells rows as a gate sees them
+    rows_by_file: Mapping[str, Mapping[RowLabels, Value]] = field(
+        default_factory=dict
+    )  # rows of every capture, by its file
+    hiccup_place: int | None = None  # the place of the stored run that does not count
+    unordered_streams: tuple[str, ...] = ()  # streams that keep no order in the current run
+    unmeasured_readers: Sequence[Assertion] = ()  # assertions that read the series and have no data
 
     @cached_property
-    def counted(self) -> StoredSeries | None:
+    def counted_series(self) -> StoredSeries | None:
         """Return what is stored of the series, as a gate reads it: without the accepted run that is a hiccup."""
-        if self.stored is None or self.hiccup is None:
-            return self.stored
-        return self.stored.without({self.hiccup})
+        if self.stored_series is None or self.hiccup_place is None:
+            return self.stored_series
+        return self.stored_series.drop_runs({self.hiccup_place})
 
     @cached_property
     def middles(self) -> dict[RowLabels, Value]:
         """Return the stored baseline of each row."""
-        return self.counted.middles if self.counted else {}
+        return self.counted_series.baseline_values if self.counted_series else {}
 
     @cached_property
     def reference(self) -> Reference:
         """Return what the assertions are compared with as long as nothing is written."""
-        assert self.counted is not None
-        return accepted_runs(self.counted, self.table)
+        assert self.counted_series is not None
+        return build_reference(self.counted_series, self.make_table)
 
-    def reference_of(self, rows: Mapping[RowLabels, Value]) -> Reference:
+    def make_reference(self, rows: Mapping[RowLabels, Value]) -> Reference:
         """Return what the assertions are compared with once ``rows`` are the one accepted run."""
         if rows == self.middles:
             return self.reference
-        calibration = self.stored.calibration_runs if self.stored else []
+        calibration = self.stored_series.calibration_by_trace if self.stored_series else []
         return Reference(
-            runs=[self.table(rows)], calibration=[self.table(calibration_rows) for calibration_rows in calibration]
+            runs=[self.make_table(rows)],
+            calibration=[self.make_table(calibration_rows) for calibration_rows in calibration],
         )
 
-    def judged(self, assertion: Assertion, rows: Mapping[RowLabels, Value], reference: Reference) -> Judgement:
+    def judge_rows(self, assertion: Assertion, rows: Mapping[RowLabels, Value], reference: Reference) -> Judgement:
         """Return what the assertion says of ``rows``."""
-        return judge(assertion, self.table(rows), reference)
+        return judge_rows(assertion, self.make_table(rows), reference)
 
-    def named(self, labels: RowLabels) -> str:
+    def format_row(self, labels: RowLabels) -> str:
         """Return a row in words."""
-        return printable(place_words(zip(self.metric.dimensions, labels, strict=True)))
+        return sanitize_line(format_labels(zip(self.metric.dimensions, labels, strict=True)))
 
-    def series(self, rows: dict[RowLabels, list[Value]]) -> StoredSeries:
+    def make_series(self, rows: dict[RowLabels, list[Value]]) -> StoredSeries:
         """Return the series with these accepted values. Rows that stay keep what their noise was measured on."""
         better = str(self.metric.better) if self.metric.better else None
-        calibration = self.stored.calibration if self.stored else {}
+        calibration = self.stored_series.calibration if self.stored_series else {}
         kept_calibration = {labels: values for labels, values in calibration.items() if labels in rows}
         return StoredSeries(
-            str(self.metric.unit), better, self.metric.dimensions, rows, kept_calibration, self.unordered
+            str(self.metric.unit), better, self.metric.dimensions, rows, kept_calibration, self.unordered_streams
         )
 
-    def replaced(self, rows: Mapping[RowLabels, Value]) -> StoredSeries:
+    def make_replaced_series(self, rows: Mapping[RowLabels, Value]) -> StoredSeries:
         """Return the series with one accepted run."""
-        return self.series({labels: [value] for labels, value in rows.items()})
+        return self.make_series({labels: [value] for labels, value in rows.items()})
 
 
 @dataclass(frozen=True, slots=True)
-class Renewed:
+class RenewedSeries:
     """Holds the series as it is to be stored, and what a person should know of it."""
 
     series: StoredSeries
     notes: tuple[str, ...] = ()
 
 
-def renew(mode: Mode, measured: Remeasured) -> Renewed:
+def renew_series(mode: RefreshMode, remeasured: RemeasuredSeries) -> RenewedSeries:
     """Return what the mode makes of a series. Raises BaselineError where the mode cannot do what it promises."""
-    stored_series = measured.stored
+    stored_series = remeasured.stored_series
     if stored_series is not None and (stored_series.dimensions, stored_series.unit) != (
-        measured.metric.dimensions,
-        str(measured.metric.unit),
+        remeasured.metric.dimensions,
+        str(remeasured.metric.unit),
     ):
         raise BaselineError(
-            f"{measured.sid.metric} is stored with other dimensions or another unit: restore the file from git, or "
+            f"{remeasured.sid.metric} is stored with other dimensions or another unit: restore the file from git, or "
             "delete it and refresh"
         )
-    if stored_series is not None and stored_series.unordered != measured.unordered:
+    if stored_series is not None and stored_series.unordered != remeasured.unordered_streams:
         if mode.replaces:
-            return Renewed(replace(measured, stored=None).replaced(measured.now))
+            return RenewedSeries(replace(remeasured, stored_series=None).make_replaced_series(remeasured.current_rows))
         raise BaselineError(
-            f"{measured.sid.metric} is stored of kernels that overlap on other streams: refresh the baseline as a whole"
+            f"{remeasured.sid.metric} is stored of kernels that overlap on other streams: refresh the baseline as a "
+            "whole"
         )
-    if mode is Mode.CALIBRATE:
-        return Renewed(_calibrated(measured))
+    if mode is RefreshMode.CALIBRATE:
+        return RenewedSeries(_calibrate_series(remeasured))
     if stored_series is None:
-        return Renewed(measured.replaced(measured.now))
-    if mode is Mode.ACCEPT_RUN:
-        return Renewed(_appended(measured, stored_series))
-    rows = dict(measured.now) if mode is Mode.ALL else _moved(measured)
-    if mode is Mode.MOVED and rows == measured.middles:
-        return Renewed(stored_series)
-    replaced_runs = len(stored_series.runs)
+        return RenewedSeries(remeasured.make_replaced_series(remeasured.current_rows))
+    if mode is RefreshMode.ACCEPT_RUN:
+        return RenewedSeries(_append_run(remeasured, stored_series))
+    rows = dict(remeasured.current_rows) if mode is RefreshMode.ALL else _select_moved_rows(remeasured)
+    if mode is RefreshMode.MOVED and rows == remeasured.middles:
+        return RenewedSeries(stored_series)
+    replaced_runs = len(stored_series.rows_by_run)
     room_notes = (
-        (f"{measured.sid.metric}: {replaced_runs} accepted runs were replaced by one",) if replaced_runs > 1 else ()
+        (f"{remeasured.sid.metric}: {replaced_runs} accepted runs were replaced by one",) if replaced_runs > 1 else ()
     )
-    return Renewed(measured.replaced(rows), room_notes)
+    return RenewedSeries(remeasured.make_replaced_series(rows), room_notes)
 
 
-def keep_unmeasured(m: Remeasured, renewed: Renewed) -> Renewed:
+def keep_unmeasured(remeasured: RemeasuredSeries, renewal: RenewedSeries) -> RenewedSeries:
     """Return the series with the rows that it would lose and that assertions without data mean: nobody has seen that
     those are gone.
 
     They keep their median, as all rows of a series hold the same number of runs.
     """
-    series, stored_series = renewed.series, m.stored
-    if stored_series is None or not m.unmeasured:
-        return renewed
-    lost_rows = m.table({labels: value for labels, value in m.middles.items() if labels not in series.rows})
-    selected_labels = [labels for reader in m.unmeasured for labels, _ in meant(lost_rows, reader.where)]
-    kept_labels = {tuple(labels[dimension] for dimension in m.metric.dimensions) for labels in selected_labels}
+    series, stored_series = renewal.series, remeasured.stored_series
+    if stored_series is None or not remeasured.unmeasured_readers:
+        return renewal
+    lost_rows = remeasured.make_table(
+        {labels: value for labels, value in remeasured.middles.items() if labels not in series.rows}
+    )
+    selected_labels = [
+        labels for reader in remeasured.unmeasured_readers for labels, _ in select_meant_rows(lost_rows, reader.where)
+    ]
+    kept_labels = {tuple(labels[dimension] for dimension in remeasured.metric.dimensions) for labels in selected_labels}
     if not kept_labels:
-        return renewed
-    run_count = len(series.runs) or 1  # a series whose rows are all gone has no run to count
+        return renewal
+    run_count = len(series.rows_by_run) or 1  # a series whose rows are all gone has no run to count
     whole_series = replace(
         series,
-        rows={**series.rows, **{labels: [m.middles[labels]] * run_count for labels in kept_labels}},
+        rows={**series.rows, **{labels: [remeasured.middles[labels]] * run_count for labels in kept_labels}},
         calibration={**series.calibration, **{k: v for k, v in stored_series.calibration.items() if k in kept_labels}},
     )
-    names = ", ".join(f"'{reader.full_name}'" for reader in m.unmeasured)
-    note = printable(f"{m.sid.metric}: {counted(len(kept_labels), 'stored row')} of {names} kept, without data now")
-    return Renewed(whole_series, (*renewed.notes, note))
+    names = ", ".join(f"'{reader.full_name}'" for reader in remeasured.unmeasured_readers)
+    note = sanitize_line(
+        f"{remeasured.sid.metric}: {format_count(len(kept_labels), 'stored row')} of {names} kept, without data now"
+    )
+    return RenewedSeries(whole_series, (*renewal.notes, note))
 
 
-def _moved(m: Remeasured) -> dict[RowLabels, Value]:
+def _select_moved_rows(remeasured: RemeasuredSeries) -> dict[RowLabels, Value]:
     """Return the current rows, but with the stored values of rows that are within their tolerance, or their noise."""
     rows = {
-        labels: m.middles[labels] if labels in m.middles and not _has_moved(m, labels, value) else value
-        for labels, value in m.now.items()
+        labels: remeasured.middles[labels]
+        if labels in remeasured.middles and not _has_row_moved(remeasured, labels, value)
+        else value
+        for labels, value in remeasured.current_rows.items()
     }
-    for reader in m.readers:
-        judged_rows = m.judged(reader, m.now, m.reference_of(rows)).rows
-        if any(row.value is None or row.baseline is None or _beyond(row) for row in judged_rows):
-            return dict(m.now)  # an aggregate may leave its limit while no row does, and noise go with the runs
+    for reader in remeasured.readers:
+        judged_rows = remeasured.judge_rows(reader, remeasured.current_rows, remeasured.make_reference(rows)).rows
+        if any(row.value is None or row.baseline is None or _is_beyond_limit(row) for row in judged_rows):
+            return dict(
+                remeasured.current_rows
+            )  # an aggregate may leave its limit while no row does, and noise go with the runs
     return rows
 
 
-def _has_moved(m: Remeasured, labels: RowLabels, value: Value) -> bool:
+def _has_row_moved(remeasured: RemeasuredSeries, labels: RowLabels, value: Value) -> bool:
     """Whether a row moved by more than an assertion that reads it lets pass."""
-    assert m.counted is not None
-    readers = [reader for reader in m.readers if meant(m.table({labels: 0}), reader.where)] or m.readers
+    assert remeasured.counted_series is not None
+    readers = [
+        reader for reader in remeasured.readers if select_meant_rows(remeasured.make_table({labels: 0}), reader.where)
+    ] or remeasured.readers
     for reader in readers:
-        limit, row_count = reader.require.limit, len(meant(m.table(m.now), reader.where)) or 1
-        assert isinstance(limit, FromBaseline)
-        calibration, series_calibration = m.counted.calibration.get(labels, ()), m.counted.among_calibration
-        tolerance, noise = reach(
-            limit, str(m.metric.unit), m.counted.rows[labels], calibration, series_calibration, row_count
+        limit, row_count = (
+            reader.requirement.limit,
+            len(select_meant_rows(remeasured.make_table(remeasured.current_rows), reader.where)) or 1,
         )
-        if distance(m.middles[labels], value) > allowed_change(limit, tolerance, noise):
+        assert isinstance(limit, BaselineLimit)
+        calibration, series_calibration = (
+            remeasured.counted_series.calibration.get(labels, ()),
+            remeasured.counted_series.calibrated_positions,
+        )
+        tolerance, noise = compute_tolerance(
+            limit,
+            str(remeasured.metric.unit),
+            remeasured.counted_series.rows[labels],
+            calibration,
+            series_calibration,
+            row_count,
+        )
+        if distance(remeasured.middles[labels], value) > compute_allowed_change(limit, tolerance, noise):
             return True
     return False
 
 
-def _beyond(row: JudgedRow) -> bool:
+def _is_beyond_limit(row: JudgedRow) -> bool:
     """Whether a judged row is off its baseline by more than the gate lets pass, on either side."""
     assert row.value is not None
     assert row.baseline is not None
-    return distance(row.value, row.baseline) > (row.reach or 0)
+    return distance(row.value, row.baseline) > (row.allowed_change or 0)
 
 
-def _appended(m: Remeasured, stored: StoredSeries) -> StoredSeries:
+def _append_run(remeasured: RemeasuredSeries, stored_series: StoredSeries) -> StoredSeries:
     """Return the series with the run after the accepted ones; without the oldest where they are too many."""
-    for labels in (*m.now, *stored.rows):
-        if (labels in m.now) != (labels in stored.rows):
-            change_text = "new" if labels in m.now else "gone"
+    for labels in (*remeasured.current_rows, *stored_series.rows):
+        if (labels in remeasured.current_rows) != (labels in stored_series.rows):
+            change_text = "new" if labels in remeasured.current_rows else "gone"
             raise BaselineError(
-                f"{m.sid.metric} {m.named(labels)} is {change_text}, so the accepted runs are of another program: "
+                f"{remeasured.sid.metric} {remeasured.format_row(labels)} is {change_text}, so the accepted runs are "
+                "of another program: "
                 "refresh without --accept-run to replace the baseline"
             )
-    return m.series({labels: [*values, m.now[labels]][-KEPT_RUNS:] for labels, values in stored.rows.items()})
+    return remeasured.make_series(
+        {
+            labels: [*values, remeasured.current_rows[labels]][-MAX_ACCEPTED_RUNS:]
+            for labels, values in stored_series.rows.items()
+        }
+    )
 
 
-def _calibrated(m: Remeasured) -> StoredSeries:
+def _calibrate_series(remeasured: RemeasuredSeries) -> StoredSeries:
     """Return the series with the values of each row in all traces as its noise.
 
     Where nothing is stored, these are the accepted runs as well.
     """
-    all_labels = sorted({labels for rows in m.each.values() for labels in rows}, key=row_key)
-    for name, rows in m.each.items():
+    all_labels = sorted({labels for rows in remeasured.rows_by_file.values() for labels in rows}, key=make_labels_key)
+    for name, rows in remeasured.rows_by_file.items():
         for labels in all_labels:
             if labels not in rows:
-                raise BaselineError(f"{m.sid.metric} {m.named(labels)} is not in {name}, and is in another trace")
-    values = {labels: [rows[labels] for rows in m.each.values()] for labels in all_labels}
-    if m.stored is not None and set(m.stored.rows) != set(values):
-        labels = min(set(m.stored.rows) ^ set(values), key=row_key)
-        place_text = "the traces" if labels in m.stored.rows else "the stored baseline"
-        raise BaselineError(f"{m.sid.metric} {m.named(labels)} is not in {place_text}: refresh the baseline first")
+                raise BaselineError(
+                    f"{remeasured.sid.metric} {remeasured.format_row(labels)} is not in {name}, and is in another trace"
+                )
+    values = {labels: [rows[labels] for rows in remeasured.rows_by_file.values()] for labels in all_labels}
+    if remeasured.stored_series is not None and set(remeasured.stored_series.rows) != set(values):
+        labels = min(set(remeasured.stored_series.rows) ^ set(values), key=make_labels_key)
+        place_text = "the traces" if labels in remeasured.stored_series.rows else "the stored baseline"
+        raise BaselineError(
+            f"{remeasured.sid.metric} {remeasured.format_row(labels)} is not in {place_text}: refresh the baseline "
+            "first"
+        )
     accepted_rows = (
-        m.stored.rows if m.stored else {labels: row_values[-KEPT_RUNS:] for labels, row_values in values.items()}
+        remeasured.stored_series.rows
+        if remeasured.stored_series
+        else {labels: row_values[-MAX_ACCEPTED_RUNS:] for labels, row_values in values.items()}
     )
-    series = m.series(accepted_rows)
+    series = remeasured.make_series(accepted_rows)
     series.calibration = values
     return series

@@ -10,46 +10,51 @@ from pathlib import Path
 
 from pytest_nsys.analysis.captures.cache import CaptureCache
 from pytest_nsys.analysis.captures.captures import Captures
-from pytest_nsys.analysis.captures.outliers import FEWEST_FOR_HICCUP
-from pytest_nsys.analysis.fact_bounds import ENOUGH
-from pytest_nsys.analysis.facts.fact import Fact, Measured, Weight
-from pytest_nsys.analysis.facts.kinds import weighed
+from pytest_nsys.analysis.captures.outliers import MIN_CAPTURES_FOR_HICCUP
+from pytest_nsys.analysis.fact_bounds import ENOUGH_ROWS
+from pytest_nsys.analysis.facts.fact import Fact, MeasuredFact, Weight
+from pytest_nsys.analysis.facts.kinds import weigh_fact
 from pytest_nsys.analysis.metrics.registry import Metric
-from pytest_nsys.analysis.windows.circumstances import steps_of
-from pytest_nsys.analysis.windows.spans import WindowSpec
+from pytest_nsys.analysis.windows.run_conditions import count_stored_steps
+from pytest_nsys.analysis.windows.window_selection import WindowSpec
 from pytest_nsys.core.errors import BaselineError, NsysError, TraceError
-from pytest_nsys.core.kept import kept
+from pytest_nsys.core.memoize import memoize_method
 from pytest_nsys.core.model import Note
+from pytest_nsys.core.text_format import sanitize_line
 from pytest_nsys.core.units import TIME
-from pytest_nsys.core.words import printable
-from pytest_nsys.gates.accepted import Refreshed
-from pytest_nsys.gates.comparability import differences, found_otherwise, told
+from pytest_nsys.gates.accepted_rows import BranchRefresh
+from pytest_nsys.gates.assertion_resolution import resolve_assertion
+from pytest_nsys.gates.comparability import describe_differences, find_convention_difference, find_differences
 from pytest_nsys.gates.hiccups import Hiccup, find_judged_hiccup
 from pytest_nsys.gates.judgement import NotComparable, Reference
-from pytest_nsys.gates.model import Assertion, Difference, GateFile, Outcome, spec_for
-from pytest_nsys.gates.settling import settled
+from pytest_nsys.gates.model import Assertion, Difference, GateFile, Outcome, resolve_window_spec
 from pytest_nsys.stored.baselines.baseline_file import (
-    WINDOW,
+    WINDOW_DIGEST_KEY,
     Baseline,
     SeriesId,
     StoredSeries,
-    accepted_runs,
-    series_for,
-    series_id,
-    spelled,
-    stale,
+    build_assertion_series_id,
+    build_reference,
+    build_series_id,
+    describe_series,
+    list_unread_series,
 )
-from pytest_nsys.stored.baselines.store import BaselineStore, window_beside
-from pytest_nsys.verdicts.apart import RunBreakdowns
-from pytest_nsys.verdicts.references import ReferenceSource, another_kind, other_order, other_work_of
+from pytest_nsys.stored.baselines.store import BaselineStore, build_window_path
+from pytest_nsys.verdicts.references import (
+    ReferenceSource,
+    find_kind_differences,
+    find_order_differences,
+    find_work_differences,
+)
+from pytest_nsys.verdicts.window_breakdowns import RunBreakdowns
 
 LONGEST_REASON = 300  # characters: it stands on one line of a report
 
 
-def reason_of(baseline: Baseline) -> str:
+def read_refresh_reason(baseline: Baseline) -> str:
     """Return why the baseline was refreshed, as whoever did it said; empty where that says nothing."""
     text = baseline.provenance.get("reason")
-    return printable(text.strip(), LONGEST_REASON) if isinstance(text, str) and any(map(str.isalnum, text)) else ""
+    return sanitize_line(text.strip(), LONGEST_REASON) if isinstance(text, str) and any(map(str.isalnum, text)) else ""
 
 
 def find_stored_hiccups(gate: GateFile, captures: Captures, baseline: Baseline) -> Mapping[int, Hiccup]:
@@ -59,15 +64,19 @@ def find_stored_hiccups(gate: GateFile, captures: Captures, baseline: Baseline) 
     """
     by_count: dict[int, list[tuple[Assertion, StoredSeries]]] = {}
     for assertion in gate.assertions:
-        if assertion.reads_stored and (series := baseline.series.get(series_for(captures.convention, assertion))):
+        if assertion.reads_stored_baseline and (
+            series := baseline.series.get(build_assertion_series_id(captures.convention, assertion))
+        ):
             with suppress(NsysError):  # the verdict says why
-                by_count.setdefault(len(series.runs), []).append((settled(assertion, captures), series))
+                by_count.setdefault(len(series.rows_by_run), []).append(
+                    (resolve_assertion(assertion, captures), series)
+                )
     hiccups = {}
     for count, readers in by_count.items():
-        if count < FEWEST_FOR_HICCUP:
+        if count < MIN_CAPTURES_FOR_HICCUP:
             continue
         tables = [
-            (assertion, [captures.stored(assertion.measures, rows) for rows in series.runs])
+            (assertion, [captures.build_stored_table(assertion.measured_metric, rows) for rows in series.rows_by_run])
             for assertion, series in readers
         ]
         if (hiccup := find_judged_hiccup(tables)) is not None:
@@ -82,25 +91,25 @@ class StoredBaseline(ReferenceSource):
     captures: Captures
     gate: GateFile
     store: BaselineStore
-    shown: Callable[[Path], str] = str  # spells a path as the person would
-    prune: str = "pytest-nsys baseline prune"
-    library: CaptureCache | None = None  # opens the windows that are kept beside the file
-    branch: BaselineStore | None = None  # what the branch made of the baselines, where a merge base judges
+    format_path: Callable[[Path], str] = str  # spells a path as the person would
+    prune_command: str = "pytest-nsys baseline prune"
+    capture_cache: CaptureCache | None = None  # opens the windows that are kept beside the file
+    branch_store: BaselineStore | None = None  # what the branch made of the baselines, where a merge base judges
 
     @cached_property
-    def _found(self) -> tuple[Path, Baseline] | NotComparable:
+    def _nearest_baseline(self) -> tuple[Path, Baseline] | NotComparable:
         """Return the baseline file of the run's key, or the nearest one, or why it is not comparable. Raises
         BaselineError.
         """
-        key = self.captures.key(self.gate.run)
+        key = self.captures.build_key(self.gate.run)
         exact_baseline = self.store.load(key)
         if exact_baseline is not None:
-            return self._if_alike(self.store.path(key), exact_baseline)
-        stored_baselines = self.store.all()
+            return self._check_alike(self.store.build_path(key), exact_baseline)
+        stored_baselines = self.store.load_all()
         if not stored_baselines:
-            return NotComparable(Outcome.NO_DATA, f"no baseline is stored in {self.shown(self.store.folder)}")
+            return NotComparable(Outcome.NO_DATA, f"no baseline is stored in {self.format_path(self.store.folder)}")
         differing = [
-            (differences(key.as_json(), candidate.key, self.gate.comparable_on), p, candidate)
+            (find_differences(key.as_json(), candidate.key, self.gate.comparable_on), p, candidate)
             for p, candidate in stored_baselines
         ]
         # The nearest baseline: the one that differs in the fewest circumstances.
@@ -108,35 +117,39 @@ class StoredBaseline(ReferenceSource):
         nearest = [item for item in differing if len(item[0]) == fewest]
         fields, path, baseline = nearest[0]
         if fields:
-            return self._unlike(path, baseline, fields)
+            return self._make_incomparable(path, baseline, fields)
         if len(nearest) > 1:
             names = ", ".join(path.name for _, path, _ in nearest)
             raise BaselineError(
-                f"{self.shown(self.store.folder)}: {names} agree equally on what comparable_on names: name more, or "
+                f"{self.format_path(self.store.folder)}: {names} agree equally on what comparable_on names: name "
+                "more, or "
                 "delete all but one"
             )
-        return self._if_alike(path, baseline)
+        return self._check_alike(path, baseline)
 
-    def _if_alike(self, path: Path, baseline: Baseline) -> tuple[Path, Baseline] | NotComparable:
+    def _check_alike(self, path: Path, baseline: Baseline) -> tuple[Path, Baseline] | NotComparable:
         """Return the baseline, unless the circumstances that do not name its file differ."""
-        if convention_differences := found_otherwise(self.gate):
+        if convention_differences := find_convention_difference(self.gate):
             mismatch_text = (
-                f"the nearest baseline {self.shown(path)} is from a different setup ({told(convention_differences)})"
+                f"the nearest baseline {self.format_path(path)} is from a different setup "
+                f"({describe_differences(convention_differences)})"
             )
             return NotComparable(Outcome.INCOMPARABLE, mismatch_text, convention_differences)
-        fields = differences(self.captures.facts, baseline.facts, self.gate.comparable_on)
+        fields = find_differences(self.captures.facts, baseline.facts, self.gate.comparable_on)
         fact_differences = tuple(field for field in fields if field.name in self.captures.facts)
         if fact_differences:
-            return self._unlike(path, baseline, fact_differences)
+            return self._make_incomparable(path, baseline, fact_differences)
         self._refuse_stale(path, baseline)
         return path, baseline
 
-    @kept
+    @memoize_method
     def refuse_dropped(self) -> None:
         """Raise BaselineError where rows are stored and the gate file has no assertion with a baseline any more."""
-        reads_stored = not self.gate.assertions or any(assertion.reads_stored for assertion in self.gate.assertions)
+        reads_stored = not self.gate.assertions or any(
+            assertion.reads_stored_baseline for assertion in self.gate.assertions
+        )
         if not reads_stored:
-            for path, baseline in self.store.all():
+            for path, baseline in self.store.load_all():
                 self._refuse_stale(path, baseline)
 
     def _refuse_stale(self, path: Path, baseline: Baseline) -> None:
@@ -145,207 +158,239 @@ class StoredBaseline(ReferenceSource):
         A measurement that is now made in another way does not count: its assertion says that it is incomparable.
         """
         read_series = {
-            series_for(self.gate.resolved_convention, a): a.metric for a in self.gate.assertions if a.reads_stored
+            build_assertion_series_id(self.gate.resolved_convention, a): a.metric
+            for a in self.gate.assertions
+            if a.reads_stored_baseline
         }
         renewed_metrics = {metric for sid, metric in read_series.items() if sid not in baseline.series}
-        unread_series = [sid for sid in stale(self.gate, baseline) if sid.metric not in renewed_metrics]
+        unread_series = [sid for sid in list_unread_series(self.gate, baseline) if sid.metric not in renewed_metrics]
         if unread_series:
             more_text = f" and {len(unread_series) - 1} more" if len(unread_series) > 1 else ""
             raise BaselineError(
-                f"{self.shown(path)}: no assertion of {self.store.gate} reads "
-                f"{spelled(unread_series[0])}{more_text} any more: drop it with: {self.prune}"
+                f"{self.format_path(path)}: no assertion of {self.store.gate} reads "
+                f"{describe_series(unread_series[0])}{more_text} any more: drop it with: {self.prune_command}"
             )
 
-    def _unlike(self, path: Path, baseline: Baseline, fields: tuple[Difference, ...]) -> NotComparable:
-        named_fields = tuple(self._with_name(field, baseline) for field in fields)
-        mismatch_text = f"the nearest baseline {self.shown(path)} is from a different setup ({told(named_fields)})"
+    def _make_incomparable(self, path: Path, baseline: Baseline, fields: tuple[Difference, ...]) -> NotComparable:
+        named_fields = tuple(self._add_convention_name(field, baseline) for field in fields)
+        mismatch_text = (
+            f"the nearest baseline {self.format_path(path)} is from a different setup "
+            f"({describe_differences(named_fields)})"
+        )
         return NotComparable(Outcome.INCOMPARABLE, mismatch_text, named_fields)
 
-    def _with_name(self, field: Difference, baseline: Baseline) -> Difference:
+    def _add_convention_name(self, field: Difference, baseline: Baseline) -> Difference:
         """Return the difference with a convention by its name as well as by its fingerprint."""
         if field.name != "convention":
             return field
         baseline_name = baseline.provenance.get("convention")
         return Difference(
-            field.name, f"{self.captures.convention_words} ({field.now})", f"{baseline_name} ({field.baseline})"
+            field.name, f"{self.captures.convention_text} ({field.current})", f"{baseline_name} ({field.baseline})"
         )
 
     @property
     def path(self) -> Path | None:
         """Return the file that is compared with, None where there is none. Raises BaselineError."""
-        return None if isinstance(self._found, NotComparable) else self._found[0]
+        return None if isinstance(self._nearest_baseline, NotComparable) else self._nearest_baseline[0]
 
     @property
     def steps(self) -> int:
         """Return the most steps of the run that is stored under this key; without one, of any other run of the gate
         file.
         """
-        exact_baseline = self.store.load(self.captures.key(self.gate.run))
-        baselines = [exact_baseline] if exact_baseline is not None else [baseline for _, baseline in self.store.all()]
-        return max((steps_of(baseline.facts) for baseline in baselines), default=0)
+        exact_baseline = self.store.load(self.captures.build_key(self.gate.run))
+        baselines = (
+            [exact_baseline] if exact_baseline is not None else [baseline for _, baseline in self.store.load_all()]
+        )
+        return max((count_stored_steps(baseline.facts) for baseline in baselines), default=0)
 
     @cached_property
-    def windows_before(self) -> RunBreakdowns | None:
+    def baseline_breakdowns(self) -> RunBreakdowns | None:
         """Return the windows that are kept of the accepted run that was written last; None where none are, or they
         cannot be read.
         """
         with suppress(NsysError):  # who needs them says that there are none; a constant needs no baseline
-            window_file = None if isinstance(self._found, NotComparable) else self.store.kept_window(*self._found)
-            if window_file is not None and self.library is not None:
+            window_file = (
+                None
+                if isinstance(self._nearest_baseline, NotComparable)
+                else self.store.read_stored_window(*self._nearest_baseline)
+            )
+            if window_file is not None and self.capture_cache is not None:
                 convention = self.gate.resolved_convention
-                return RunBreakdowns(self.library.from_bytes(window_file, convention, self.gate.workload))
+                return RunBreakdowns(self.capture_cache.open_window_bytes(window_file, convention, self.gate.workload))
         return None
 
     @property
-    def lost_windows(self) -> str:
+    def lost_windows_file(self) -> str:
         """Return the name of the window file that is not the one that the baseline names; empty where it is."""
         with suppress(NsysError):
-            if self.windows_before is None and not isinstance(self._found, NotComparable):
-                path, baseline = self._found
-                return window_beside(path).name if WINDOW in baseline.provenance else ""
+            if self.baseline_breakdowns is None and not isinstance(self._nearest_baseline, NotComparable):
+                path, baseline = self._nearest_baseline
+                return build_window_path(path).name if WINDOW_DIGEST_KEY in baseline.provenance else ""
         return ""
 
-    def reference(self, assertion: Assertion) -> Reference | NotComparable:
+    def find_reference(self, assertion: Assertion) -> Reference | NotComparable:
         """Return the accepted runs of the stored rows, with what their noise was measured on."""
-        reference = self._stored(assertion.measures, assertion)
-        if isinstance(reference, Reference) and self.same is not None and self.same.weight is Weight.ERROR:
-            raise TraceError(self.same.error)
+        reference = self._find_stored_reference(assertion.measured_metric, assertion)
+        if (
+            isinstance(reference, Reference)
+            and self.same_capture_fact is not None
+            and self.same_capture_fact.weight is Weight.ERROR
+        ):
+            raise TraceError(self.same_capture_fact.error)
         return reference
 
     @cached_property
-    def same(self) -> Fact | None:
+    def same_capture_fact(self) -> Fact | None:
         """Return the fact that the judged run is the stored one; None where it is another, or too few times say so.
 
         It takes as many rows of time as tell two captures apart, and every other row. What is measured outside of a
         trace does not count.
         """
-        if isinstance(self._found, NotComparable):
+        if isinstance(self._nearest_baseline, NotComparable):
             return None
-        path, baseline = self._found
+        path, baseline = self._nearest_baseline
         metric_specs = [
-            (a.measures, spec_for(self.captures.convention, a)) for a in self.gate.assertions if a.reads_stored
+            (a.measured_metric, resolve_window_spec(self.captures.convention, a))
+            for a in self.gate.assertions
+            if a.reads_stored_baseline
         ]
         row_count = time_count = 0
-        for metric, spec in dict.fromkeys(metric_spec for metric_spec in metric_specs if not metric_spec[0].outside):
-            if (series := baseline.series.get(series_id(metric, spec))) is None:
+        for metric, spec in dict.fromkeys(
+            metric_spec for metric_spec in metric_specs if not metric_spec[0].is_outside_trace
+        ):
+            if (series := baseline.series.get(build_series_id(metric, spec))) is None:
                 continue
             try:
-                current_rows = dict(self.captures.rows(metric, spec).rows)
+                current_rows = dict(self.captures.measure_rows(metric, spec).rows)
             except NsysError:  # the assertion says why
                 return None
-            if current_rows not in series.runs:
+            if current_rows not in series.rows_by_run:
                 return None
             row_count += len(current_rows)
             time_count += sum(map(bool, current_rows.values())) if metric.unit == TIME else 0
-        if time_count < ENOUGH:
+        if time_count < ENOUGH_ROWS:
             return None
         fact_text = (
-            f"all {row_count} judged rows, {time_count} of them times, equal {self.shown(path)} to the nanosecond"
+            f"all {row_count} judged rows, {time_count} of them times, equal {self.format_path(path)} to the nanosecond"
         )
         reason = "this is the trace that the baseline was taken from"
-        measured_fact = Measured(1, fact_text, reason, "judge the trace of this run")
-        return weighed("same_as_baseline", measured_fact, self.gate.quality)
+        measured_fact = MeasuredFact(1, fact_text, reason, "judge the trace of this run")
+        return weigh_fact("same_as_baseline", measured_fact, self.gate.quality)
 
-    def _stored(self, metric: Metric, assertion: Assertion) -> Reference | NotComparable:
-        if isinstance(self._found, NotComparable):
-            return self._found
-        path, baseline = self._found
-        spec = spec_for(self.captures.convention, assertion)
-        sid = series_id(metric, spec)
+    def _find_stored_reference(self, metric: Metric, assertion: Assertion) -> Reference | NotComparable:
+        if isinstance(self._nearest_baseline, NotComparable):
+            return self._nearest_baseline
+        path, baseline = self._nearest_baseline
+        spec = resolve_window_spec(self.captures.convention, assertion)
+        sid = build_series_id(metric, spec)
         series = baseline.series.get(sid)
         if series is None:
-            return self._without(sid.metric, sid, path, baseline)
-        if kind_differences := another_kind(metric, series):
-            kind_text = ", ".join(f"{d.name} {d.baseline}, now {d.now}" for d in kind_differences)
+            return self._describe_missing_series(sid.metric, sid, path, baseline)
+        if kind_differences := find_kind_differences(metric, series):
+            kind_text = ", ".join(f"{d.name} {d.baseline}, now {d.current}" for d in kind_differences)
             return NotComparable(
-                Outcome.INCOMPARABLE, f"{self.shown(path)} holds {metric.name} with {kind_text}", kind_differences
+                Outcome.INCOMPARABLE, f"{self.format_path(path)} holds {metric.name} with {kind_text}", kind_differences
             )
-        if order_differences := other_order(self.captures.unordered(metric, spec), series.unordered):
+        if order_differences := find_order_differences(
+            self.captures.list_unordered_streams(metric, spec), series.unordered
+        ):
             order_text = (
-                f"{self.shown(path)} holds {metric.name} of kernels in another order ({told(order_differences)})"
+                f"{self.format_path(path)} holds {metric.name} of kernels in another order "
+                f"({describe_differences(order_differences)})"
             )
             return NotComparable(Outcome.INCOMPARABLE, order_text, order_differences)
-        if work_differences := other_work_of(
+        if work_differences := find_work_differences(
             self.captures.facts, baseline.facts, metric, spec, self.gate.comparable_on
         ):
             return NotComparable(
-                Outcome.INCOMPARABLE, f"the engine did other work ({told(work_differences)})", work_differences
+                Outcome.INCOMPARABLE,
+                f"the engine did other work ({describe_differences(work_differences)})",
+                work_differences,
             )
-        notes = self._notes(baseline)
-        if (hiccup := self._hiccups.get(len(series.runs))) is not None:
-            notes = (*notes, Note(f"accepted run {hiccup.place + 1} of {len(series.runs)} is left out: {hiccup.why}"))
-            series = series.without({hiccup.place})
-        series = self._without_own(metric, spec, series)
-        reference = accepted_runs(series, partial(self.captures.stored, metric))
-        return replace(reference, origin=self.shown(path), notes=notes)
+        notes = self._list_comparison_notes(baseline)
+        if (hiccup := self._hiccups.get(len(series.rows_by_run))) is not None:
+            notes = (
+                *notes,
+                Note(
+                    f"accepted run {hiccup.capture_index + 1} of {len(series.rows_by_run)} is left out: {hiccup.reason}"
+                ),
+            )
+            series = series.drop_runs({hiccup.capture_index})
+        series = self._drop_own_run(metric, spec, series)
+        reference = build_reference(series, partial(self.captures.build_stored_table, metric))
+        return replace(reference, origin=self.format_path(path), notes=notes)
 
     @cached_property
     def _hiccups(self) -> Mapping[int, Hiccup]:
-        assert not isinstance(self._found, NotComparable)
-        return find_stored_hiccups(self.gate, self.captures, self._found[1])
+        assert not isinstance(self._nearest_baseline, NotComparable)
+        return find_stored_hiccups(self.gate, self.captures, self._nearest_baseline[1])
 
-    def _without_own(self, metric: Metric, spec: WindowSpec, series: StoredSeries) -> StoredSeries:
+    def _drop_own_run(self, metric: Metric, spec: WindowSpec, series: StoredSeries) -> StoredSeries:
         """Return the series without the accepted run that this capture is: a run is not compared with itself where
         others stand.
         """
-        if self.same is None:
+        if self.same_capture_fact is None:
             return series
-        current_rows = dict(self.captures.rows(metric, spec).rows)
-        own_places = {place for place, run in enumerate(series.runs) if run == current_rows}
-        return series.without(own_places) if len(own_places) < len(series.runs) else series
+        current_rows = dict(self.captures.measure_rows(metric, spec).rows)
+        own_places = {place for place, run in enumerate(series.rows_by_run) if run == current_rows}
+        return series.drop_runs(own_places) if len(own_places) < len(series.rows_by_run) else series
 
-    def refreshed(self, assertion: Assertion) -> Refreshed | None:
+    def find_refreshed(self, assertion: Assertion) -> BranchRefresh | None:
         """Return what the branch made of the rows that the assertion is compared with; None where it left them as they
         are.
         """
-        if self.branch is None or isinstance(self._found, NotComparable):
+        if self.branch_store is None or isinstance(self._nearest_baseline, NotComparable):
             return None
-        (path, base_baseline), sid = self._found, series_for(self.captures.convention, assertion)
-        branch = replace(self, store=self.branch, branch=None)
+        (path, base_baseline), sid = (
+            self._nearest_baseline,
+            build_assertion_series_id(self.captures.convention, assertion),
+        )
+        branch = replace(self, store=self.branch_store, branch_store=None)
         try:
-            branch_result, name = branch._found, self.shown(path)
+            branch_result, name = branch._nearest_baseline, self.format_path(path)
             if isinstance(branch_result, NotComparable) or branch_result[0].name != path.name:
-                return Refreshed(None, refused=f"{name} is gone, or of another run")
+                return BranchRefresh(None, refused=f"{name} is gone, or of another run")
             branch_baseline = branch_result[1]
             if sid not in branch_baseline.series or branch_baseline.series[sid].rows == base_baseline.series[sid].rows:
                 return None
             if branch_baseline.provenance == base_baseline.provenance:
-                return Refreshed(None, refused="rows changed without a refresh, under the reason of the merge base")
-            if not (reason := reason_of(branch_baseline)):
-                return Refreshed(None, refused="its refresh gives no reason")
+                return BranchRefresh(None, refused="rows changed without a refresh, under the reason of the merge base")
+            if not (reason := read_refresh_reason(branch_baseline)):
+                return BranchRefresh(None, refused="its refresh gives no reason")
             # What the branch measured as noise widens nothing: the rows alone are its data.
             branch_baseline.series[sid] = replace(
                 branch_baseline.series[sid], calibration=base_baseline.series[sid].calibration
             )
-            branch_reference = branch._stored(assertion.measures, assertion)
+            branch_reference = branch._find_stored_reference(assertion.measured_metric, assertion)
         except BaselineError as error:
-            return Refreshed(None, refused=str(error))
+            return BranchRefresh(None, refused=str(error))
         return (
-            Refreshed(None, refused=branch_reference.reason)
+            BranchRefresh(None, refused=branch_reference.reason)
             if isinstance(branch_reference, NotComparable)
-            else Refreshed(branch_reference, reason)
+            else BranchRefresh(branch_reference, reason)
         )
 
-    def _notes(self, baseline: Baseline) -> tuple[Note, ...]:
+    def _list_comparison_notes(self, baseline: Baseline) -> tuple[Note, ...]:
         """Return a note on how the baseline's run differs in what the gate file leaves out of the comparison."""
         if self.gate.comparable_on is None:
             return ()
-        current = self.captures.identity(self.gate.run)
-        difference_text = told(differences(current, {**baseline.key, **baseline.facts}))
+        current = self.captures.build_identity(self.gate.run)
+        difference_text = describe_differences(find_differences(current, {**baseline.key, **baseline.facts}))
         return (
             (Note(f"compared with another run, as comparable_on says: {difference_text}"),) if difference_text else ()
         )
 
-    def _without(self, name: str, sid: SeriesId, path: Path, baseline: Baseline) -> NotComparable:
+    def _describe_missing_series(self, name: str, sid: SeriesId, path: Path, baseline: Baseline) -> NotComparable:
         other_series = [candidate for candidate in baseline.series if candidate.metric == name]
         if not other_series:
-            return NotComparable(Outcome.NO_DATA, f"{self.shown(path)} holds no {name}")
+            return NotComparable(Outcome.NO_DATA, f"{self.format_path(path)} holds no {name}")
         fields = ("definition", "window", "span", "kernels")
         changes = tuple(
             Difference(field, str(getattr(sid, field)), str(getattr(other_series[0], field)))
             for field in fields
             if getattr(sid, field) != getattr(other_series[0], field)
         )
-        change_text = ", ".join(f"{d.name} {d.baseline}, now {d.now}" for d in changes)
-        mismatch_text = f"{name} in {self.shown(path)} was measured with {change_text}"
+        change_text = ", ".join(f"{d.name} {d.baseline}, now {d.current}" for d in changes)
+        mismatch_text = f"{name} in {self.format_path(path)} was measured with {change_text}"
         return NotComparable(Outcome.INCOMPARABLE, mismatch_text, changes)

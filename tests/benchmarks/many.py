@@ -5,7 +5,7 @@ from functools import partial
 from itertools import count
 from pathlib import Path
 
-from pytest_nsys.stored.history.database import append
+from pytest_nsys.stored.history.database import append_session
 from tests.benchmarks.measuring import Bench, Group, Line, Spent, less
 from tests.benchmarks.traces import NODE_OF_ONE, crowd, kept, nodes
 from tests.support.histories import entry
@@ -55,7 +55,7 @@ def history(bench: Bench) -> Iterator[Line]:
     """The trend of a row over many runs, and one run more."""
 
     def write(runs: int, path: Path) -> None:
-        append(path, [entry(str(200_000 + 7_919 * n % 5_000), commit=f"{n:040}") for n in range(runs)])
+        append_session(path, [entry(str(200_000 + 7_919 * n % 5_000), commit=f"{n:040}") for n in range(runs)])
 
     sizes = bench.size((1_000, 10_000), (5, 10))
     made = {n: kept(bench.traces / f"{n}_runs.db", partial(write, n)) for n in sizes}

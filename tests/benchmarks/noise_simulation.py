@@ -33,9 +33,9 @@ from random import Random
 
 from pytest_nsys.core.model import Label, Value
 from pytest_nsys.gates.hiccups import leave_out_hiccup
-from pytest_nsys.gates.judgement import NotComparable, Reference, judge
-from pytest_nsys.gates.model import GateFile, Outcome, spec_for
-from pytest_nsys.stored.baselines.baseline_file import StoredSeries, accepted_runs
+from pytest_nsys.gates.judgement import NotComparable, Reference, judge_rows
+from pytest_nsys.gates.model import GateFile, Outcome, resolve_window_spec
+from pytest_nsys.stored.baselines.baseline_file import StoredSeries, build_reference
 from pytest_nsys.verdicts.references import OtherRun
 from tests.benchmarks.noisy_traces import LABELS, METRIC, Drawn, Level, Values, example, measured_pool
 from tests.support.gate_files import loaded
@@ -207,19 +207,19 @@ def outcome(rule: Rule, gate: GateFile, before: Sequence[Values], after: Sequenc
     """
     (assertion,) = gate.assertions
     now = leave_out_hiccup(Drawn(example(), after), gate)
-    spec = spec_for(now.convention, assertion)
+    spec = resolve_window_spec(now.convention, assertion)
     reference: Reference | NotComparable
     if rule.captures:
         was = leave_out_hiccup(Drawn(example(), before), gate)
-        reference = OtherRun(now, gate, was).reference(assertion)
+        reference = OtherRun(now, gate, was).find_reference(assertion)
     else:
         accepted, calibration = before[: rule.stored], before[rule.stored :]
         calibration = accepted if rule.on_its_own else calibration
         accepted, calibration = (_without_hiccup(gate, values) for values in (accepted, calibration))
         series = StoredSeries("ns", "lower", METRIC.dimensions, by_row(accepted), by_row(calibration))
-        reference = accepted_runs(series, partial(now.stored, METRIC))
-    table = now.rows(METRIC, spec)
-    return judge(assertion, table, reference).outcome
+        reference = build_reference(series, partial(now.build_stored_table, METRIC))
+    table = now.measure_rows(METRIC, spec)
+    return judge_rows(assertion, table, reference).outcome
 
 
 def _without_hiccup(gate: GateFile, runs: Sequence[Values]) -> Sequence[Values]:

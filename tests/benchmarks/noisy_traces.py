@@ -10,15 +10,15 @@ from functools import lru_cache
 from pathlib import Path
 from random import Random
 
-from pytest_nsys.analysis.captures.captures import Captures, LeftOut
-from pytest_nsys.analysis.metrics.registry import METRICS, Metric, Request
+from pytest_nsys.analysis.captures.captures import Captures, OmittedCapture
+from pytest_nsys.analysis.metrics.registry import METRICS, Metric, MetricRequest
 from pytest_nsys.analysis.metrics.table import MetricTable
-from pytest_nsys.analysis.windows.circumstances import RunKey
 from pytest_nsys.analysis.windows.run import Run
-from pytest_nsys.analysis.windows.spans import WindowSpec
-from pytest_nsys.core.conventions import BUILT_IN
+from pytest_nsys.analysis.windows.run_conditions import RunKey
+from pytest_nsys.analysis.windows.window_selection import WindowSpec
+from pytest_nsys.core.conventions import BUILT_IN_CONVENTIONS
 from pytest_nsys.core.model import Label
-from pytest_nsys.traces.opening import open_trace
+from pytest_nsys.traces.trace_files import open_trace
 from tests.support.samples.builder import TraceBuilder
 
 METRIC = METRICS["exposed_ns"]
@@ -148,13 +148,13 @@ def measured(path: Path) -> MetricTable:
     """The rows of a trace, as a gate measures them."""
     captures = opened(path)
     try:
-        return captures.rows(METRIC, captures.spec("median"))
+        return captures.measure_rows(METRIC, captures.make_spec("median"))
     finally:
         captures.close()
 
 
 def opened(path: Path) -> Captures:
-    return Captures([Run([open_trace(path)], BUILT_IN["pithtrain"])])
+    return Captures([Run([open_trace(path)], BUILT_IN_CONVENTIONS["pithtrain"])])
 
 
 class Drawn(Captures):
@@ -165,15 +165,15 @@ class Drawn(Captures):
         self.mesh, self.facts = like.mesh, like.facts
         self._like = like
         self._values = tuple(drawn)
-        self._drawn = [like.stored(METRIC, dict(zip(LABELS, values, strict=True))) for values in drawn]
+        self._drawn = [like.build_stored_table(METRIC, dict(zip(LABELS, values, strict=True))) for values in drawn]
 
     @property
-    def taken(self) -> int:
-        return len(self._drawn) + (self.left_out is not None)
+    def capture_count(self) -> int:
+        return len(self._drawn) + (self.omitted_capture is not None)
 
-    def leave_out(self, place: int, why: str) -> Drawn:
+    def omit_capture(self, place: int, why: str) -> Drawn:
         others = Drawn(self._like, [values for n, values in enumerate(self._values) if n != place])
-        others.left_out = LeftOut(place, why)
+        others.omitted_capture = OmittedCapture(place, why)
         return others
 
     @property
@@ -181,15 +181,20 @@ class Drawn(Captures):
         """Those of each capture that counts."""
         return self._values
 
-    def each(self, metric: Metric, spec: WindowSpec, ranks: frozenset[int] | None = None) -> Sequence[MetricTable]:  # noqa: ARG002
+    def measure_each_capture(
+        self,
+        metric: Metric,  # noqa: ARG002
+        spec: WindowSpec,  # noqa: ARG002
+        ranks: frozenset[int] | None = None,  # noqa: ARG002
+    ) -> Sequence[MetricTable]:
         return self._drawn
 
-    def key(self, stated: Mapping[str, Label]) -> RunKey:
-        return self._like.key(stated)
+    def build_key(self, stated: Mapping[str, Label]) -> RunKey:
+        return self._like.build_key(stated)
 
-    def measure(self, request: Request) -> MetricTable:
+    def measure(self, request: MetricRequest) -> MetricTable:
         self._like.measure(request)
-        return super().rows(METRIC, request.spec)
+        return super().measure_rows(METRIC, request.spec)
 
 
 @lru_cache(maxsize=1)
@@ -198,6 +203,6 @@ def example() -> Captures:
     with tempfile.TemporaryDirectory() as folder:
         write_trace(Path(folder) / "trace.sqlite", (1.0,) * len(LABELS))
         captures = opened(Path(folder) / "trace.sqlite")
-        captures.rows(METRIC, captures.spec("median"))
-        captures.key({})
+        captures.measure_rows(METRIC, captures.make_spec("median"))
+        captures.build_key({})
         return captures

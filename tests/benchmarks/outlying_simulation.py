@@ -59,7 +59,7 @@ class Cell(NamedTuple):
             captures = [self.drawn(random, sizes) for _ in range(self.captures)]
             cried += bool(find_outliers([*map(_rows, captures)]))
             captures[0] = [value * (1 + OUTLYING_BY) for value in captures[0]]
-            named += [each.capture for each in find_outliers([*map(_rows, captures)])] == [0]
+            named += [each.capture_index for each in find_outliers([*map(_rows, captures)])] == [0]
         return cried / trials, named / trials
 
 

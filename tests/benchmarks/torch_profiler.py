@@ -8,8 +8,8 @@ from tests.benchmarks.traces import torch
 
 JSON = "import gc, json, sys; gc.disable(); json.load(open(sys.argv[1]))"
 COLUMNS = (
-    "import sys; from pathlib import Path; from pytest_nsys.traces.chrome.kineto import Kineto; "
-    "Kineto(Path(sys.argv[1])).processes"
+    "import sys; from pathlib import Path; from pytest_nsys.traces.chrome.kineto import KinetoTrace; "
+    "KinetoTrace(Path(sys.argv[1])).processes"
 )
 HTA = "import sys; from hta.trace_analysis import TraceAnalysis; TraceAnalysis(trace_files={0: sys.argv[1]})"
 

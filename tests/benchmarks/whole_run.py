@@ -85,12 +85,12 @@ SEARCH = """
 import sys, time
 from pathlib import Path
 from pytest_nsys.analysis.captures.cache import CaptureCache
-from pytest_nsys.analysis.steps.convention_fit import LABELLED
-from pytest_nsys.analysis.steps.search import search
-run = CaptureCache().one_run([sys.argv[1]], Path(), LABELLED).runs[0]
-assert all(len(track.launch_ns) for track in run.whole().tracks.values())
+from pytest_nsys.analysis.steps.convention_fit import OPENING_CONVENTION
+from pytest_nsys.analysis.steps.step_search import search_steps
+run = CaptureCache().open_one_run([sys.argv[1]], Path(), OPENING_CONVENTION).runs[0]
+assert all(len(track.launch_ns) for track in run.load_whole_run().tracks.values())
 start = time.CLOCK()
-search(run)
+search_steps(run)
 print(time.CLOCK() - start)
 """
 

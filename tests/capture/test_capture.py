@@ -7,9 +7,9 @@ from itertools import pairwise
 
 import pytest
 
-from pytest_nsys.capture.program import Slurm, job_of
+from pytest_nsys.capture.program import SlurmJob, read_slurm_job
 from pytest_nsys.core.errors import UsageMistake
-from pytest_nsys.traces.opening import open_trace
+from pytest_nsys.traces.trace_files import open_trace
 from tests.support.fake_nsys import FULL, VERSION, FakeNsys, allocated, needs_nsys, script
 from tests.support.gates import Project
 
@@ -42,8 +42,7 @@ def test_a_program_is_captured_and_exported(project: Project, nsys: FakeNsys) ->
 def test_what_was_captured_can_be_judged(project: Project) -> None:
     project.command("capture", "--output", "new", "--name", "base", "true", code=0)
     project.gate("- stage2 overlap >= 60%")
-    said = project.pytest("-v", "--nsys-trace=new", code=0)
-    assert "2 ranks" in said
+    assert "2 ranks" in project.pytest("-v", "--nsys-trace=new", code=0)
 
 
 def test_the_end_of_the_range_is_a_good_end(project: Project, nsys: FakeNsys) -> None:
@@ -55,8 +54,7 @@ def test_the_end_of_the_range_is_a_good_end(project: Project, nsys: FakeNsys) ->
 
 def test_the_report_of_an_old_nsys_is_found(project: Project, nsys: FakeNsys) -> None:
     nsys.tell(content=nsys.folder / "good.sqlite", leaves=(".qdrep",), unknown=("cuda-graph-trace",))
-    said = project.command("capture", "--", "true", code=0)
-    assert "captured traces/step_node0.qdrep" in said
+    assert "captured traces/step_node0.qdrep" in project.command("capture", "--", "true", code=0)
     assert not any(word.startswith("--cuda-graph-trace") for word in nsys.asked("profile")[0])
 
 
@@ -161,15 +159,13 @@ def test_a_report_that_is_there_is_replaced_only_by_force(project: Project, nsys
     assert len(nsys.asked("profile")) == 1
     project.trace("traces/step_node1.sqlite")  # of more nodes than now
     nsys.tell(leaves=())
-    said = project.command("capture", "--force", "--", "true", code=3)
-    assert "there is no report" in said
+    assert "there is no report" in project.command("capture", "--force", "--", "true", code=3)
     assert reports(project) == set()  # nothing old passes for the new
 
 
 def test_an_export_that_is_there_is_not_written_over(project: Project, nsys: FakeNsys) -> None:
     project.file("traces/step_node0.sqlite", "mine")
-    said = project.command("capture", "--", "true", code=2)
-    assert "error: traces/step_node0.sqlite: exists" in said
+    assert "error: traces/step_node0.sqlite: exists" in project.command("capture", "--", "true", code=2)
     assert nsys.asked("profile") == []
 
 
@@ -260,24 +256,24 @@ def test_a_node_without_a_report_is_named(project: Project, nsys: FakeNsys, monk
 @pytest.mark.parametrize(
     ("environment", "job"),
     [
-        ({}, Slurm()),
-        ({"JOB_ID": "7", "JOB_NUM_NODES": "4", "NODEID": "0"}, Slurm(4)),
-        ({"JOB_ID": "7", "NNODES": "4", "STEP_ID": "4294967290"}, Slurm(4)),  # an interactive shell
+        ({}, SlurmJob()),
+        ({"JOB_ID": "7", "JOB_NUM_NODES": "4", "NODEID": "0"}, SlurmJob(4)),
+        ({"JOB_ID": "7", "NNODES": "4", "STEP_ID": "4294967290"}, SlurmJob(4)),  # an interactive shell
         (
             {"JOB_ID": "7", "NNODES": "4", "STEP_ID": "2", "STEP_NUM_NODES": "3", "NODEID": "2"},
-            Slurm(3, 2, True, one_of_many=True),
+            SlurmJob(3, 2, True, is_one_of_many=True),
         ),
-        ({"STEP_ID": "2", "NODEID": "2"}, Slurm()),
-        ({"JOB_ID": "7", "STEP_ID": "", "NNODES": "many"}, Slurm()),
+        ({"STEP_ID": "2", "NODEID": "2"}, SlurmJob()),
+        ({"JOB_ID": "7", "STEP_ID": "", "NNODES": "many"}, SlurmJob()),
     ],
 )
-def test_what_slurm_says(environment: dict[str, str], job: Slurm) -> None:
-    assert job_of({f"SLURM_{name}": value for name, value in environment.items()}) == job
+def test_what_slurm_says(environment: dict[str, str], job: SlurmJob) -> None:
+    assert read_slurm_job({f"SLURM_{name}": value for name, value in environment.items()}) == job
 
 
 def test_two_tasks_on_a_node_would_write_one_report() -> None:
     with pytest.raises(UsageMistake, match=r"several tasks on a node \(SLURM_STEP_TASKS_PER_NODE=8\(x2\)\)"):
-        job_of({"SLURM_JOB_ID": "7", "SLURM_STEP_ID": "0", "SLURM_STEP_TASKS_PER_NODE": "8(x2)"})
+        read_slurm_job({"SLURM_JOB_ID": "7", "SLURM_STEP_ID": "0", "SLURM_STEP_TASKS_PER_NODE": "8(x2)"})
 
 
 @pytest.mark.usefixtures("nsys")
@@ -291,8 +287,8 @@ def test_output_is_passed_on_byte_by_byte(project: Project) -> None:
 # With a real nsys
 
 PROGRAM = """
-from pytest_nsys.capture.profiling import nvtx_client
-client = nvtx_client()
+from pytest_nsys.capture.profiling import connect_nvtx_tool
+client = connect_nvtx_tool()
 print("recorded", client is not None, flush=True)
 for name in ("rank=0; pp=0/1 dp=0/1 cp=0/1 ep=0/1; mbs=1 seq=64", *(f"chunk {n}" for n in range(5))):
     client.push(name)
@@ -322,8 +318,7 @@ def for_real(project: Project, *words: str, code: int) -> str:
 def test_a_real_program_is_captured_and_its_windows_read(project: Project) -> None:
     project.file("train.py", PROGRAM)
     light = ("--nsys-option=--sample=none", "--nsys-option=--cpuctxsw=none")
-    said = for_real(project, "--whole-run", *light, "--", sys.executable, "train.py", code=0)
-    assert "recorded True" in said
+    assert "recorded True" in for_real(project, "--whole-run", *light, "--", sys.executable, "train.py", code=0)
     for name in ("step_node0.sqlite", "step_node0.nsys-rep"):
         trace = open_trace(project.root / "traces" / name)
         (chunks,) = trace.ranges(["chunk %"]).values()

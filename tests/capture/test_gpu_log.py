@@ -37,8 +37,7 @@ def test_clocks_throttling_and_driver_lie_beside_the_report_and_are_told(project
 
 
 def test_without_nvidia_smi_nothing_is_kept(project: Project, nsys: FakeNsys) -> None:
-    said = project.command("capture", "--", "true", code=0)
-    assert "nvidia-smi" not in said
+    assert "nvidia-smi" not in project.command("capture", "--", "true", code=0)
     assert not (project.root / LOG).exists()
     fake_nvidia_smi(nsys.folder, "No devices were found", code=6)
     project.command("capture", "--force", "--", "true", code=0)
@@ -58,8 +57,7 @@ def test_an_old_log_is_replaced_with_its_report(project: Project, nsys: FakeNsys
     (nsys.folder / "nvidia-smi").unlink()
     (project.root / "traces" / "step_node0.nsys-rep").unlink()
     (project.root / "traces" / "step_node0.sqlite").unlink()
-    said = project.command("capture", "--", "true", code=2)
-    assert f"error: {LOG}: exists" in said
+    assert f"error: {LOG}: exists" in project.command("capture", "--", "true", code=2)
     project.command("capture", "--force", "--", "true", code=0)
     assert not (project.root / LOG).exists()
 

@@ -5,7 +5,7 @@ from click.testing import CliRunner, Result
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_nsys.capture.program import Plan, plan
+from pytest_nsys.capture.program import RunPlan, plan_run
 from pytest_nsys.cli import main
 from pytest_nsys.core.errors import UsageMistake
 
@@ -30,15 +30,15 @@ def test_a_plan_is_printed() -> None:
 @pytest.mark.parametrize(
     ("sizes", "expected"),
     [
-        ((8,), Plan(nodes=1, dp=8, global_batch=256)),
-        ((4, 2, 2), Plan(nodes=1, dp=1, global_batch=64)),
-        ((16, 2, 2, 2), Plan(nodes=2, dp=2, global_batch=128)),
-        ((16, 4, 1, 1, 4), Plan(nodes=4, dp=4, global_batch=128)),
-        ((1, 1, 1, 1, 1), Plan(nodes=1, dp=1, global_batch=32)),
+        ((8,), RunPlan(nodes=1, dp=8, global_batch=256)),
+        ((4, 2, 2), RunPlan(nodes=1, dp=1, global_batch=64)),
+        ((16, 2, 2, 2), RunPlan(nodes=2, dp=2, global_batch=128)),
+        ((16, 4, 1, 1, 4), RunPlan(nodes=4, dp=4, global_batch=128)),
+        ((1, 1, 1, 1, 1), RunPlan(nodes=1, dp=1, global_batch=32)),
     ],
 )
-def test_what_sizes_come_to(sizes: tuple[int, ...], expected: Plan) -> None:
-    assert plan(*sizes) == expected
+def test_what_sizes_come_to(sizes: tuple[int, ...], expected: RunPlan) -> None:
+    assert plan_run(*sizes) == expected
 
 
 NO_MULTIPLE = "is not a multiple of 8 (pp × ep × cp = 2 × 2 × 2)"
@@ -60,7 +60,7 @@ NO_MULTIPLE = "is not a multiple of 8 (pp × ep × cp = 2 × 2 × 2)"
 )
 def test_sizes_that_do_not_divide(sizes: tuple[int, ...], said: str) -> None:
     with pytest.raises(UsageMistake) as mistake:
-        plan(*sizes)
+        plan_run(*sizes)
     assert str(mistake.value).startswith(said)
 
 
@@ -92,8 +92,8 @@ def test_a_plan_uses_every_gpu_once_or_says_what_is_missing(world: int, pp: int,
     part = mesh if world % mesh else node if world > node and world % node else None
     if part is not None:
         with pytest.raises(UsageMistake, match=f" GPUs? short of {world - world % part + part}\\b"):
-            plan(*sizes)
+            plan_run(*sizes)
     else:
-        found = plan(*sizes)
+        found = plan_run(*sizes)
         assert found.dp * mesh == world
         assert (found.nodes - 1) * node < world <= found.nodes * node

@@ -14,9 +14,9 @@ import pytest
 
 import pytest_nsys
 from pytest_nsys.capture import profiling
-from pytest_nsys.capture.profiling import NO_MARKER, NO_PROFILER, Marker, Profiler, profiled_step
-from pytest_nsys.core.conventions import BUILT_IN
-from pytest_nsys.traces.opening import open_trace
+from pytest_nsys.capture.profiling import NO_MARKER, NO_PROFILER, ProfilerControl, RangeMarker, profiled_step
+from pytest_nsys.core.conventions import BUILT_IN_CONVENTIONS
+from pytest_nsys.traces.trace_files import open_trace
 from tests.support.fake_nsys import needs_nsys
 
 LABEL = "rank=0; pp=0/1 dp=0/1 cp=0/1 ep=0/1; mbs=1 seq=2048"
@@ -26,11 +26,11 @@ LABEL = "rank=0; pp=0/1 dp=0/1 cp=0/1 ep=0/1; mbs=1 seq=2048"
 def _from_the_start(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """No torch, no tool, nothing found or warned of before."""
     monkeypatch.delitem(sys.modules, "torch", raising=False)
-    monkeypatch.delenv(profiling.INJECTION, raising=False)
-    for cached in (profiling._profiler_without_torch, profiling._warn_once, profiling.nvtx_client):
+    monkeypatch.delenv(profiling.INJECTION_VARIABLE, raising=False)
+    for cached in (profiling._find_cudart_profiler, profiling._warn_once, profiling.connect_nvtx_tool):
         cached.cache_clear()
     yield
-    for cached in (profiling._profiler_without_torch, profiling._warn_once, profiling.nvtx_client):
+    for cached in (profiling._find_cudart_profiler, profiling._warn_once, profiling.connect_nvtx_tool):
         cached.cache_clear()
 
 
@@ -38,9 +38,9 @@ def _from_the_start(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 def done(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """What is called, in order, with everything there."""
     calls: list[str] = []
-    marker = Marker(lambda name: calls.append(f"push {name}"), lambda: calls.append("pop"))
+    marker = RangeMarker(lambda name: calls.append(f"push {name}"), lambda: calls.append("pop"))
     names = ("start", "stop", "finish", "meet")
-    profiler = Profiler(*(lambda name=name: calls.append(name) for name in names))
+    profiler = ProfilerControl(*(lambda name=name: calls.append(name) for name in names))
     monkeypatch.setattr(profiling, "find_marker", lambda: marker)
     monkeypatch.setattr(profiling, "find_profiler", lambda: profiler)
     return calls
@@ -81,13 +81,13 @@ def test_what_cannot_be_meant(step: int, warmup: int, steps: int) -> None:
 
 
 def test_the_label_and_the_range_are_what_gates_look_for() -> None:
-    setup = BUILT_IN["pithtrain"].setup_of(LABEL)
+    setup = BUILT_IN_CONVENTIONS["pithtrain"].parse_setup(LABEL)
     assert setup is not None
     assert setup.rank == 0
 
 
 def test_where_nothing_is_there_one_warning_each_and_the_loop_runs_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(profiling, "_cudart", lambda: None)
+    monkeypatch.setattr(profiling, "_load_cudart", lambda: None)
     ran = []
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
@@ -143,7 +143,7 @@ def test_torch_is_used_where_it_is_imported(monkeypatch: pytest.MonkeyPatch, ran
 )
 def test_a_torch_without_cuda_is_not_used(monkeypatch: pytest.MonkeyPatch, torch: object) -> None:
     monkeypatch.setitem(sys.modules, "torch", torch)
-    monkeypatch.setattr(profiling, "_cudart", lambda: None)
+    monkeypatch.setattr(profiling, "_load_cudart", lambda: None)
     assert profiling.find_marker() is NO_MARKER
     assert profiling.find_profiler() is NO_PROFILER
 
@@ -169,14 +169,14 @@ def test_the_runtime_that_is_there_is_called(monkeypatch: pytest.MonkeyPatch) ->
     calls: list[str] = []
     names = {"start": "cudaProfilerStart", "stop": "cudaProfilerStop", "finish": "cudaDeviceSynchronize"}
     runtime = types.SimpleNamespace(**{name: lambda what=what: calls.append(what) for what, name in names.items()})
-    monkeypatch.setattr(profiling, "_cudart", lambda: runtime)
+    monkeypatch.setattr(profiling, "_load_cudart", lambda: runtime)
     with pytest.warns(RuntimeWarning, match="names nothing"), profiled_step(5):
         pass
     assert calls == ["finish", "start", "finish", "stop"]
 
 
 def test_a_library_that_is_loaded_already_is_found() -> None:
-    found = profiling._loaded("c")
+    found = profiling._list_loaded_libraries("c")
     assert found
     assert all(Path(path).is_file() for path in found)
 
@@ -185,13 +185,13 @@ def test_a_library_that_is_loaded_already_is_found() -> None:
 
 
 def test_without_a_tool_there_is_no_client() -> None:
-    assert profiling.nvtx_client() is None
+    assert profiling.connect_nvtx_tool() is None
 
 
 @pytest.mark.parametrize("path", ["/no/such/library.so", "libc.so.6"])
 def test_what_is_no_tool_is_left_alone(monkeypatch: pytest.MonkeyPatch, path: str) -> None:
-    monkeypatch.setenv(profiling.INJECTION, path)
-    assert profiling.nvtx_client() is None
+    monkeypatch.setenv(profiling.INJECTION_VARIABLE, path)
+    assert profiling.connect_nvtx_tool() is None
 
 
 @pytest.mark.parametrize("willing", [True, False])
@@ -203,25 +203,25 @@ def test_a_tool_gets_the_slots_that_it_fills(willing: bool) -> None:
     def initialize(get_export: object) -> int:
         if not willing:
             return 0
-        version = profiling._VersionInfo.from_address(get_export(profiling.VERSION_INFO))  # type: ignore[operator]
+        version = profiling._VersionInfo.from_address(get_export(profiling.VERSION_TABLE))  # type: ignore[operator]
         assert (version.size, version.version) == (ctypes.sizeof(version), 3)
         assert get_export(99) is None  # type: ignore[operator]
-        callbacks = profiling._Callbacks.from_address(get_export(profiling.CALLBACKS))  # type: ignore[operator]
+        callbacks = profiling._Callbacks.from_address(get_export(profiling.CALLBACKS_TABLE))  # type: ignore[operator]
         table, size = ctypes.POINTER(ctypes.c_void_p)(), ctypes.c_uint()
         assert callbacks.get_table(77, ctypes.byref(table), ctypes.byref(size)) == 0
-        assert callbacks.get_table(profiling.CORE, ctypes.byref(table), ctypes.byref(size)) == 1
+        assert callbacks.get_table(profiling.CORE_MODULE, ctypes.byref(table), ctypes.byref(size)) == 1
         assert size.value == 16
         assert (table[0], table[16]) == (None, None)  # the unused number, and the end
         push = ctypes.CFUNCTYPE(None, ctypes.c_char_p)(lambda name: calls.append(name.decode()))
         pop = ctypes.CFUNCTYPE(None)(lambda: calls.append("pop"))
         kept.extend((push, pop))
-        for number, function in ((profiling.RANGE_PUSH, push), (profiling.RANGE_POP, pop)):
+        for number, function in ((profiling.RANGE_PUSH_SLOT, push), (profiling.RANGE_POP_SLOT, pop)):
             slot = table[number]
             assert slot is not None
             ctypes.c_void_p.from_address(slot).value = ctypes.cast(function, ctypes.c_void_p).value
         return 1
 
-    client = profiling._connected(ctypes.CDLL(None), initialize)
+    client = profiling._connect_tool(ctypes.CDLL(None), initialize)
     assert (client is not None) == willing
     if client is not None:
         client.push("schritt ü")
@@ -233,7 +233,7 @@ def test_a_tool_that_fills_nothing_is_no_client() -> None:
     def initialize(_: object) -> int:
         return 1
 
-    assert profiling._connected(ctypes.CDLL(None), initialize) is None
+    assert profiling._connect_tool(ctypes.CDLL(None), initialize) is None
 
 
 @needs_nsys

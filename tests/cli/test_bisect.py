@@ -57,8 +57,7 @@ def test_git_finds_the_commit(project: Project, tmp_path: Path, monkeypatch: pyt
         project.file("change", str(n))
         commits.append(commit(project.root, f"change {n}"))
     git(project.root, "bisect", "start", "HEAD", commits[0])
-    said = git(project.root, "bisect", "run", "sh", str(own / "bisect.sh"))
-    assert f"{commits[4]} is the first bad commit" in said
+    assert f"{commits[4]} is the first bad commit" in git(project.root, "bisect", "run", "sh", str(own / "bisect.sh"))
     log = git(project.root, "bisect", "log")
     assert f"git bisect skip {commits[2]}" in log
     assert f"git bisect good {commits[3]}" in log

@@ -8,7 +8,7 @@ import jsonschema
 import pytest
 
 from pytest_nsys import reports
-from pytest_nsys.traces.opening import IN_WORDS, READERS, format_of
+from pytest_nsys.traces.trace_files import READER_LABELS, READERS, describe_format
 from tests.support.bad_traces import good
 from tests.support.gates import Project
 from tests.support.samples.builder import TraceBuilder
@@ -142,11 +142,11 @@ def test_what_cannot_be_looked_at(project: Project) -> None:
 def test_formats_in_words(tmp_path: Path) -> None:
     names = {"kineto": "torch.profiler", "jax": "JAX"}
     for format, name in names.items():
-        assert format_of(good(format).write(tmp_path / f"{format}.json.gz")) == name
-    assert format_of(tmp_path / "run.nsys-rep") == "report of nsys"
-    assert format_of(tmp_path / "folder.sqlite") == "SQLite export of nsys"
-    assert format_of(tmp_path / "run.qdstrm") == "raw data of nsys"
-    assert {*READERS.values()} <= {*IN_WORDS}
+        assert describe_format(good(format).write(tmp_path / f"{format}.json.gz")) == name
+    assert describe_format(tmp_path / "run.nsys-rep") == "report of nsys"
+    assert describe_format(tmp_path / "folder.sqlite") == "SQLite export of nsys"
+    assert describe_format(tmp_path / "run.qdstrm") == "raw data of nsys"
+    assert {*READERS.values()} <= {*READER_LABELS}
 
 
 # Gate files
@@ -217,8 +217,7 @@ def test_what_pytest_alone_refuses_is_never_good(project: Project) -> None:
 
 def test_gate_files_and_traces_at_once(project: Project) -> None:
     """Each in its own words; what cannot be read weighs more than what has no data, and that more than a warning."""
-    project.gate(GOOD)
-    project.trace()
+    project.gated(GOOD)
     (project.root / "runs").mkdir()
     (project.root / "run.sqlite").rename(project.root / "runs" / "run.sqlite")
     gates, trace, end = parts(project, project.name, "runs", code=0)
@@ -261,5 +260,4 @@ def test_a_configuration_that_is_named(project: Project) -> None:
     assert f"{project.name} has no matrix: leave [a] out" in project.command("check", f"{project.name}[a]", code=2)
     project.gate("matrix: {a: a.sqlite, b: b.sqlite}\nassertions: [overlap >= 60%]")
     assert "no problem found" in project.command("check", f"{project.name}[a]", code=0)
-    said = project.command("check", f"{project.name}[c]", code=2)
-    assert f"no configuration of {project.name} is 'c'" in said
+    assert f"no configuration of {project.name} is 'c'" in project.command("check", f"{project.name}[c]", code=2)

@@ -11,8 +11,8 @@ import click
 import pytest
 
 from pytest_nsys.cli import main
-from pytest_nsys.cli.group import COMMANDS as LISTED
-from pytest_nsys.cli.group import MEANT
+from pytest_nsys.cli.command_group import COMMANDS as LISTED
+from pytest_nsys.cli.command_group import SUGGESTED_COMMANDS
 from tests.support.commands import run
 from tests.support.samples.builder import TraceBuilder
 from tests.support.sql import execute
@@ -24,13 +24,12 @@ ESCAPE = "\x1b[31mred\x07\n| `<b>&\u202e"
 
 
 def good(path: Path, anchor: str = ANCHOR.format(0), stage: str = "layer00.stage2_f") -> Path:
-    builder = TraceBuilder()
-    gpu = builder.process()
+    gpu = TraceBuilder().process()
     gpu.range(anchor, 0, 100_000)
     gpu.range(stage, 1_000, 2_000)
     gpu.kernel("ncclDevKernel_SendRecv", 10_000, 20_000, stream=28, launch_ns=1_500)
     gpu.kernel("gemm", 10_000, 20_000, launch_ns=1_500)
-    return builder.write(path)
+    return gpu.trace.write(path)
 
 
 PATHS = {
@@ -132,10 +131,10 @@ def test_the_help_begins_with_what_a_newcomer_types() -> None:
 
 
 def test_a_word_of_another_tool_says_what_to_type(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, instead in MEANT.items():
+    for name, instead in SUGGESTED_COMMANDS.items():
         assert run(name, "x", code=2).stderr == f"error: no command and no file '{name}': type {instead}\n"
         assert set(instead.split()[:2]) & {"pytest", *LISTED, "TRACE…", "--help", "--version"}
-    assert not {*MEANT} & {*LISTED}
+    assert not {*SUGGESTED_COMMANDS} & {*LISTED}
     monkeypatch.chdir(tmp_path)
     good(tmp_path / "run")
     run("run", "--view=ranks", code=0)  # a path before a word

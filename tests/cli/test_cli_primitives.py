@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from pytest_nsys.analysis.metrics.names import FIRST, example, spoken
-from pytest_nsys.analysis.metrics.registry import METRICS, OF_STEP, Metric
-from pytest_nsys.core.conventions import BUILT_IN
+from pytest_nsys.analysis.metrics.names import FIRST_GATE_QUESTIONS, format_example, format_spoken_name
+from pytest_nsys.analysis.metrics.registry import METRICS, OF_STEP_SUFFIX, Metric
+from pytest_nsys.core.conventions import BUILT_IN_CONVENTIONS
 from pytest_nsys.gates.model import GateFile, Location
 from pytest_nsys.gates.sentences import parse_sentence
 from tests.support.commands import answer, run
@@ -150,10 +150,9 @@ def test_markdown(trace: Path) -> None:
 
 
 def test_html_is_a_page_that_escapes_what_a_trace_says(tmp_path: Path) -> None:
-    builder = TraceBuilder()
-    gpu = builder.process()
+    gpu = TraceBuilder().process()
     gpu.kernel("<script>alert(1)</script>", 1_000, 5_000)
-    path = builder.write(tmp_path / "run.sqlite")
+    path = gpu.trace.write(tmp_path / "run.sqlite")
     for view in ("kernels", "streams", "budget"):
         page = run(f"--view={view}", path, "--format=html", code=0).stdout
         assert page.startswith("<!doctype html>")
@@ -188,12 +187,11 @@ def test_anchor_and_period(trace: Path) -> None:
 
 
 def test_kernels_without_a_stage_are_shown_on_demand(tmp_path: Path) -> None:
-    builder = TraceBuilder()
-    gpu = builder.process(pid=100)
+    gpu = TraceBuilder().process(pid=100)
     step(gpu, 0)
     gpu.range("pipeline send/recv", 9_000, 9_100)
     gpu.kernel(NCCL, 9_200, 9_700, stream=40, launch_ns=9_050)
-    path = builder.write(tmp_path / "run.sqlite")
+    path = gpu.trace.write(tmp_path / "run.sqlite")
     assert [row["stage"] for row in answer("--view=overlap", path)["rows"]] == ["stage2_f"]
     assert [row["stage"] for row in answer("--view=overlap", path, "--where", "stage=none")["rows"]] == ["none"]
     both = answer("--view=overlap", path, "--where", "stage=none", "--where", "stage=stage2")["rows"]
@@ -222,11 +220,10 @@ def test_a_convention_without_stages_shows_its_communication(trace: Path) -> Non
 
 
 def test_trace_without_kernels(tmp_path: Path) -> None:
-    builder = TraceBuilder()
-    gpu = builder.process(pid=100)
+    gpu = TraceBuilder().process(pid=100)
     gpu.range(SETUP.format(0, 0), 10, 20)
     gpu.range(ANCHOR.format(0, 0), 30, 40, registered=True)
-    path = builder.write(tmp_path / "run.sqlite")
+    path = gpu.trace.write(tmp_path / "run.sqlite")
     (row,) = answer("--view=ranks", path)["rows"]
     assert (row["pid"], row["rank"]) == (100, 0)
     run("--view=streams", path, code=3)
@@ -266,17 +263,16 @@ def test_convention_from_a_file(trace: Path, tmp_path: Path, text: str) -> None:
 
 def test_communication_on_streams_that_compute_is_shown_by_the_figures_that_count_it(tmp_path: Path) -> None:
     """No communication stream, so no row by stage: the rows that programs get are those of the ranks."""
-    builder = TraceBuilder()
-    gpu = builder.process()
+    gpu = TraceBuilder().process()
     gpu.kernel("ncclDevKernel_SendRecv", 1_000, 5_000, stream=27)
     gpu.kernel("cast", 6_000, 7_000, stream=27)
-    asked = (builder.write(tmp_path / "alone.sqlite"), "--convention=generic", "--window=run")
+    asked = (gpu.trace.write(tmp_path / "alone.sqlite"), "--convention=generic", "--window=run")
     found = run("--view=overlap", *asked, code=0)
     assert found.stdout.splitlines()[1].split() == ["rank", "pid", "wall_overlap_all", "wall_exposed_all", "barrier"]
     assert found.stdout.splitlines()[3].split()[2:] == ["0%", "4", "us", "4", "us"]
     assert "the only communication kernel shares stream 27 with compute (4 us)" in found.stderr
     gpu.kernel("gemm", 1_000, 4_000, stream=7)
-    asked = (builder.write(tmp_path / "two.sqlite"), *asked[1:])
+    asked = (gpu.trace.write(tmp_path / "two.sqlite"), *asked[1:])
     (rank,) = answer("--view=overlap", *asked)["rows"]
     assert (rank["wall_overlap_all"], rank["wall_exposed_all_ns"], rank["barrier_ns"]) == (0.75, 1_000, 4_000)
     said = run("--view=overlap", *asked).stderr
@@ -321,21 +317,27 @@ def test_json_holds_every_metric() -> None:
 
 @pytest.mark.parametrize("metric", METRICS.values(), ids=METRICS)
 def test_the_sentence_of_a_metric_can_be_written(metric: Metric) -> None:
-    gate = GateFile(Path("g"), (), BUILT_IN["pithtrain"])
-    found = parse_sentence(example(metric), gate, Location(Path("g"), 1, 1))
-    assert found.metric.removesuffix(OF_STEP) == metric.name
+    gate = GateFile(Path("g"), (), BUILT_IN_CONVENTIONS["pithtrain"])
+    found = parse_sentence(format_example(metric), gate, Location(Path("g"), 1, 1))
+    assert found.metric.removesuffix(OF_STEP_SUFFIX) == metric.name
 
 
 def test_the_list_begins_with_what_a_first_gate_needs() -> None:
     said = run("metrics", code=0).stdout
     first, _, rest = said.partition("\n\n")
-    each = zip(first.splitlines()[2:], FIRST.items(), strict=True)
-    assert all(line.startswith(f"{example(METRICS[name])} ") and answers in line for line, (name, answers) in each)
-    assert len(FIRST) == 10
+    each = zip(first.splitlines()[2:], FIRST_GATE_QUESTIONS.items(), strict=True)
+    assert all(
+        line.startswith(f"{format_example(METRICS[name])} ") and answers in line for line, (name, answers) in each
+    )
+    assert len(FIRST_GATE_QUESTIONS) == 10
     assert [line.split(":")[0] for line in rest.splitlines() if line[:1].isalpha()] == [
         *dict.fromkeys(metric.subject for metric in METRICS.values())
     ]
-    assert all(spoken(metric) in rest.replace("\n ", "") for name, metric in METRICS.items() if name not in FIRST)
+    assert all(
+        format_spoken_name(metric) in rest.replace("\n ", "")
+        for name, metric in METRICS.items()
+        if name not in FIRST_GATE_QUESTIONS
+    )
     assert max(map(len, said.splitlines())) <= 100
     rows = json.loads(run("metrics", "--format", "json").stdout)["rows"]
     assert [row["subject"] for row in rows] == [metric.subject for metric in METRICS.values()]

@@ -89,10 +89,9 @@ def test_selectors(trace: Path) -> None:
 
 
 def test_launches_without_a_stage_only_when_asked_or_where_none_has_one(tmp_path: Path) -> None:
-    builder = TraceBuilder()
-    gpu = builder.process()
+    gpu = TraceBuilder().process()
     gpu.kernel("gemm", 10_000, 20_000)
-    path = builder.write(tmp_path / "run.sqlite")
+    path = gpu.trace.write(tmp_path / "run.sqlite")
     options = ("--trace", path, "--window", "run", "--convention", "generic")
     for asked in ((), ("--where", "stage=none")):
         assert rows("launches", *options, *asked) == [{"rank": 0, "stage": "none", "launches": 1}]

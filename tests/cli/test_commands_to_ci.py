@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from pytest_nsys.core.words import printable
-from pytest_nsys.tools.git import ELSEWHERE, commit_of, list_tree
+from pytest_nsys.core.text_format import sanitize_line
+from pytest_nsys.tools.git import REPOSITORY_VARIABLES, find_commit, list_tree
 from tests.support.gates import Project
 from tests.support.git_project import commit, git, start
 
@@ -25,9 +25,9 @@ from tests.support.git_project import commit, git, start
     ],
 )
 def test_a_name_is_no_command(name: str, shown: str) -> None:
-    assert printable(name) == shown
-    assert printable(shown) == shown
-    assert len(printable(name, 5)) <= 5
+    assert sanitize_line(name) == shown
+    assert sanitize_line(shown) == shown
+    assert len(sanitize_line(name, 5)) <= 5
 
 
 # -- what is asked of git is asked of the repository that the files lie in
@@ -35,7 +35,7 @@ def test_a_name_is_no_command(name: str, shown: str) -> None:
 
 def test_every_variable_that_git_keeps_from_other_repositories() -> None:
     own = subprocess.run(["git", "rev-parse", "--local-env-vars"], capture_output=True, text=True, check=True)
-    assert set(own.stdout.split()) <= ELSEWHERE
+    assert set(own.stdout.split()) <= REPOSITORY_VARIABLES
 
 
 @pytest.mark.parametrize("name", ["GIT_DIR", "GIT_OBJECT_DIRECTORY", "GIT_CONFIG_PARAMETERS"])
@@ -48,5 +48,5 @@ def test_git_is_asked_there(project: Project, tmp_path: Path, monkeypatch: pytes
     git(other, "init", "-q")
     values = {"GIT_OBJECT_DIRECTORY": other / ".git" / "objects", "GIT_CONFIG_PARAMETERS": "'broken"}
     monkeypatch.setenv(name, str(values.get(name, other / ".git")))
-    assert commit_of(project.root) == known
+    assert find_commit(project.root) == known
     assert gate.name in list_tree(project.root, known)

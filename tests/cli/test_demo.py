@@ -75,8 +75,7 @@ def test_the_demo_of_a_pipeline_can_be_typed_as_it_is_printed(project: Project) 
         *(f"nsys-demo/baselines/{name}" for name in project.baselines("nsys-demo/baselines")),
         *(f"nsys-demo/baselines/{path.parent.name}/{path.name}" for path in kept(project.root / "nsys-demo")),
     }
-    said = type_in(project, green, 0)
-    assert "all 7 assertions passed; least headroom " in said
+    assert "all 7 assertions passed; least headroom " in type_in(project, green, 0)
     project.result.assert_outcomes(passed=7, warnings=0)
     said = type_in(project, red, 1)
     assert "exposed_ns below baseline plus tolerance\n  failed: " in said
@@ -116,8 +115,7 @@ def test_the_demo_overwrites_nothing(project: Project, name: str) -> None:
     project.file("full/notes.txt", "mine")
     project.file("file", "mine")
     files = project.files()
-    said = project.command("demo", name, code=2)
-    assert f"error: {name}: exists and is not empty: give a new folder" in said
+    assert f"error: {name}: exists and is not empty: give a new folder" in project.command("demo", name, code=2)
     assert project.files() == files
 
 

@@ -17,8 +17,7 @@ def nsys(project: Project, monkeypatch: pytest.MonkeyPatch) -> FakeNsys:
 
 def test_beside_the_report(project: Project, nsys: FakeNsys) -> None:
     write_report(project.root / "run.nsys-rep")
-    said = project.command("export", "run.nsys-rep", code=0)
-    assert f"wrote run.sqlite (0.1 MB) with nsys {VERSION}\n" in said
+    assert f"wrote run.sqlite (0.1 MB) with nsys {VERSION}\n" in project.command("export", "run.nsys-rep", code=0)
     assert (project.root / "run.sqlite").read_bytes() == (nsys.folder / "good.sqlite").read_bytes()
     said = project.command("export", "run.nsys-rep", code=0)
     assert "run.sqlite is there, and not older than its report (--force exports again)\n" in said

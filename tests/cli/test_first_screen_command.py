@@ -9,11 +9,11 @@ import pytest
 
 from pytest_nsys import reports
 from pytest_nsys.analysis.summary.findings import Finding
-from pytest_nsys.analysis.summary.losses import FindingKind
+from pytest_nsys.analysis.summary.lost_time import FindingKind
 from pytest_nsys.cli import options
 from pytest_nsys.cli.options import MeasureOptions
-from pytest_nsys.reports.screens.first_screen import LINES
-from pytest_nsys.reports.screens.next_steps import to_see_more
+from pytest_nsys.reports.screens.first_screen import MAX_LINES
+from pytest_nsys.reports.screens.next_steps import format_detail_command
 from pytest_nsys.reports.tables.formats import Format
 from tests.support.bad_traces import BAD
 from tests.support.commands import answer, run
@@ -30,14 +30,13 @@ def test_a_bare_path_and_show_print_the_same_screen(tmp_path: Path) -> None:
     screen = run(trace, code=0)
     assert screen.stdout == run("show", trace, code=0).stdout
     assert not screen.stderr
-    assert len(screen.stdout.splitlines()) <= LINES
+    assert len(screen.stdout.splitlines()) <= MAX_LINES
 
 
 @pytest.mark.parametrize("kind", RUNS)
 @pytest.mark.sampled(4)
 def test_json_follows_its_schema(tmp_path: Path, kind: str) -> None:
-    trace = RUNS[kind](tmp_path)
-    found = answer(trace)
+    found = answer(RUNS[kind](tmp_path))
     jsonschema.Draft202012Validator(SCHEMA).validate(found)
     for rank in found["ranks"]:
         assert sum(part["ns"] for part in rank["parts"]) in (0, rank["window_ns"])
@@ -93,14 +92,12 @@ def test_the_commands_of_the_last_lines_run(tmp_path: Path, monkeypatch: pytest.
 @pytest.mark.parametrize("asked", [("--window", "steady"), ("--window", "1000000:6500000"), ("--rank", "0"), ()])
 def test_what_a_finding_names_runs_whatever_was_measured(tmp_path: Path, asked: tuple[str, ...]) -> None:
     """Its view and command: of these windows a view of all ranks would know no number of steps."""
-    trace = TraceBuilder()
-    gpu = trace.process()
+    gpu = TraceBuilder().process()
     for at in range(1_000_000, 16_000_000, 3_000_000):
         gpu.range(f"ProfilerStep#{at}", at, at + 2_000_000)
         for start in range(at + 20_000, at + 1_200_000, 20_000):
             gpu.kernel("tiny", start, start + 3_000, launch_ns=start - 5_000)
-    path = trace.write(tmp_path / "tiny.sqlite")
-    found = answer(path, *asked)["findings"]
+    found = answer(gpu.trace.write(tmp_path / "tiny.sqlite"), *asked)["findings"]
     assert found
     for finding in found:
         run(*shlex.split(finding["command"])[1:], code=0)
@@ -109,14 +106,16 @@ def test_what_a_finding_names_runs_whatever_was_measured(tmp_path: Path, asked: 
 def test_what_a_command_shows_of_a_finding_is_measured_as_it_was() -> None:
     slow = Finding(FindingKind.CLOCKS, 1, (1,), 2, 100, 10)
     first = [("--window", "first")]
-    assert to_see_more(slow, ["run"], first) == "pytest-nsys rows sm_clock_mhz run --window first"
+    assert format_detail_command(slow, ["run"], first) == "pytest-nsys rows sm_clock_mhz run --window first"
     late = Finding(FindingKind.STRAGGLER, 1, (0, 1), 2, 100, 10)
     of_one = {"steady": "", "steady decode": " --window decode", "2 decode": " --window '2 decode'"}
     for typed, asked in of_one.items():
-        assert to_see_more(late, ["run"], [("--window", typed)]) == f"pytest-nsys run{asked} --view collectives"
+        assert (
+            format_detail_command(late, ["run"], [("--window", typed)]) == f"pytest-nsys run{asked} --view collectives"
+        )
     slow = Finding(FindingKind.PROFILER, None, (0, 1), 2, 0, None)
     given = [("--rank", "1"), ("--window", "first"), ("--convention", "kineto")]
-    assert to_see_more(slow, ["run"], given) == "pytest-nsys check run --convention kineto"
+    assert format_detail_command(slow, ["run"], given) == "pytest-nsys check run --convention kineto"
 
 
 @pytest.mark.parametrize(
@@ -133,9 +132,9 @@ def test_a_window_that_is_stated_is_not_called_the_run(tmp_path: Path, window: s
 def test_a_terminal_is_told_what_is_measured_on_one_line_that_goes(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(options, "on_terminal", lambda _: True)
+    monkeypatch.setattr(options, "is_on_terminal", lambda _: True)
     for format in (Format.TABLE, Format.JSON):
-        with MeasureOptions(format=format).telling() as tell:
+        with MeasureOptions(format=format).show_progress() as tell:
             tell("kernels")
     assert capsys.readouterr().err == "\rkernels …\x1b[K\r\x1b[K"
 

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from pytest_nsys.core.conventions import written_anchor
-from pytest_nsys.gates.convention_keys import typed_anchor
+from pytest_nsys.core.conventions import format_anchor
+from pytest_nsys.gates.convention_keys import parse_anchor_option
 from tests.support.commands import answer, run
 from tests.support.gates import Project
 from tests.support.kernel_steps import PLAIN, slow_quarter, written
@@ -76,7 +76,7 @@ def test_an_anchor_that_fits_nothing_says_why(project: Project, anchor: str, sai
 
 @pytest.mark.parametrize("name", ["[step]", "3", "true", '"a"', "{a}", "Größe", "[pl][profile]step %"])
 def test_a_range_called_like_something_else_can_be_typed(name: str) -> None:
-    assert typed_anchor(written_anchor(name)) == name
+    assert parse_anchor_option(format_anchor(name)) == name
 
 
 def test_steps_of_other_kernels_are_steps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from pytest_nsys.traces.messages import names_in, without_names
+from pytest_nsys.traces.profiler_messages import hide_names, list_private_names
 from tests.support.commands import name_of_cut
 from tests.support.gates import ACCEPTING, MS, Project, write_trace
 from tests.support.git_project import commit, git, start
@@ -49,7 +49,8 @@ SAID = f"Failed on {HOST}: cannot open {HOME}/run.nsys-rep of '{COMMAND}', C:\\U
 )
 def test_a_message_of_the_profiler_is_told_without_names(message: str, told: str) -> None:
     assert (
-        without_names(message, names_in([("DEVICE_DISPLAY_NAME", "hydra"), ("NODE", None), ("CpuCores", "8")])) == told
+        hide_names(message, list_private_names([("DEVICE_DISPLAY_NAME", "hydra"), ("NODE", None), ("CpuCores", "8")]))
+        == told
     )
 
 

@@ -137,8 +137,7 @@ def test_the_straggler_is_named(tmp_path: Path, config: Path) -> None:
 def test_each_iteration_of_torchtitan_is_a_run(tmp_path: Path, config: Path) -> None:
     for number in (10, 2):
         write_run(tmp_path / "profile" / f"iteration_{number}")
-    done = report(tmp_path / "profile", "--config", config, code=2)
-    assert "holds the traces of 2 steps" in done.stderr
+    assert "holds the traces of 2 steps" in report(tmp_path / "profile", "--config", config, code=2).stderr
     assert "llama3_8B" in report(tmp_path / "profile" / "iteration_2", "--config", config).stdout
 
 
@@ -156,12 +155,11 @@ def test_what_is_not_known_is_said(tmp_path: Path, config: Path) -> None:
 
 def test_a_part_of_the_ranks_has_the_world_of_its_configuration(tmp_path: Path, config: Path) -> None:
     """An export of nsys does not say how many ranks there were; all degrees of the configuration do."""
-    trace = TraceBuilder()
-    process = trace.process(100)
+    process = TraceBuilder().process(100)
     for k in range(5):
         process.range(f"step {k}", 100 * MS * k, 100 * MS * k + MS)
         process.kernel("gemm", 100 * MS * k + 10, 100 * MS * k + 20, launch_ns=100 * MS * k + 1)
-    path = trace.write(tmp_path / "a.sqlite")
+    path = process.trace.write(tmp_path / "a.sqlite")
     config.write_text(CONFIG + "data_parallel_shard_degree = 2\n")
     said = report(path, "--config", config, "--convention=generic", "--anchor=step %", "--format=json").stdout
     (run,), (rates,) = (json.loads(said)[name] for name in ("rows", "throughput"))

@@ -11,8 +11,8 @@ import pytest
 from click.testing import CliRunner
 
 from pytest_nsys.cli import main
-from pytest_nsys.core.conventions import BUILT_IN
-from pytest_nsys.core.families import FAMILIES, zero_filled
+from pytest_nsys.core.conventions import BUILT_IN_CONVENTIONS
+from pytest_nsys.core.families import FAMILIES, list_zero_families
 from tests.support.commands import answer, run
 from tests.support.kernel_traces import steps_trace, written
 from tests.support.measure import rows
@@ -84,7 +84,7 @@ def test_command_prints_what_was_divided_by_what_and_the_families(folder: Path) 
         "family_launches": 1,
     }
     assert found[1] == {"family": "nccl", "family_ns": 0, "of_window": 0.0, "share": 0.0, "family_launches": 0}
-    assert len(found) == len(zero_filled(FAMILIES))
+    assert len(found) == len(list_zero_families(FAMILIES))
 
 
 def test_kernels_are_those_of_the_first_screen(folder: Path) -> None:
@@ -152,13 +152,12 @@ def test_a_window_by_its_times_is_one_and_is_what_is_shown(folder: Path) -> None
 
 def test_a_range_on_the_cpu_and_what_is_measured_of_it_have_a_name_each(folder: Path) -> None:
     """A queue that is 400 ns behind: a step of the host begins 500 ns before the GPU is at it."""
-    trace = TraceBuilder()
-    gpu = trace.process()
+    gpu = TraceBuilder().process()
     for n in range(5):
         gpu.range("step", 1_000 * n, 1_000 * n + 90)
         for start in (500, 620):
             gpu.kernel("gemm", 1_000 * n + start, 1_000 * n + start + 30, launch_ns=1_000 * n + 20)
-    path = trace.write(folder / "late.sqlite")
+    path = gpu.trace.write(folder / "late.sqlite")
     asked = (path, "--convention=generic", "--anchor=step", "--kernels=launched")
     (row,) = json.loads(command("--view=ranks", *asked, "--format=json", code=0))["rows"]
     (measured,) = json.loads(command("rows", "window_ns", *asked, "--format=json", code=0))["rows"]
@@ -335,7 +334,7 @@ def test_the_figures_are_those_of_the_metrics(step: Path) -> None:
     (row,) = answer("--view=budget", step)["budgets"]
     for part in ("device_busy", "compute_absent", "launch_starved", "dependency_stalled", "blocking_comm_max"):
         metric = f"{part}_ns"
-        assert rows(step, metric, convention=BUILT_IN["pithtrain"]) == {0: row[metric]}
+        assert rows(step, metric, convention=BUILT_IN_CONVENTIONS["pithtrain"]) == {0: row[metric]}
 
 
 def test_of_several_windows_each_rank_shows_the_lower_median(tmp_path: Path) -> None:

@@ -51,12 +51,12 @@ def test_elements_are_taken_found_and_counted(values: list[int], data: st.DataOb
     assert done("take", flags, column(indices)) == bytearray(flags[i] for i in indices)
     assert done("take", flags, part) == flags[part.start : part.stop]
     for some in (flags, column(values)):
-        assert done("where", some) == column(i for i, each in enumerate(some) if each)
-        assert done("where_not", some) == column(i for i, each in enumerate(some) if not each)
-        assert done("total", some) == sum(some)
-    assert done("bounds", column(values)) == (min(values, default=0), max(values, default=0))
+        assert done("find_nonzero", some) == column(i for i, each in enumerate(some) if each)
+        assert done("find_zeros", some) == column(i for i, each in enumerate(some) if not each)
+        assert done("sum_column", some) == sum(some)
+    assert done("find_min_max", column(values)) == (min(values, default=0), max(values, default=0))
     for value in {0, *values[:2]}:
-        assert done("equal", column(values), value) == bytearray(each == value for each in values)
+        assert done("mark_equal", column(values), value) == bytearray(each == value for each in values)
 
 
 @given(st.lists(st.tuples(large, large)), large, large)
@@ -64,12 +64,12 @@ def test_differences_and_bounds(pairs: list[tuple[int, int]], one: int, other: i
     a, b = column(a for a, _ in pairs), column(b for _, b in pairs)
     wanted = [x - y for x, y in pairs]
     if all(-(1 << 63) <= each < 1 << 63 for each in wanted):
-        assert done("minus", a, b) == column(wanted)
+        assert done("subtract", a, b) == column(wanted)
     else:
         with pytest.raises(OverflowError):
-            done("minus", a, b)
+            done("subtract", a, b)
     low, high = sorted((one, other))
-    assert done("within", a, low, high) == column(min(max(each, low), high) for each in a)
+    assert done("clip", a, low, high) == column(min(max(each, low), high) for each in a)
 
 
 @given(st.lists(st.tuples(large, small, st.integers(0, 70_000))))
@@ -77,26 +77,28 @@ def test_rows_are_ordered_numbered_and_summed(rows: list[tuple[int, int, int]]) 
     keys = [column(key) for key in zip(*rows, strict=True)] or [column([])] * 3
     for chosen in ([0], [1], [2], [1, 0], [2, 1, 0]):
         asked = [tuple(row[i] for i in chosen) for row in rows]
-        assert done("order", *(keys[i] for i in chosen)) == column(sorted(range(len(rows)), key=asked.__getitem__))
-        numbers, known = done("distinct", *(keys[i] for i in chosen))
+        assert done("sort_indices", *(keys[i] for i in chosen)) == column(
+            sorted(range(len(rows)), key=asked.__getitem__)
+        )
+        numbers, known = done("find_distinct_rows", *(keys[i] for i in chosen))
         assert known == sorted(set(asked))
         assert [known[number] for number in numbers] == asked
         size = len(known) + 2
-        assert done("counts", numbers, size) == [numbers.count(n) for n in range(size)]
+        assert done("count_numbers", numbers, size) == [numbers.count(n) for n in range(size)]
         own = [[i for i, number in enumerate(numbers) if number == n] for n in range(size)]
-        assert done("members", numbers, size) == [column(each) for each in own]
+        assert done("group_indices", numbers, size) == [column(each) for each in own]
         for values in keys:
-            assert done("sums", numbers, values, size) == [sum(values[i] for i in each) for each in own]
+            assert done("sum_by_number", numbers, values, size) == [sum(values[i] for i in each) for each in own]
 
 
 @given(st.lists(large, unique=True), st.lists(large), large)
 def test_values_are_spread_and_placed(edges: list[int], values: list[int], fill: int) -> None:
     ascending = sorted(edges)
-    assert done("places", column(ascending), column(values)) == column(
+    assert done("count_edges_before", column(ascending), column(values)) == column(
         sum(edge <= value for edge in ascending) for value in values
     )
     at = range(len(values), 2 * len(values))
-    assert done("spread", column(at), column(values), 3 * len(values), fill) == column(
+    assert done("fill_column", column(at), column(values), 3 * len(values), fill) == column(
         values[i - at.start] if i in at else fill for i in range(3 * len(values))
     )
 
@@ -105,10 +107,10 @@ def test_values_are_spread_and_placed(edges: list[int], values: list[int], fill:
 def test_stretches_are_walked_and_records_told(lengths: list[tuple[int, int]], rows: list[tuple[int, int]]) -> None:
     firsts, afters = column(first for first, _ in lengths), column(first + length for first, length in lengths)
     each = [(n, i) for n, (first, length) in enumerate(lengths) for i in range(first, first + length)]
-    assert done("stretches", firsts, afters) == (column(n for n, _ in each), column(i for _, i in each))
+    assert done("expand_stretches", firsts, afters) == (column(n for n, _ in each), column(i for _, i in each))
     rows.sort(key=lambda row: row[0])
     wanted = [all(v > w for group, w in rows[:i] if group == g) for i, (g, v) in enumerate(rows)]
-    assert done("records", column(g for g, _ in rows), column(v for _, v in rows)) == bytearray(wanted)
+    assert done("mark_records", column(g for g, _ in rows), column(v for _, v in rows)) == bytearray(wanted)
 
 
 @given(st.lists(st.tuples(st.integers(0, 2), st.integers(0, 20), st.integers(0, 8)), max_size=12))
@@ -120,13 +122,13 @@ def test_what_lies_in_no_other_span_of_its_group_is_outermost(rows: list[tuple[i
         until = [before for own, _, before in spans[:i] if own == group]
         wanted.append(not until or end > max(until) or start >= max(until))
     asked = (column(each) for each in (zip(*spans, strict=True) if spans else ((), (), ())))
-    assert done("outermost", *asked) == bytearray(wanted)
+    assert done("mark_outermost", *asked) == bytearray(wanted)
 
 
 @given(times)
 def test_a_moment_belongs_to_the_span_that_began_first(found: list[tuple[int, int]]) -> None:
     starts, ends = spans_of(found)
-    begins, reaches, owners = done("segments", starts, ends)
+    begins, reaches, owners = done("split_into_segments", starts, ends)
     said = {t: i for begin, end, i in zip(begins, reaches, owners, strict=True) for t in range(begin, end)}
     assert sum(reaches) - sum(begins) == len(said)
     for t in range(-21, 30):
@@ -138,11 +140,11 @@ def test_a_moment_belongs_to_the_span_that_began_first(found: list[tuple[int, in
 def test_a_union_covers_what_a_span_covers(found: list[tuple[int, int]], moments: list[int]) -> None:
     starts, ends = spans_of(found)
     covered = {t for start, end in zip(starts, ends, strict=True) for t in range(start, end)}
-    firsts, lasts, before = done("union", starts, ends)
+    firsts, lasts, before = done("merge_span_columns", starts, ends)
     parts = list(zip(firsts, lasts, strict=True))
     assert [t for first, last in parts for t in range(first, last)] == sorted(covered)
     assert all(last < first for (_, last), (first, _) in pairwise(parts))
-    asked = done("covered_before", firsts, lasts, before, column(moments))
+    asked = done("measure_covered_before", firsts, lasts, before, column(moments))
     assert asked == column(sum(t < moment for t in covered) for moment in moments)
 
 
@@ -155,28 +157,32 @@ def test_spans_are_parted_at_edges_of_a_union(found: list[tuple[int, int]], span
         for inside, each in groupby(range(start, start + length), covered.__contains__)
         for moments in [[*each]]
     ]
-    parts = done("parted", *spans_of(spans), *columns.union(*spans_of(found))[:2])
+    parts = done("split_by_union", *spans_of(spans), *columns.merge_span_columns(*spans_of(found))[:2])
     assert [*zip(*parts, strict=True)] == expected
 
 
 @given(st.lists(st.lists(large), max_size=4))
 def test_columns_follow_each_other(some: list[list[int]]) -> None:
-    assert list(done("chained", [column(each) for each in some])) == [value for each in some for value in each]
+    assert list(done("concatenate_columns", [column(each) for each in some])) == [
+        value for each in some for value in each
+    ]
     short = array("i", [1, 2])
-    assert columns.chained([short]) == columns.chained([short[:1], short[1:]]) == array("q", short)
-    assert columns.chained([short, column([columns.NEVER])]) == column([1, 2, columns.NEVER])
+    assert (
+        columns.concatenate_columns([short]) == columns.concatenate_columns([short[:1], short[1:]]) == array("q", short)
+    )
+    assert columns.concatenate_columns([short, column([columns.NO_END])]) == column([1, 2, columns.NO_END])
 
 
 @given(st.lists(st.one_of(small, st.sampled_from([-(1 << 31), (1 << 31) - 1, 1 << 31])), min_size=1))
 def test_what_fits_into_32_bits_takes_half_the_memory_and_no_answer_wraps(values: list[int]) -> None:
     wide = column(values)
-    narrow = columns.narrowed(wide)
+    narrow = columns.narrow_column(wide)
     assert narrow == wide
     assert narrow.typecode == ("q" if 1 << 31 in values else "i") == columns.take(narrow, column([0])).typecode
-    assert columns.minus(narrow, narrow[::-1]) == columns.minus(wide, wide[::-1])
-    assert columns.within(narrow, 0, columns.NEVER) == columns.within(wide, 0, columns.NEVER)
-    assert columns.distinct(narrow, narrow) == columns.distinct(wide, wide)
-    assert columns.total(narrow) == sum(values)
+    assert columns.subtract(narrow, narrow[::-1]) == columns.subtract(wide, wide[::-1])
+    assert columns.clip(narrow, 0, columns.NO_END) == columns.clip(wide, 0, columns.NO_END)
+    assert columns.find_distinct_rows(narrow, narrow) == columns.find_distinct_rows(wide, wide)
+    assert columns.sum_column(narrow) == sum(values)
 
 
 @given(st.lists(st.tuples(large, large)))
@@ -191,9 +197,9 @@ def test_a_union_is_exact_or_refused_at_the_ends_of_64_bits(pairs: list[tuple[in
     asked = [column(least_or_most(pair) for pair in pairs) for least_or_most in (min, max)]
     if max(covered[:-1], default=0) >= 1 << 63:
         with pytest.raises(OverflowError):
-            done("union", *asked)
+            done("merge_span_columns", *asked)
     else:
-        found = zip(*done("union", *asked), strict=True)
+        found = zip(*done("merge_span_columns", *asked), strict=True)
         assert list(found) == [(*part, before) for part, before in zip(parts, covered, strict=False)]
 
 
@@ -204,11 +210,11 @@ nested = st.tuples(
 
 @given(st.lists(nested, max_size=12), st.booleans())
 def test_the_shortest_span_around_a_moment_speaks(found: list[tuple[int, int | None, int, int]], deep: bool) -> None:
-    spans = sorted((s, columns.NEVER if n is None else s + n, thread, code) for s, n, thread, code in found)
+    spans = sorted((s, columns.NO_END if n is None else s + n, thread, code) for s, n, thread, code in found)
     asked = [column(each) for each in zip(*spans, strict=True)] or [column([])] * 4
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(columns, "_DEEPEST", 0 if deep else columns._DEEPEST)
-        edges, codes, twice = done("innermost", *asked)
+        patch.setattr(columns, "_MAX_MEAN_DEPTH", 0 if deep else columns._MAX_MEAN_DEPTH)
+        edges, codes, twice = done("find_innermost", *asked)
     assert list(edges) == sorted(set(edges))
     for moment in range(-10, 25):
         around = [(end - start, -i) for i, (start, end, _, _) in enumerate(spans) if start <= moment <= end]
@@ -222,9 +228,9 @@ def test_spans_deep_in_each_other_take_no_memory_for_each_pair(left_open: bool) 
     """Each of the spans, all inside the one before, would be written over all that it covers: 1.6 GB."""
     count = 20_000
     starts, threads = column(range(count)), column([1] * count)
-    ends = column([columns.NEVER] * count if left_open else range(2 * count, count, -1))
+    ends = column([columns.NO_END] * count if left_open else range(2 * count, count, -1))
     tracemalloc.start()
-    edges, codes, _ = done("innermost", starts, ends, threads, column(range(1, count + 1)))
+    edges, codes, _ = done("find_innermost", starts, ends, threads, column(range(1, count + 1)))
     _, most = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert most < 1_000 * count
@@ -237,7 +243,7 @@ ratio = st.tuples(st.one_of(st.integers(0, 4), st.integers(0, (1 << 63) - 1)), s
 
 @given(st.lists(ratio, min_size=1))
 def test_the_least_ratio_is_exact(pairs: list[tuple[int, int]]) -> None:
-    best = done("least_ratio", column(part for part, _ in pairs), column(whole for _, whole in pairs))
+    best = done("find_least_ratio", column(part for part, _ in pairs), column(whole for _, whole in pairs))
     part, whole = pairs[best]
     assert all(part * other < own * whole for own, other in pairs[:best])
     assert all(part * other <= own * whole for own, other in pairs[best:])
@@ -245,14 +251,14 @@ def test_the_least_ratio_is_exact(pairs: list[tuple[int, int]]) -> None:
 
 def test_the_least_of_ratios_that_are_one_float_is_told_apart() -> None:
     wholes = column([(1 << 62) + 3, (1 << 62) + 2, (1 << 62) + 4])
-    assert done("least_ratio", column([1 << 61] * 3), wholes) == 2
+    assert done("find_least_ratio", column([1 << 61] * 3), wholes) == 2
 
 
 @given(st.lists(large), st.lists(st.tuples(small, large)))
 def test_elements_are_told_apart_and_compared(numbers: list[int], pairs: list[tuple[int, int]]) -> None:
-    assert done("values", column(numbers)) == column(sorted(set(numbers)))
+    assert done("list_distinct", column(numbers)) == column(sorted(set(numbers)))
     one, other = column(a for a, _ in pairs), column(b for _, b in pairs)
-    assert done("exceeds", one, other) is any(a > b for a, b in pairs)
+    assert done("is_exceeded", one, other) is any(a > b for a, b in pairs)
 
 
 rows_of_keys = st.lists(st.tuples(large, small, small))
@@ -262,15 +268,17 @@ rows_of_keys = st.lists(st.tuples(large, small, small))
 def test_keys_join_to_their_least_row(ids: set[int], rows: list[tuple[int, int, int]], data: st.DataObject) -> None:
     if ids:
         rows += data.draw(st.lists(st.tuples(st.sampled_from(sorted(ids)), small, small)))
-    known, most = column(sorted(ids)), (columns.NEVER, columns.NEVER)
+    known, most = column(sorted(ids)), (columns.NO_END, columns.NO_END)
     found = [column([each] * len(ids)) for each in most]
     for some in (rows[::2], rows[1::2]):
-        columns.lower(known, found, *split([column(own) for own in zip(*some, strict=True)] or [column([])] * 3))
+        columns.lower_to_minimum(
+            known, found, *split([column(own) for own in zip(*some, strict=True)] or [column([])] * 3)
+        )
     least = [min([row for key, *row in rows if key == number], default=[*most]) for number in sorted(ids)]
     assert [[*row] for row in zip(*found, strict=True)] == least
     keys = column(key for key, *_ in rows)
     wanted = dict(zip(known, found[0], strict=True))
-    assert list(done("joined", known, found[0], -7, keys)) == [wanted.get(key, -7) for key in keys]
+    assert list(done("look_up_keys", known, found[0], -7, keys)) == [wanted.get(key, -7) for key in keys]
 
 
 def split(some: list[array[int]]) -> tuple[array[int], list[array[int]]]:

@@ -6,16 +6,16 @@ from dataclasses import fields, replace
 import pytest
 
 from pytest_nsys.core.conventions import (
-    BUILT_IN,
+    BUILT_IN_CONVENTIONS,
     NO_STAGE,
     Convention,
     ConventionMistake,
     CopyKind,
     KernelAnchor,
     Purpose,
-    like,
-    read_convention,
-    spelled_convention,
+    decode_convention,
+    encode_convention,
+    make_pattern_matcher,
 )
 from pytest_nsys.core.engine_steps import StepKind
 from pytest_nsys.core.families import Family
@@ -23,7 +23,7 @@ from pytest_nsys.core.model import KernelsMode, Span
 from tests.support.measure import rows, windows
 from tests.support.one_process import OneProcess
 
-PITHTRAIN, GENERIC = BUILT_IN["pithtrain"], BUILT_IN["generic"]
+PITHTRAIN, GENERIC = BUILT_IN_CONVENTIONS["pithtrain"], BUILT_IN_CONVENTIONS["generic"]
 
 
 # -- anchors and range names
@@ -52,7 +52,7 @@ PITHTRAIN, GENERIC = BUILT_IN["pithtrain"], BUILT_IN["generic"]
 )
 @pytest.mark.parametrize("registered", [False, True], ids=["inline", "registered"])
 def test_only_percent_is_a_wildcard(gpu: OneProcess, pattern: str, name: str, matches: bool, registered: bool) -> None:
-    assert like(pattern)(name) is matches
+    assert make_pattern_matcher(pattern)(name) is matches
 
     gpu.kernel("gemm", 1, 2, launch_ns=0)
     gpu.range(name, 10, 20, registered=registered)
@@ -89,19 +89,19 @@ def test_characters_of_globs_are_themselves_behind_a_leading_wildcard(gpu: OnePr
     ],
 )
 def test_the_stage_is_the_last_match_and_says_the_purpose(name: str, context: tuple[str, str | None] | None) -> None:
-    assert PITHTRAIN.contexts()(name) == context
+    assert PITHTRAIN.make_context_reader()(name) == context
 
 
 def test_stage_is_the_named_group_of_a_users_own_expression() -> None:
     own = Convention("own", stage=r"(?P<block>[a-z]+)/(?P<stage>fwd|bwd)(?P<more>!)?")
-    assert own.contexts()("attn/fwd moe/bwd!") == ("bwd", None)
-    assert own.contexts()("attn/opt") is None
+    assert own.make_context_reader()("attn/fwd moe/bwd!") == ("bwd", None)
+    assert own.make_context_reader()("attn/opt") is None
 
 
 def test_optional_stage_group_that_matched_nothing_says_nothing() -> None:
     own = Convention("own", stage=r"block(?P<stage>_[a-z]+)?")
-    assert own.contexts()("block_a block") == ("_a", None)
-    assert own.contexts()("block") is None
+    assert own.make_context_reader()("block_a block") == ("_a", None)
+    assert own.make_context_reader()("block") is None
 
 
 def test_purpose_by_range_wins_over_one_by_stage_and_the_first_of_a_kind_wins() -> None:
@@ -115,7 +115,7 @@ def test_purpose_by_range_wins_over_one_by_stage_and_the_first_of_a_kind_wins() 
         ),
     )
     assert own.purpose_names == ("first", "second", "named", "mixed", "unknown")
-    context = own.contexts()
+    context = own.make_context_reader()
     assert context("s1_a") == ("s1_a", "first")
     assert context("s2_a") == ("s2_a", "second")
     assert context("s3_b") == ("s3_b", "second")
@@ -166,24 +166,24 @@ OTHERS = {
 @pytest.mark.parametrize("field", [field.name for field in fields(Convention)])
 def test_every_field_but_the_name_is_in_the_fingerprint(field: str) -> None:
     """The rule of the known libraries is where it counted a kernel: see test_known_communication.py."""
-    alike = OTHERS[field].fingerprint() == PITHTRAIN.fingerprint()
+    alike = OTHERS[field].compute_fingerprint() == PITHTRAIN.compute_fingerprint()
     assert alike is (field in ("name", "libraries"))
 
 
 def test_a_kernel_anchor_is_in_the_fingerprint_with_what_it_is_after() -> None:
     anchors = ("first_kernel", KernelAnchor("first_kernel"), KernelAnchor("first_kernel", "other"))
-    assert len({replace(PITHTRAIN, anchor=anchor).fingerprint() for anchor in anchors}) == len(anchors)
+    assert len({replace(PITHTRAIN, anchor=anchor).compute_fingerprint() for anchor in anchors}) == len(anchors)
 
 
 @pytest.mark.parametrize("anchor", ["step%", KernelAnchor("gemm"), KernelAnchor("gemm", "all_gather")])
 def test_an_anchor_is_spelled_and_read(anchor: str | KernelAnchor) -> None:
     convention = replace(PITHTRAIN, anchor=anchor, kinds=(StepKind("decode", "d.*"),))
-    assert read_convention(json.loads(json.dumps(spelled_convention(convention)))) == convention
+    assert decode_convention(json.loads(json.dumps(encode_convention(convention)))) == convention
 
 
 def test_the_fingerprints_that_stored_baselines_hold() -> None:
     """Of another one they would be of no run any more."""
-    assert {name: convention.fingerprint() for name, convention in BUILT_IN.items()} == {
+    assert {name: convention.compute_fingerprint() for name, convention in BUILT_IN_CONVENTIONS.items()} == {
         "pithtrain": "9c4855970fc5",
         "generic": "44136fa355b3",
         "kineto": "c3c2f30f82d0",
@@ -196,7 +196,7 @@ def test_the_fingerprints_that_stored_baselines_hold() -> None:
 
 def test_purpose_is_in_the_fingerprint_with_its_patterns() -> None:
     each = [Purpose("p"), Purpose("q"), Purpose("p", stages=("a",)), Purpose("p", ranges=("a",))]
-    assert len({Convention("c", purposes=(purpose,)).fingerprint() for purpose in each}) == len(each)
+    assert len({Convention("c", purposes=(purpose,)).compute_fingerprint() for purpose in each}) == len(each)
 
 
 @pytest.mark.parametrize(
@@ -216,8 +216,8 @@ def test_expression_that_cannot_be_meant(given: dict[str, str], key: str, what: 
 
 def test_generic_names_nothing(gpu: OneProcess) -> None:
     assert GENERIC.purpose_names == ("mixed", "unknown")
-    assert GENERIC.contexts()("layer00_stage2_f") is None
-    assert GENERIC.setup_of("rank=0; pp=0/1 dp=0/1 cp=0/1 ep=0/1; mbs=1 seq=1") is None
+    assert GENERIC.make_context_reader()("layer00_stage2_f") is None
+    assert GENERIC.parse_setup("rank=0; pp=0/1 dp=0/1 cp=0/1 ep=0/1; mbs=1 seq=1") is None
     gpu.range("rank=1; pp=1/2 dp=0/1 cp=0/1 ep=0/1; mbs=1 seq=2048", 1, 2)
     gpu.range("layer00_stage2_f", 5, 20)
     gpu.kernel("gemm", 30, 40, launch_ns=10)
@@ -229,7 +229,7 @@ def test_generic_names_nothing(gpu: OneProcess) -> None:
 
 
 def test_setup_label_of_pithtrain() -> None:
-    setup = PITHTRAIN.setup_of("rank=13; pp=1/2 dp=0/1 cp=3/4 ep=0/8; mbs=2 seq=4096")
+    setup = PITHTRAIN.parse_setup("rank=13; pp=1/2 dp=0/1 cp=3/4 ep=0/8; mbs=2 seq=4096")
     assert setup is not None
     assert (setup.rank, setup.micro_batch, setup.sequence_length) == (13, 2, 4096)
     assert setup.coordinates == {"pp": 1, "dp": 0, "cp": 3, "ep": 0}
@@ -238,7 +238,7 @@ def test_setup_label_of_pithtrain() -> None:
 
 def test_setup_label_states_what_its_expression_names() -> None:
     own = Convention("own", setup=r"worker (?P<rank>\d+)(?: tp(?P<tp>\d+)of(?P<tp_size>\d+))?(?P<host>@\w+)?")
-    bare, full = own.setup_of("worker 3"), own.setup_of("worker 4 tp1of2@node7")
+    bare, full = own.parse_setup("worker 3"), own.parse_setup("worker 4 tp1of2@node7")
     assert bare is not None
     assert full is not None
     assert (bare.rank, bare.coordinates, bare.sizes, bare.micro_batch) == (3, {}, {}, None)

@@ -9,7 +9,7 @@ from itertools import repeat
 import pytest
 
 from pytest_nsys.core import expressions
-from pytest_nsys.core.conventions import Convention, like
+from pytest_nsys.core.conventions import Convention, make_pattern_matcher
 from pytest_nsys.core.errors import TraceError
 from pytest_nsys.core.expressions import Expression
 from tests.support.gates import MS, Project
@@ -28,7 +28,7 @@ LIMIT_S = 0.1
 
 @pytest.fixture(autouse=True)
 def short(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(expressions, "LIMIT_S", LIMIT_S)
+    monkeypatch.setattr(expressions, "TIME_LIMIT_S", LIMIT_S)
 
 
 @pytest.mark.parametrize("text", ENDLESS)
@@ -37,7 +37,7 @@ def test_an_endless_expression_is_stopped_once(text: str) -> None:
     began = time.process_time()
     for _ in range(100):
         with pytest.raises(TraceError, match=r"the stage expression '.*' is too slow on range names like 'aaaa"):
-            expression.last_group(NAME, "stage")
+            expression.find_last_group(NAME, "stage")
     assert time.process_time() - began < LIMIT_S + 0.5
 
 
@@ -46,7 +46,7 @@ def test_many_slow_names_are_one_slow_expression() -> None:
     began = time.process_time()
     names = [f"{'a' * 16}{number}!" for number in range(1000)]
     with pytest.raises(TraceError):
-        list(map(expression.last_group, names, repeat("stage")))
+        list(map(expression.find_last_group, names, repeat("stage")))
     assert time.process_time() - began < LIMIT_S + 0.5
 
 
@@ -56,7 +56,7 @@ def test_a_sound_one_matches_as_it_does_without_a_timer(text: str) -> None:
     expression = Expression("stage", text)
     for name in ("s1_2_f s3_b", "a=1", "a= b=2", "", "x", "\u00e9=9"):
         found = [match["stage"] for match in re.finditer(text, name) if match["stage"]]
-        assert expression.last_group(name, "stage") == (found[-1] if found else None)
+        assert expression.find_last_group(name, "stage") == (found[-1] if found else None)
         assert (expression.fullmatch(name) is None) == (re.fullmatch(text, name) is None)
     assert signal.getsignal(signal.SIGVTALRM) is before
     assert signal.getitimer(signal.ITIMER_VIRTUAL) == (0.0, 0.0)
@@ -67,10 +67,10 @@ def test_a_thread_refuses_what_it_could_not_stop() -> None:
 
     def ask() -> None:
         try:
-            Expression("stage", ENDLESS[0]).last_group(NAME, "stage")
+            Expression("stage", ENDLESS[0]).find_last_group(NAME, "stage")
         except TraceError as error:
             said.append(str(error))
-        said.append(str(Expression("stage", r"(?P<stage>a\d+b\d+)").last_group("a1b2", "stage")))
+        said.append(str(Expression("stage", r"(?P<stage>a\d+b\d+)").find_last_group("a1b2", "stage")))
 
     thread = threading.Thread(target=ask)
     thread.start()
@@ -82,8 +82,8 @@ def test_a_thread_refuses_what_it_could_not_stop() -> None:
 @pytest.mark.parametrize(("pattern", "name"), [("%a" * 12 + "b", "a" * 3000), ("%ab%ab%a%" * 5 + "c", "ab" * 2000)])
 def test_a_pattern_of_many_wildcards_is_quick(pattern: str, name: str) -> None:
     began = time.process_time()
-    assert not like(pattern)(name)
-    assert like(pattern)(name + pattern[-1])
+    assert not make_pattern_matcher(pattern)(name)
+    assert make_pattern_matcher(pattern)(name + pattern[-1])
     assert time.process_time() - began < 1
 
 
@@ -91,7 +91,7 @@ def test_a_pattern_of_many_wildcards_is_quick(pattern: str, name: str) -> None:
 def test_a_wildcard_is_anything(pattern: str) -> None:
     slow = re.compile(".*".join(map(re.escape, pattern.split("%"))), re.DOTALL)
     for name in ("", "a", "b", "ab", "ba", "aa", "aba", "abba", "ab\nba", "abab", "aab", "abb"):
-        assert like(pattern)(name) == (slow.fullmatch(name) is not None), (pattern, name)
+        assert make_pattern_matcher(pattern)(name) == (slow.fullmatch(name) is not None), (pattern, name)
 
 
 @pytest.mark.parametrize("key", ["stage", "setup"])

@@ -5,9 +5,17 @@ from fractions import Fraction
 import pytest
 
 from pytest_nsys.analysis.metrics.families import FamilySums
-from pytest_nsys.core.conventions import BUILT_IN
-from pytest_nsys.core.families import FAMILIES, OTHER, classifier, declaration, names_of, short_name, zero_filled
-from pytest_nsys.core.family_table import TABLE, XLA_ALONE
+from pytest_nsys.core.conventions import BUILT_IN_CONVENTIONS
+from pytest_nsys.core.families import (
+    FAMILIES,
+    OTHER_FAMILY,
+    extract_short_name,
+    list_family_names,
+    list_zero_families,
+    make_classifier,
+    strip_parameters,
+)
+from pytest_nsys.core.family_table import FAMILY_TABLE, XLA_ONLY_FAMILIES
 from tests.support.kernel_traces import sums
 from tests.support.reference_data import MORE, REAL
 
@@ -247,12 +255,12 @@ KERNELS = {
         ("other", "void mine(cutlass::gemm::Params, flash::Params)"),
     ],
 }  # fmt: skip
-FAMILY_OF = classifier(FAMILIES)
+FAMILY_OF = make_classifier(FAMILIES)
 
 
 @pytest.mark.parametrize("source", KERNELS)
 def test_what_a_kernel_is(source: str) -> None:
-    found = [(FAMILY_OF(short_name(full), full), full) for _, full in KERNELS[source]]
+    found = [(FAMILY_OF(extract_short_name(full), full), full) for _, full in KERNELS[source]]
     assert found == KERNELS[source]
 
 
@@ -260,16 +268,20 @@ def test_what_a_kernel_is(source: str) -> None:
 def test_what_communicates_is_of_a_family_that_does(source: str) -> None:
     """A kernel of another that counts as communication would be exposed time, one that does not would hide it."""
     families = {"nccl", "communication", "comm_helper", "ragged_all_to_all"}
-    does = [full for _, full in KERNELS[source] if BUILT_IN["kineto"].is_communication(short_name(full), full)]
+    does = [
+        full
+        for _, full in KERNELS[source]
+        if BUILT_IN_CONVENTIONS["kineto"].is_communication(extract_short_name(full), full)
+    ]
     assert does == [full for family, full in KERNELS[source] if family in families]
 
 
 def test_every_family_has_a_kernel() -> None:
-    assert {family for own in KERNELS.values() for family, _ in own} == {*names_of(FAMILIES)}
+    assert {family for own in KERNELS.values() for family, _ in own} == {*list_family_names(FAMILIES)}
 
 
 def test_globs_are_in_small_letters_and_stand_once() -> None:
-    globs = [glob for row in TABLE for glob in row.globs]
+    globs = [glob for row in FAMILY_TABLE for glob in row.globs]
     assert [glob for glob in globs if glob != glob.lower()] == []
     assert len({*globs}) == len(globs)
 
@@ -285,14 +297,14 @@ def test_globs_are_in_small_letters_and_stand_once() -> None:
     ],
 )  # fmt: skip
 def test_the_parameters_of_a_kernel_are_left_out(full: str, expected: str) -> None:
-    assert declaration(full) == expected
+    assert strip_parameters(full) == expected
 
 
 def test_families_of_xla_have_rows_of_0_only_where_it_compiled_a_kernel() -> None:
-    everywhere = {*zero_filled(FAMILIES, {"gemm"})}
-    assert everywhere.isdisjoint(XLA_ALONE)
+    everywhere = {*list_zero_families(FAMILIES, {"gemm"})}
+    assert everywhere.isdisjoint(XLA_ONLY_FAMILIES)
     assert everywhere >= {"gemm", "attention", "triton", "nccl", "other"}
-    assert {*zero_filled(FAMILIES, {"loop_reduce_fusion"})} == everywhere | XLA_ALONE
+    assert {*list_zero_families(FAMILIES, {"loop_reduce_fusion"})} == everywhere | XLA_ONLY_FAMILIES
 
 
 # -- real traces
@@ -317,10 +329,10 @@ TRACES = {
 
 def unknown(found: FamilySums) -> tuple[Fraction, set[str]]:
     """The share of the time of kernels that is *other*, and those that take a hundredth of it each."""
-    whole = Fraction(found.total.ns)
-    own = found.kernels_of(OTHER)
-    share = sum((Fraction(usage.ns) for _, usage in own), Fraction(0)) / whole
-    return share, {short_name(name) for name, usage in own if usage.ns > whole / 100}
+    whole = Fraction(found.total.time_ns)
+    own = found.list_kernels(OTHER_FAMILY)
+    share = sum((Fraction(usage.time_ns) for _, usage in own), Fraction(0)) / whole
+    return share, {extract_short_name(name) for name, usage in own if usage.time_ns > whole / 100}
 
 
 @pytest.mark.reference
@@ -328,7 +340,7 @@ def unknown(found: FamilySums) -> tuple[Fraction, set[str]]:
 @pytest.mark.sampled(4)
 def test_of_a_real_trace_nearly_all_kernels_have_a_family(name: str) -> None:
     path = next(folder / name for folder in (REAL, MORE) if (folder / name).exists())
-    with sums(path, convention=BUILT_IN[TRACES[name]], steps=1) as found:
+    with sums(path, convention=BUILT_IN_CONVENTIONS[TRACES[name]], steps=1) as found:
         share, kernels = unknown(found)
     assert kernels == RIGHTLY_OTHER.get(name, set())
     assert share <= Fraction(1, 100) or kernels
@@ -349,7 +361,10 @@ def test_of_a_real_trace_nearly_all_kernels_have_a_family(name: str) -> None:
 def test_what_real_traces_are_made_of(name: str, least: dict[str, int]) -> None:
     """The largest families of each, in per cent of the time of all kernels."""
     path = next(folder / name for folder in (REAL, MORE) if (folder / name).exists())
-    with sums(path, convention=BUILT_IN[TRACES[name]], steps=1) as found:
-        shares = {family: 100 * Fraction(usage.ns) / found.total.ns for family, usage in found.families.items()}
+    with sums(path, convention=BUILT_IN_CONVENTIONS[TRACES[name]], steps=1) as found:
+        shares = {
+            family: 100 * Fraction(usage.time_ns) / found.total.time_ns
+            for family, usage in found.usage_by_family.items()
+        }
     ordered = sorted(shares, key=lambda family: -shares[family])
     assert {family: int(shares[family]) for family in ordered[:3]} == least

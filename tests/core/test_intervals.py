@@ -12,7 +12,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from pytest_nsys.analysis.windows.tracks import NO_CONTEXT, Saying
+from pytest_nsys.analysis.windows.rank_track import NO_KERNEL_CONTEXT, RangeLabelIndex
 from pytest_nsys.core.errors import NothingMeasured
 from pytest_nsys.core.intervals import Intervals
 from pytest_nsys.core.model import OPEN_END_NS, KernelsMode, Range
@@ -33,17 +33,17 @@ def ticks(union: Iterable[tuple[int, int]]) -> set[int]:
 @given(unions, spans)
 @example([(0, 10), (10, 20)], (5, 15))
 def test_covered_ns(union: list[tuple[int, int]], span: tuple[int, int]) -> None:
-    assert Intervals.of(union).covered_ns(*span) == len(ticks(union) & ticks([span]))
+    assert Intervals.from_spans(union).measure_covered_ns(*span) == len(ticks(union) & ticks([span]))
 
 
 @given(unions, unions)
 def test_common_ns(one: list[tuple[int, int]], other: list[tuple[int, int]]) -> None:
-    assert Intervals.of(one).common_ns(Intervals.of(other)) == len(ticks(one) & ticks(other))
+    assert Intervals.from_spans(one).measure_common_ns(Intervals.from_spans(other)) == len(ticks(one) & ticks(other))
 
 
 @given(unions)
 def test_union_is_disjoint_ascending_and_as_long_as_its_ticks(union: list[tuple[int, int]]) -> None:
-    found = Intervals.of(union)
+    found = Intervals.from_spans(union)
     bounds = [bound for span in found for bound in span]
     assert bounds == sorted(set(bounds))
     assert ticks(found) == ticks(union)
@@ -69,16 +69,16 @@ def in_order(some: Iterable[Range]) -> list[Range]:
 @example([Range(0, 9, 1, NAMES[1]), Range(1, 10, 2, NAMES[0])], [5])
 @example([Range(0, OPEN_END_NS, 1, NAMES[1]), Range(3, 4, 1, NAMES[0])], [3, 4, 5])
 def test_look_up_finds_the_innermost_range_that_says_something(some: list[Range], asked: list[int]) -> None:
-    context = STEP.contexts()
+    context = STEP.make_context_reader()
     expected, claimed_twice = [], 0
     for now in asked:
         around = [r for r in some if r.start_ns <= now <= r.end_ns and context(r.name) is not None]
         innermost = max(around, key=lambda r: (r.start_ns - r.end_ns, r.start_ns, r.name), default=None)
-        expected.append(NO_CONTEXT if innermost is None else context(innermost.name))
+        expected.append(NO_KERNEL_CONTEXT if innermost is None else context(innermost.name))
         claimed_twice += len({r.thread for r in around}) > 1
-    found = Saying(Ranges.of(in_order(some)), context).at(array("q", asked))
-    assert [found.of(i) for i in range(len(asked))] == expected
-    assert found.claimed_twice == claimed_twice
+    found = RangeLabelIndex(Ranges.from_ranges(in_order(some)), context).find_contexts(array("q", asked))
+    assert [found.get_context(i) for i in range(len(asked))] == expected
+    assert found.doubly_claimed_count == claimed_twice
 
 
 @dataclass(frozen=True)
@@ -177,24 +177,23 @@ def oracle(inside: list[Kernel], mode: KernelsMode, orderly: Collection[int]) ->
 @pytest.mark.parametrize("mode", KernelsMode)
 @given(some=st.lists(kernels, min_size=1, max_size=9))
 def test_overlap_pipeline(tmp_path_factory: pytest.TempPathFactory, mode: KernelsMode, some: list[Kernel]) -> None:
-    trace = TraceBuilder()
-    gpu = trace.process()
+    gpu = TraceBuilder().process()
     for name, (start, end) in STAGES.items():
         gpu.range(name, start, end)
     for k in some:
         name = "ncclKernel" if k.communicates else "gemm"
         gpu.kernel(name, k.start, k.end, stream=k.stream, launch_ns=k.launch, launch=k.launch is not None)
-    path = trace.write(_folder(tmp_path_factory) / f"{mode}.sqlite")
+    path = gpu.trace.write(_folder(tmp_path_factory) / f"{mode}.sqlite")
 
     inside = [own for k in some if (own := k.in_window(mode)) is not None]
     low, high = WINDOW
     with captures(path) as run:
-        spec = run.spec(f"{low}:{high}", kernels=mode)
+        spec = run.make_spec(f"{low}:{high}", kernels=mode)
         if not inside:
             with pytest.raises(NothingMeasured, match="holds no kernel"):
                 rows_of(run, "busy_ns", spec)
             return
-        ((window,),) = run.runs[0].measured(spec).ranks.values()
+        ((window,),) = run.runs[0].load_windows(spec).windows_by_rank.values()
         of = window.track.kernels
         places = [of.streams[number].number for number in of.stream]
         read = [

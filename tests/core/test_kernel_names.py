@@ -6,7 +6,13 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from pytest_nsys.core.kernel_names import LEAST_WIDTH, TELLING, WIDTH, readable_names, telling_name
+from pytest_nsys.core.kernel_names import (
+    DISPLAY_NAME_WIDTH,
+    MIN_DISPLAY_WIDTH,
+    STABLE_NAME_LENGTH,
+    make_display_names,
+    make_stable_name,
+)
 
 NATIVE = "at::native::"
 ADD = f"void {NATIVE}vectorized_elementwise_kernel<4, {NATIVE}CUDAFunctor_add<float>, std::array<char*, 3ul> >(int, T2)"
@@ -57,7 +63,7 @@ TUNED = "Cijk_Alik_Bljk_BBS_BH_Bias_HA_S_SAV_UserArgs_MT32x32x256_MI16x16x1_SN_L
     ],
 )  # fmt: skip
 def test_a_name_as_a_person_reads_it(names: list[str], called: list[str]) -> None:
-    assert list(readable_names(names).values()) == called
+    assert list(make_display_names(names).values()) == called
 
 
 GEMM_OF = (
@@ -161,7 +167,7 @@ MAINLOOP = f"{CUTE.format(1, 1, 1)}, {CUTE.format(64, 128, 192)}, cutlass::bfloa
     ],
 )
 def test_a_kernel_of_a_library_is_called_as_a_person_calls_it(name: str, called: str) -> None:
-    assert readable_names([name]) == {name: called}
+    assert make_display_names([name]) == {name: called}
 
 
 @pytest.mark.parametrize(
@@ -197,23 +203,23 @@ def test_a_kernel_of_a_library_is_called_as_a_person_calls_it(name: str, called:
     ],
 )
 def test_of_kernels_that_are_called_alike_each_says_what_differs(names: list[str], called: list[str]) -> None:
-    assert list(readable_names(names, 70).values()) == called
+    assert list(make_display_names(names, 70).values()) == called
 
 
 def test_a_kernel_of_cutlass_is_called_alike_beside_itself_and_in_a_baseline() -> None:
-    assert [*readable_names([gemm(64)]).values()] == [*readable_names([telling_name(gemm(64))]).values()]
+    assert [*make_display_names([gemm(64)]).values()] == [*make_display_names([make_stable_name(gemm(64))]).values()]
 
 
 def test_of_many_that_differ_late_each_shows_where() -> None:
     names = [f"sm80_xmma_gemm_{'f32' * 30}_tilesize{n}x64_execute_{'kernel' * 9}" for n in (64, 128)]
-    assert [text.partition("…")[2][:8] for text in readable_names(names).values()] == ["64x64_ex", "128x64_e"]
+    assert [text.partition("…")[2][:8] for text in make_display_names(names).values()] == ["64x64_ex", "128x64_e"]
 
 
 def test_of_kernels_of_one_template_each_shows_the_arguments_that_the_others_lack() -> None:
-    two = [telling_name(gemm(64)), telling_name(gemm(128))]
-    assert [*readable_names(two).values()] == ["gemm bf16 64x128x64", "gemm bf16 128x128x64"]
+    two = [make_stable_name(gemm(64)), make_stable_name(gemm(128))]
+    assert [*make_display_names(two).values()] == ["gemm bf16 64x128x64", "gemm bf16 128x128x64"]
     eight = [gemm(*each) for each in product((64, 128), ("Pingpong", "Cooperative"), ("Bias", "Gelu"))]
-    called = [*readable_names([telling_name(each) for each in eight]).values()]
+    called = [*make_display_names([make_stable_name(each) for each in eight]).values()]
     assert called[:2] == ["device_kernel<Pingpong, 64x128x64, Bias>", "device_kernel<Pingpong, 64x128x64, Gelu>"]
     assert len({*called}) == 8
 
@@ -230,11 +236,11 @@ words = st.sampled_from(
 @example(["elementwise_kernel", "void a::elementwise_kernel<4>(int)", "b::elementwise_kernel<4>(int)"], 12)
 @example(["\n", "\r", "�"], 56)
 def test_names_stay_distinct_short_and_harmless(names: list[str], width: int) -> None:
-    called = readable_names(names, width)
+    called = make_display_names(names, width)
     assert list(called) == list(dict.fromkeys(names))
     assert len(set(called.values())) == len(called)
-    assert all(len(text) <= max(width, LEAST_WIDTH) and is_harmless(text) for text in called.values())
-    assert readable_names(names, width) == called
+    assert all(len(text) <= max(width, MIN_DISPLAY_WIDTH) and is_harmless(text) for text in called.values())
+    assert make_display_names(names, width) == called
 
 
 def is_harmless(text: str) -> bool:
@@ -243,7 +249,7 @@ def is_harmless(text: str) -> bool:
 
 
 def test_a_name_of_another_width_is_the_same_where_it_fits() -> None:
-    assert readable_names([ADD, COPY], 100) == readable_names([ADD, COPY], WIDTH)
+    assert make_display_names([ADD, COPY], 100) == make_display_names([ADD, COPY], DISPLAY_NAME_WIDTH)
 
 
 GEMM = (
@@ -287,11 +293,11 @@ COPIES = "elementwise_kernel<128, 4, direct_copy_kernel_cuda, BFloat16, int>"
     ],
 )
 def test_a_telling_name_is_the_same_whatever_runs_beside_it(full: str, telling: str) -> None:
-    assert telling_name(full) == telling
+    assert make_stable_name(full) == telling
 
 
 @given(st.one_of(st.text(max_size=300), st.lists(words, max_size=80).map("".join)))
 def test_a_telling_name_is_short_and_harmless(full: str) -> None:
-    found = telling_name(full)
-    assert len(found) <= TELLING
+    found = make_stable_name(full)
+    assert len(found) <= STABLE_NAME_LENGTH
     assert is_harmless(found)

@@ -8,14 +8,14 @@ from hypothesis import strategies as st
 
 from pytest_nsys.core.numbers import (
     Scale,
-    change_words,
-    distance_words,
-    format_apart,
+    choose_scale,
+    format_change,
+    format_distance,
+    format_distinctly,
+    format_in_one_unit,
+    format_percent_of,
     format_signed,
-    format_together,
     format_value,
-    scale_of,
-    share_of,
 )
 
 
@@ -63,9 +63,9 @@ def test_values_for_people(value: int | Fraction, unit: str, text: str) -> None:
 
 
 def test_what_stands_together_has_the_unit_of_the_largest() -> None:
-    assert format_together([26_800_000, 3_694_000, 342_000, 0]) == ["26.8 ms", "3.69 ms", "0.342 ms", "0 ms"]
-    assert scale_of([None, 1_500, -26_800_000], "ns") == Scale("ms", Fraction(1_000_000))
-    assert scale_of([], "ns") == Scale("ns", Fraction(1))
+    assert format_in_one_unit([26_800_000, 3_694_000, 342_000, 0]) == ["26.8 ms", "3.69 ms", "0.342 ms", "0 ms"]
+    assert choose_scale([None, 1_500, -26_800_000], "ns") == Scale("ms", Fraction(1_000_000))
+    assert choose_scale([], "ns") == Scale("ns", Fraction(1))
 
 
 @pytest.mark.parametrize(
@@ -82,12 +82,12 @@ def test_what_stands_together_has_the_unit_of_the_largest() -> None:
     ],
 )
 def test_two_values_print_apart(a: int | Fraction, b: int | Fraction, unit: str, texts: tuple[str, str]) -> None:
-    assert format_apart(a, b, unit) == texts
+    assert format_distinctly(a, b, unit) == texts
 
 
 @given(st.fractions(0, 1), st.fractions(0, 1), st.sampled_from(["ns", "%", "count", "1"]))
 def test_different_values_never_print_alike(a: Fraction, b: Fraction, unit: str) -> None:
-    texts = format_apart(a, b, unit)
+    texts = format_distinctly(a, b, unit)
     assert (texts[0] == texts[1]) == (a == b)
 
 
@@ -117,12 +117,12 @@ def test_a_number_is_off_by_less_than_half_of_its_last_digit(value: Fraction, di
     ],
 )
 def test_changes(value: int | Fraction | None, baseline: int | Fraction | None, unit: str, text: str) -> None:
-    assert change_words(value, baseline, unit) == text
+    assert format_change(value, baseline, unit) == text
 
 
 def test_differences_have_a_sign_and_ratios_are_points_apart() -> None:
     assert format_signed(2_784_000) == "+2.78 ms"
     assert format_signed(-740_400) == "\u2212740 us"
     assert format_signed(Fraction(-3, 100), "%") == "\u22123 pp"
-    assert distance_words(Fraction(1, 4), "%") == "25 pp"
-    assert share_of(1, 3) == "33.3%"
+    assert format_distance(Fraction(1, 4), "%") == "25 pp"
+    assert format_percent_of(1, 3) == "33.3%"

@@ -7,12 +7,12 @@ import pytest
 
 from pytest_nsys.core.units import (
     UnitMistake,
-    absolute_amount,
-    absolute_amounts,
+    convert_to_absolute,
+    convert_to_limit,
+    convert_to_relative,
     format_tolerance,
-    limit_value,
+    list_absolute_amounts,
     parse_quantity,
-    relative_amount,
 )
 
 
@@ -91,7 +91,7 @@ SIZES = {
     ],
 )
 def test_limits_are_in_the_base_of_the_metric(text: str, unit: str, value: Fraction) -> None:
-    assert limit_value(parse_quantity(text), unit, "m") == value
+    assert convert_to_limit(parse_quantity(text), unit, "m") == value
 
 
 @pytest.mark.parametrize(
@@ -119,19 +119,19 @@ def test_limits_are_in_the_base_of_the_metric(text: str, unit: str, value: Fract
 )
 def test_a_limit_of_another_unit_says_how_to_write_it(text: str, unit: str, what: str) -> None:
     with pytest.raises(UnitMistake) as caught:
-        limit_value(parse_quantity(text), unit, "overlap")
+        convert_to_limit(parse_quantity(text), unit, "overlap")
     assert str(caught.value) == what
 
 
 def test_amounts_of_a_tolerance() -> None:
-    assert relative_amount(parse_quantity("5%")) == Fraction(1, 20)
-    assert absolute_amounts(parse_quantity("50us")) == {"ns": 50_000}
-    assert absolute_amounts(parse_quantity("3pp")) == {"%": Fraction(3, 100)}
-    assert absolute_amounts(parse_quantity("2")) == {"1": 2, "count": 2}
-    assert absolute_amounts(parse_quantity("2MiB")) == {"bytes": 2_097_152, "GiB": Fraction(1, 512)}
-    assert absolute_amounts(parse_quantity("2GB/s")) == {"GB/s": 2}
-    assert absolute_amounts(parse_quantity("0.5")) == {"1": Fraction(1, 2)}
-    assert absolute_amount(parse_quantity("3pp"), "%", "overlap") == Fraction(3, 100)
+    assert convert_to_relative(parse_quantity("5%")) == Fraction(1, 20)
+    assert list_absolute_amounts(parse_quantity("50us")) == {"ns": 50_000}
+    assert list_absolute_amounts(parse_quantity("3pp")) == {"%": Fraction(3, 100)}
+    assert list_absolute_amounts(parse_quantity("2")) == {"1": 2, "count": 2}
+    assert list_absolute_amounts(parse_quantity("2MiB")) == {"bytes": 2_097_152, "GiB": Fraction(1, 512)}
+    assert list_absolute_amounts(parse_quantity("2GB/s")) == {"GB/s": 2}
+    assert list_absolute_amounts(parse_quantity("0.5")) == {"1": Fraction(1, 2)}
+    assert convert_to_absolute(parse_quantity("3pp"), "%", "overlap") == Fraction(3, 100)
 
 
 @pytest.mark.parametrize(
@@ -140,16 +140,16 @@ def test_amounts_of_a_tolerance() -> None:
 )
 def test_rel_needs_percent(text: str, what: str) -> None:
     with pytest.raises(UnitMistake, match=what):
-        relative_amount(parse_quantity(text))
+        convert_to_relative(parse_quantity(text))
 
 
 def test_abs_refuses_percent_and_other_units() -> None:
     with pytest.raises(UnitMistake, match="write 3pp for percentage points, not 3%"):
-        absolute_amounts(parse_quantity("3%"))
+        list_absolute_amounts(parse_quantity("3%"))
     with pytest.raises(UnitMistake, match="overlap is a ratio: write 3pp or 3%, not 3ms"):
-        absolute_amount(parse_quantity("3ms"), "%", "overlap")
+        convert_to_absolute(parse_quantity("3ms"), "%", "overlap")
     with pytest.raises(UnitMistake, match=r"launches is a count: write a whole number, not 0\.5"):
-        absolute_amount(parse_quantity("0.5"), "count", "launches")
+        convert_to_absolute(parse_quantity("0.5"), "count", "launches")
 
 
 @pytest.mark.parametrize(

@@ -13,10 +13,10 @@ from pathlib import Path
 import pytest
 
 from pytest_nsys.analysis.captures.cache import CaptureCache
-from pytest_nsys.analysis.steps.convention_fit import LABELLED
-from pytest_nsys.analysis.steps.facts import FoundUnits, UnitIs
-from pytest_nsys.analysis.steps.search import search
-from pytest_nsys.core.conventions import BUILT_IN
+from pytest_nsys.analysis.steps.convention_fit import OPENING_CONVENTION
+from pytest_nsys.analysis.steps.search_result import FoundUnits, UnitType
+from pytest_nsys.analysis.steps.step_search import search_steps
+from pytest_nsys.core.conventions import BUILT_IN_CONVENTIONS
 from pytest_nsys.core.exact import distance, median
 from pytest_nsys.core.model import KernelsMode, Value
 from pytest_nsys.gates.model import Outcome
@@ -37,20 +37,22 @@ def test_what_repeats_is_found(tmp_path: Path, name: str, format: Format) -> Non
     case = AWKWARD[name]
     own, labelled = case.write(tmp_path / "own", format), case.write(tmp_path / "labelled", format, labelled=True)
     with closing(CaptureCache()) as library:
-        found = search(library.captures([str(own)], tmp_path, LABELLED).runs[0])
-        truth = library.captures([str(labelled)], tmp_path, BUILT_IN["generic"].with_anchor(LABELS)).runs[0]
-        starts = {rank.number: [each.start_ns for each in truth.anchors(rank)] for rank in truth.ranks}
+        found = search_steps(library.open_captures([str(own)], tmp_path, OPENING_CONVENTION).runs[0])
+        truth = library.open_captures(
+            [str(labelled)], tmp_path, BUILT_IN_CONVENTIONS["generic"].with_anchor(LABELS)
+        ).runs[0]
+        starts = {rank.number: [each.start_ns for each in truth.find_anchors(rank)] for rank in truth.ranks}
         assert isinstance(found, FoundUnits)
-        assert found.what is case.found
-        if case.found is UnitIs.STEP:
-            mode = KernelsMode.LAUNCHED if found.launched else KernelsMode.CLIPPED
-            measured = replace(LABELLED.with_anchor(found.anchor), kernels=mode)
-            run = library.captures([str(own)], tmp_path, measured).runs[0]
+        assert found.unit_type is case.found
+        if case.found is UnitType.STEP:
+            mode = KernelsMode.LAUNCHED if found.is_by_launch else KernelsMode.CLIPPED
+            measured = replace(OPENING_CONVENTION.with_anchor(found.anchor), kernels=mode)
+            run = library.open_captures([str(own)], tmp_path, measured).runs[0]
             for rank in run.ranks:  # also those of other kernels, and the last
-                assert {each.start_ns for each in found.by_rank[rank.number]} <= {
-                    each.start_ns for each in run.anchors(rank)
+                assert {each.start_ns for each in found.units_by_rank[rank.number]} <= {
+                    each.start_ns for each in run.find_anchors(rank)
                 }
-            lost = {steps - case.odd - found.units[rank] for rank, steps in enumerate(case.steps)}
+            lost = {steps - case.odd - found.count_by_rank[rank] for rank, steps in enumerate(case.steps)}
             assert lost in ({0}, {1}, {2})  # at either end one, which nothing of the trace begins or ends
             period: Value = max(median([b - a for a, b in pairwise(each)]) for each in starts.values())
             assert 100 * distance(found.period_ns, period) <= period
@@ -82,7 +84,7 @@ EACH_PROGRAM = [pytest.param(name, marks=() if name in SMALL else pytest.mark.sl
 @pytest.mark.parametrize("name", EACH_PROGRAM)
 def test_the_drafted_gate_is_of_the_step_and_green(drafted: Drafted, tmp_path: Path, name: str, format: Format) -> None:
     """On its own trace without a warning, and on other runs of the program, in which all took a little other times."""
-    marked = AWKWARD[name].found is UnitIs.STEP
+    marked = AWKWARD[name].found is UnitType.STEP
     assert (drafted.gate.window, drafted.gate.resolved_convention.kernel_anchor is not None) == (
         ("median", True) if marked else ("run", False)
     )

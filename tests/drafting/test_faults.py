@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from pytest_nsys.analysis.captures.cache import CaptureCache
-from pytest_nsys.drafting.sentences import MOST
+from pytest_nsys.drafting.sentences import MAX_SENTENCES
 from pytest_nsys.gates.model import Outcome
 from pytest_nsys.verdicts.evaluate import GateContext, evaluate
 from pytest_nsys.verdicts.stored_baseline import StoredBaseline
@@ -112,9 +112,8 @@ def test_a_trace_is_green_on_its_own_gate_and_with_noise(drafted_for: Drafted, t
     """Without a warning on itself, and without a red where every time is a little other."""
     own = drafted_for.judged(drafted_for.trace)
     assert own == dict.fromkeys(own, Outcome.PASSED)
-    assert drafted_for.gate.assertions[MOST:] == ()
-    unchanged = drafted_for.judged(drafted_for.tape().write(tmp_path / "same"))
-    assert unchanged == own
+    assert drafted_for.gate.assertions[MAX_SENTENCES:] == ()
+    assert drafted_for.judged(drafted_for.tape().write(tmp_path / "same")) == own
     on = drafted_for.tape()
     noise(on)
     found = drafted_for.judged(on.write(tmp_path / "noisy"))
@@ -175,7 +174,7 @@ def test_what_has_no_stage_is_judged(tmp_path: Path, sent_us: int, more: int, re
     drafted = Drafted.of(own, tmp_path)
     gate, store = drafted.gate, drafted.store
     with contextlib.closing(CaptureCache()) as library:
-        captures = library.captures([str(worse)], tmp_path, gate.resolved_convention)
+        captures = library.open_captures([str(worse)], tmp_path, gate.resolved_convention)
         context = GateContext(captures, gate, StoredBaseline(captures, gate, store))
         failed = [a.full_name for a in gate.assertions if evaluate(a, context).outcome is Outcome.FAILED]
     assert {"exposed below baseline plus max(10%, 50us)", "launches == baseline"} <= {

@@ -9,9 +9,9 @@ import pytest
 
 from pytest_nsys import open_run
 from pytest_nsys.analysis.windows.run import Run
-from pytest_nsys.core.conventions import Anchor, Convention, KernelAnchor, convention_words, written_anchor
-from pytest_nsys.core.words import printable
-from pytest_nsys.reports.words.explanation import ordinal
+from pytest_nsys.core.conventions import Anchor, Convention, KernelAnchor, describe_convention, format_anchor
+from pytest_nsys.core.text_format import sanitize_line
+from pytest_nsys.reports.words.verdict_text import format_ordinal
 from tests.support.awkward import AWKWARD
 from tests.support.gates import MS, Project
 from tests.support.kernel_steps import PLAIN, written
@@ -50,8 +50,7 @@ def one_step(path: Path, seed: int) -> Path:
 
 def own_range(path: Path, seed: int) -> Path:
     """A range of the user's around each step, and one around a part of it."""
-    trace = TraceBuilder()
-    process = trace.process()
+    process = TraceBuilder().process()
     for k in range(8):
         at = 10 * MS * k + 1_000
         process.range(f"my turn {k}", at, at + 9 * MS)
@@ -59,18 +58,17 @@ def own_range(path: Path, seed: int) -> Path:
         for place, name in enumerate(KERNELS):
             start = at + 10_000 + place * MS
             process.kernel(name, start, start + 500_000 + seed, launch_ns=start - 500)
-    return trace.write(path.with_suffix(".sqlite"))
+    return process.trace.write(path.with_suffix(".sqlite"))
 
 
 def few_kernels(path: Path, seed: int) -> Path:
     """One kernel a step: nothing but the range says where it begins."""
-    trace = TraceBuilder()
-    process = trace.process()
+    process = TraceBuilder().process()
     for k in range(8):
         at = 10 * MS * k + 1_000
         process.range(f"my turn {k}", at, at + 9 * MS)
         process.kernel("gemm", at + MS, at + 8 * MS + seed, launch_ns=at + 500)
-    return trace.write(path.with_suffix(".sqlite"))
+    return process.trace.write(path.with_suffix(".sqlite"))
 
 
 def kernels_alone(path: Path, seed: int) -> Path:
@@ -85,15 +83,14 @@ def without_launches(path: Path, seed: int) -> Path:
 
 def micro_batches(path: Path, seed: int) -> Path:
     """Four alike in each step, of which the range alone says where they begin."""
-    trace = TraceBuilder()
-    process = trace.process()
+    process = TraceBuilder().process()
     for k in range(6):
         at = 40 * MS * k + 1_000
         process.range(f"train step {k}", at, at + 39 * MS)
         for place, name in enumerate(KERNELS * 4):
             start = at + 10_000 + place * MS
             process.kernel(name, start, start + 500_000 + seed, launch_ns=start - 500)
-    return trace.write(path.with_suffix(".sqlite"))
+    return process.trace.write(path.with_suffix(".sqlite"))
 
 
 def nothing(path: Path, seed: int) -> Path:
@@ -128,17 +125,17 @@ CASES: dict[str, tuple[Callable[[Path, int], Path], Anchor | None, str]] = {
 def test_the_commands_agree(project: Project, case: str) -> None:
     write, anchor, says = CASES[case]
     trace, other = write(project.root / "run", 1), write(project.root / "other", 2)
-    words = None if anchor is None else written_anchor(anchor)
-    told = "no anchor (" if anchor is None else convention_words(Convention("", anchor))
+    words = None if anchor is None else format_anchor(anchor)
+    told = "no anchor (" if anchor is None else describe_convention(Convention("", anchor))
     assert says in project.command("show", trace, code=0).splitlines()[0]
     project.command("show", trace, "--format=json", code=0)
     measured = json.loads(project.result.stdout.str())["measured"]
     assert measured["anchor"] == words
-    which = "" if measured["index"] is None else f", {ordinal(measured['index'] + 1)} of {measured['anchors']}, "
+    which = "" if measured["index"] is None else f", {format_ordinal(measured['index'] + 1)} of {measured['anchors']}, "
     project.command("init", trace, "-o", "gate.nsys.yaml", code=0)
     text = (project.root / "gate.nsys.yaml").read_text()
     assert ("window: run\n" in text) is (anchor is None)
-    assert anchor is None or "kineto" in text or f"  anchor: {written_anchor(anchor)}\n" in text
+    assert anchor is None or "kineto" in text or f"  anchor: {format_anchor(anchor)}\n" in text
     project.command("check", trace, "--format=json")
     found = json.loads(project.result.stdout.str())["run"]
     assert (found["anchored"], told in found["convention"]) == (anchor is not None, True)
@@ -151,7 +148,9 @@ def test_the_commands_agree(project: Project, case: str) -> None:
     few = "quality: {anchors: 2}\n" if measured["anchors"] == 2 else ""
     project.gate(few + "assertions:\n  - {assert: compute < 9s" + window + "}", "own.nsys.yaml")
     said = project.pytest("own.nsys.yaml", f"--nsys-trace={trace}", "-v", code=0)
-    assert ("the trace; " if anchor is None else "kineto" if "kineto" in text else printable(str(anchor), 60)) in said
+    assert (
+        "the trace; " if anchor is None else "kineto" if "kineto" in text else sanitize_line(str(anchor), 60)
+    ) in said
     assert which in said
     assert which in project.pytest("gate.nsys.yaml", "-v", code=0)
 
@@ -166,7 +165,7 @@ def test_a_written_anchor_is_never_searched(project: Project, monkeypatch: pytes
     def refused(run: Run) -> None:
         raise AssertionError(f"{run.path} was searched")
 
-    monkeypatch.setattr("pytest_nsys.analysis.steps.convention_fit.search", refused)
+    monkeypatch.setattr("pytest_nsys.analysis.steps.convention_fit.search_steps", refused)
     project.pytest("gate.nsys.yaml", code=0)
     slower = kernels_alone(project.root / "slower", 20)
     said = project.pytest("gate.nsys.yaml", f"--nsys-trace={slower}", code=1)

@@ -24,22 +24,30 @@ from hypothesis import strategies as st
 from pytest_nsys import open_run
 from pytest_nsys.analysis.captures.cache import CaptureCache
 from pytest_nsys.analysis.captures.captures import Captures
-from pytest_nsys.analysis.steps.candidates import Candidate, anchor_candidates
-from pytest_nsys.analysis.steps.convention_fit import GENERIC, Choice
+from pytest_nsys.analysis.steps.anchor_candidates import AnchorCandidate, list_anchor_candidates
+from pytest_nsys.analysis.steps.convention_fit import GENERIC, ConventionChoice
 from pytest_nsys.analysis.windows.run import Run
-from pytest_nsys.cli.init import Traces, checked, drafted
-from pytest_nsys.core.conventions import BUILT_IN, like
+from pytest_nsys.cli.init import DraftTraces, draft_gate, exclude_failing
+from pytest_nsys.core.conventions import BUILT_IN_CONVENTIONS, make_pattern_matcher
 from pytest_nsys.core.errors import NothingMeasured, UsageMistake
 from pytest_nsys.core.model import KernelsMode, Span
 from pytest_nsys.drafting import sentences
-from pytest_nsys.drafting.gate_text import SCHEMA_NAME, Draft, gate_text, scalar
-from pytest_nsys.drafting.margins import far_apart, noise_of, percent_below, points, relative, smallest_ns, written_ns
-from pytest_nsys.drafting.sentences import STRUCTURE, DraftSentence
+from pytest_nsys.drafting.gate_text import SCHEMA_NAME, Draft, format_scalar, render_gate_file
+from pytest_nsys.drafting.margins import (
+    choose_absolute_ns,
+    choose_points_margin,
+    choose_relative_margin,
+    estimate_noise,
+    find_far_captures,
+    format_ns,
+    round_percent_below,
+)
+from pytest_nsys.drafting.sentences import STRUCTURE_GROUP, DraftSentence
 from pytest_nsys.gates.gate_file import load_gate_file
-from pytest_nsys.gates.model import FromBaseline, GateFile
+from pytest_nsys.gates.model import BaselineLimit, GateFile
 from pytest_nsys.tools import files
 from pytest_nsys.traces.nsys.sqlite import NsysSqlite
-from pytest_nsys.traces.sqlite_file import SqliteFile
+from pytest_nsys.traces.sqlite.file import SqliteFile
 from tests.support.commands import answer, run
 from tests.support.gates import MS, Edit, Project, write_trace
 from tests.support.many_traces import write_nodes
@@ -66,14 +74,15 @@ def _fewer_plugins(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def every(monkeypatch: pytest.MonkeyPatch) -> None:
     """Sentences are drafted however many they are."""
-    monkeypatch.setattr(sentences, "MOST", 99)
+    monkeypatch.setattr(sentences, "MAX_SENTENCES", 99)
 
 
 def written(project: Project, name: str = GATES) -> GateFile:
     """The gate file that was written, which loader and schema both accept."""
     path = project.root / name
     schema = json.loads((path.parent / SCHEMA_NAME).read_text(encoding="utf-8"))
-    jsonschema.validate(yaml.load(path.read_text(encoding="utf-8"), Loader=yaml.BaseLoader), schema)
+    document = yaml.load(path.read_text(encoding="utf-8"), Loader=yaml.BaseLoader)
+    jsonschema.Draft202012Validator(schema).validate(document)  # that the schema is one, another test says
     return load_gate_file(path)
 
 
@@ -81,9 +90,9 @@ def draft(*traces: Path, convention: str | None = None) -> tuple[GateFile, str]:
     """The gate file that ``init`` writes beside the first trace, where it was judged already, and its text."""
     path = traces[0].parent / GATES
     with contextlib.closing(CaptureCache()) as library:
-        trial = Traces(library, tuple(map(str, traces)))
-        given = None if convention is None else BUILT_IN[convention]
-        text = gate_text(drafted(trial, path, given)[0])
+        trial = DraftTraces(library, tuple(map(str, traces)))
+        given = None if convention is None else BUILT_IN_CONVENTIONS[convention]
+        text = render_gate_file(draft_gate(trial, path, given)[0])
     path.write_text(text, encoding="utf-8")
     return load_gate_file(path), text
 
@@ -109,8 +118,7 @@ def steps(
     edit: object = None,
 ) -> Path:
     """A range that repeats, each with a gemm of 6 ms and communication of 1 ms, ``lag_ms`` behind the CPU."""
-    trace = TraceBuilder()
-    process = trace.process()
+    process = TraceBuilder().process()
     for k in range(count):
         at = every_ms * MS * k + 1_000
         if name:
@@ -124,7 +132,7 @@ def steps(
         )
     if callable(edit):
         edit(process)
-    return trace.write(path)
+    return process.trace.write(path)
 
 
 def on_each(do: Callable[[Process], object]) -> Edit:
@@ -142,8 +150,8 @@ def test_a_labelled_trace_gets_a_gate_that_is_green_and_can_turn_red(project: Pr
     assert len(said.splitlines()) <= 20
     assert "pytest gates.nsys.yaml --nsys-trace=THE_NEXT_RUN" in said
     gate = written(project)
-    assert (gate.resolved_convention, gate.traces) == (BUILT_IN["pithtrain"], ("run.sqlite",))
-    assert 5 <= len(gate.assertions) <= sentences.MOST
+    assert (gate.resolved_convention, gate.traces) == (BUILT_IN_CONVENTIONS["pithtrain"], ("run.sqlite",))
+    assert 5 <= len(gate.assertions) <= sentences.MAX_SENTENCES
     names = [assertion.full_name for assertion in gate.assertions]
     assert {"no mixed comm streams", "no barrier", "no syncs", "launches == baseline"} <= set(names)
     held = {a.metric for a in gate.assertions if a.needs_baseline}
@@ -156,8 +164,7 @@ def test_a_labelled_trace_gets_a_gate_that_is_green_and_can_turn_red(project: Pr
     assert window in project.files()
     green(project)
     project.trace("worse.sqlite", {(1, "stage4_f"): 600}, chunks_ms=(15,) * 9)
-    said = project.pytest(GATES, "--nsys-trace=worse.sqlite", code=1)
-    assert "exposed below baseline plus max(10%, 50us)" in said
+    assert "exposed below baseline plus max(10%, 50us)" in project.pytest(GATES, "--nsys-trace=worse.sqlite", code=1)
     (project.root / "perf" / "accepted" / name).write_text(text.replace("15000000", "10000000"), encoding="utf-8")
     assert "window below baseline" in project.pytest(GATES, code=1)
     before = (project.root / GATES).read_bytes()
@@ -215,8 +222,7 @@ def shared_stream(path: Path, covering: int = 100) -> Path:
     """In each step 4 ms of DeepEP between two casts on stream 27, beside gemms of 10 x 380 us on stream 7 of which
     ``covering`` percent is left.
     """
-    trace = TraceBuilder()
-    process = trace.process()
+    process = TraceBuilder().process()
     for k, at in STEPS:
         process.range(f"train step {k}", at, at + 8 * MS)
         for name, start, length in (("cast", 0, 50_000), ("dispatch", 100_000, 4 * MS), ("cast", 4_200_000, 50_000)):
@@ -226,7 +232,7 @@ def shared_stream(path: Path, covering: int = 100) -> Path:
         for i in range(10):
             start = at + 200_000 + 400_000 * i
             process.kernel("gemm", start, start + 3_800 * covering, launch_ns=at + 20_000)
-    return trace.write(path)
+    return process.trace.write(path)
 
 
 def test_communication_on_a_stream_that_computes_is_hidden_by_others(project: Project) -> None:
@@ -316,10 +322,10 @@ def test_too_few_anchors(tmp_path: Path, count: int, window: str) -> None:
 def test_odd_names(tmp_path: Path, name: str) -> None:
     gate, _ = draft(steps(tmp_path / "run.sqlite", name))
     assert gate.resolved_convention.anchor is not None
-    matches = like(gate.resolved_convention.anchor)
+    matches = make_pattern_matcher(gate.resolved_convention.anchor)
     assert all(matches(name.format(k)) for k in range(8))
     run = Run([NsysSqlite(tmp_path / "run.sqlite")], gate.resolved_convention)
-    assert len(run.anchors(run.ranks[0])) == 8
+    assert len(run.find_anchors(run.ranks[0])) == 8
     run.close()
 
 
@@ -341,7 +347,7 @@ def test_a_folder_of_ranks(project: Project) -> None:
         _kineto(project.root / "run" / f"rank{rank}_trace.json.gz", rank)
     project.command("init", "run", "-o", "perf.nsys.yaml", code=0)
     gate = written(project, "perf.nsys.yaml")
-    assert (gate.traces, gate.resolved_convention) == (("run",), BUILT_IN["kineto"])
+    assert (gate.traces, gate.resolved_convention) == (("run",), BUILT_IN_CONVENTIONS["kineto"])
     assert "wall overlap >= 45%" in {assertion.full_name for assertion in gate.assertions}
     assert "2 ranks" in green(project, "-v", name="perf.nsys.yaml")
 
@@ -359,8 +365,7 @@ def test_a_rank_that_is_absent_is_no_trace_of_the_drafted_run(project: Project) 
     assert "\nrun: {world: 2}  # " in (project.root / "perf.nsys.yaml").read_text(encoding="utf-8")
     project.pytest("perf.nsys.yaml", code=0)
     (project.root / "run" / "1.sqlite").unlink()
-    said = project.pytest("perf.nsys.yaml", code=1)
-    assert "1 of 2 GPUs is missing" in said
+    assert "1 of 2 GPUs is missing" in project.pytest("perf.nsys.yaml", code=1)
 
 
 @pytest.mark.parametrize("executor", [None, "processes:2"])
@@ -383,7 +388,7 @@ def test_many_traces_are_opened_once(project: Project, monkeypatch: pytest.Monke
 def test_files_of_other_ranks_are_one_run_and_no_captures(tmp_path: Path) -> None:
     paths = [_kineto(tmp_path / f"rank{rank}_trace.json", rank) for rank in range(2)]
     one, together = draft(*paths), draft(tmp_path / "rank?_trace.json")
-    assert one[0].convention == together[0].convention == BUILT_IN["kineto"]
+    assert one[0].convention == together[0].convention == BUILT_IN_CONVENTIONS["kineto"]
     assert [a.sentence for a in one[0].assertions] == [a.sentence for a in together[0].assertions]
     again = _kineto(tmp_path / "again" / "rank0_trace.json", 0, count=7)
     with pytest.raises(UsageMistake, match="the 3 traces share some ranks, but not all"):
@@ -395,7 +400,7 @@ def test_files_whose_processes_only_their_labels_tell_apart(tmp_path: Path) -> N
     paths = write_nodes(tmp_path / "run", 2, ranks=1)
     for traces in (paths, [tmp_path / "run"]):
         gate, text = draft(*traces)
-        assert gate.resolved_convention == BUILT_IN["pithtrain"]
+        assert gate.resolved_convention == BUILT_IN_CONVENTIONS["pithtrain"]
         assert ": 2 ranks; pp=1 dp=2" in text
 
 
@@ -412,7 +417,7 @@ def test_jax(tmp_path: Path) -> None:
         trace.step("train", k, at, at + 9 * MS)
         trace.kernel("gemm", at + MS, at + 5 * MS, launch_ns=at + 1_000)
     gate, _ = draft(trace.write(tmp_path / "host.trace.json.gz"))
-    assert gate.resolved_convention == BUILT_IN["jax"]
+    assert gate.resolved_convention == BUILT_IN_CONVENTIONS["jax"]
     assert not any(a.metric in ("barrier_ns", "overlap", "exposed_ns") for a in gate.assertions)
 
 
@@ -441,7 +446,7 @@ def test_an_anchor_that_is_named(project: Project, convention: tuple[str, ...]) 
     project.trace("run.sqlite")
     project.command("init", "run.sqlite", "--anchor=layer00.stage2_f", *convention, code=0)
     assert "convention:\n  extends: pithtrain\n  anchor: layer00.stage2_f\n" in (project.root / GATES).read_text()
-    assert written(project).resolved_convention == BUILT_IN["pithtrain"].with_anchor("layer00.stage2_f")
+    assert written(project).resolved_convention == BUILT_IN_CONVENTIONS["pithtrain"].with_anchor("layer00.stage2_f")
     green(project)
     said = project.command("init", "run.sqlite", "--force", "--anchor=nope%", *convention, code=3)
     assert "no range matches the anchor 'nope%'" in said
@@ -516,8 +521,7 @@ def test_files_of_different_ranks_are_one_run(project: Project) -> None:
         project.trace(f"node{rank}.sqlite", ranks=1, label=label.format(rank, rank))
     each = ["node0.sqlite", "node1.sqlite"]
     project.command("init", *each, code=0)
-    said = project.pytest("-v", code=0)
-    assert "gates.nsys.yaml: node0.sqlite, node1.sqlite (2 ranks, pp=2" in said
+    assert "gates.nsys.yaml: node0.sqlite, node1.sqlite (2 ranks, pp=2" in project.pytest("-v", code=0)
     rows, of_the_folder = (
         answer("rows", "launches", *(project.root / word for word in words))["rows"] for words in (each, ["."])
     )
@@ -556,8 +560,8 @@ def full_disk_below(folder: Path, monkeypatch: pytest.MonkeyPatch, name: str = "
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(target.parent / f".{target.name}.abc.tmp"))
         replace_file(target, content)
 
-    replace_file = files._replace
-    monkeypatch.setattr(files, "_replace", full)
+    replace_file = files._replace_file
+    monkeypatch.setattr(files, "_replace_file", full)
 
 
 @pytest.mark.parametrize("name", [".json", GATES, SCHEMA_NAME])
@@ -606,8 +610,8 @@ def test_the_baseline_is_written_before_the_gate_that_reads_it(tmp_path: Path, m
         if target.is_relative_to(tmp_path):
             written.append(target.name)
 
-    replace_file = files._replace
-    monkeypatch.setattr(files, "_replace", noted)
+    replace_file = files._replace_file
+    monkeypatch.setattr(files, "_replace_file", noted)
     run("init", "run.sqlite", code=0)
     assert written[-1] == GATES
     assert [name for name in written if name.endswith(".json") and name != SCHEMA_NAME]
@@ -617,8 +621,8 @@ def test_a_trace_far_away_is_not_named_in_the_file(tmp_path: Path) -> None:
     trace = write_trace(tmp_path / "a" / "run.sqlite")
     for folder, named in (("b", ("../a/run.sqlite",)), ("b/c/d", ())):
         with contextlib.closing(CaptureCache()) as library:
-            trial = Traces(library, (str(trace),))
-            found, _ = drafted(trial, tmp_path / folder / GATES)
+            trial = DraftTraces(library, (str(trace),))
+            found, _ = draft_gate(trial, tmp_path / folder / GATES)
         assert found.traces == named
 
 
@@ -710,9 +714,9 @@ def test_a_hiccup_in_one_time_of_five_captures_is_named_and_left_out(
     gate = load_gate_file(tmp_path / GATES)
     assert paths[3].name not in gate.traces
     assert {"step_time_ns", "compute_ns", "kernel_share"} <= {assertion.metric for assertion in gate.assertions}
-    limits = [each.require.limit for each in gate.assertions]
+    limits = [each.requirement.limit for each in gate.assertions]
     tolerances = [
-        limit.tolerance for limit in limits if isinstance(limit, FromBaseline) and limit.tolerance is not None
+        limit.tolerance for limit in limits if isinstance(limit, BaselineLimit) and limit.tolerance is not None
     ]
     assert max(tolerance.relative for tolerance in tolerances) <= Fraction(5, 100)
 
@@ -762,18 +766,18 @@ def test_of_many_captures_that_disagree_as_many_are_counted(tmp_path: Path, monk
 
 
 def test_captures_of_a_noisy_program_let_no_step_be_a_tenth_longer() -> None:
-    assert far_apart([100, 109, 95, 104]) == []
-    assert far_apart([100, 112]) == [1]
-    assert far_apart([130, 100, 101]) == [0]
-    assert far_apart([10, 10, 15, 15]) == [2, 3]
-    assert far_apart([]) == []
+    assert find_far_captures([100, 109, 95, 104]) == []
+    assert find_far_captures([100, 112]) == [1]
+    assert find_far_captures([130, 100, 101]) == [0]
+    assert find_far_captures([10, 10, 15, 15]) == [2, 3]
+    assert find_far_captures([]) == []
 
 
 @pytest.mark.parametrize(
     ("values", "noise"), [([5], None), ([5, 7], 6), ([5, 7, 4], 9), ([5, 5, 5, 5], 0), ([1, 2, 3, 4, 5], 6.5)]
 )
 def test_noise_of_captures(values: list[int], noise: float | None) -> None:
-    found = noise_of(values, 1)
+    found = estimate_noise(values, 1)
     assert (found is None) is (noise is None)
     if noise is not None:
         assert found is not None
@@ -781,20 +785,25 @@ def test_noise_of_captures(values: list[int], noise: float | None) -> None:
 
 
 def test_margins() -> None:
-    assert relative([[100], [200]]) == Fraction(5, 100)
-    assert relative([[1000, 1000], [1000, 1010]]) == Fraction(3, 100)
-    assert relative([[1000, 1000]]) == Fraction(2, 100)
-    assert relative([[10, 20]], smallest=30) == Fraction(2, 100)
-    assert points([[Fraction(1, 2)]]) == Fraction(5, 100)
-    assert points([[Fraction(50, 100), Fraction(51, 100)]]) == Fraction(3, 100)
-    assert percent_below([Fraction(713, 1000)], Fraction(5, 100)) == 66
-    assert (smallest_ns(48_000_000), smallest_ns(2_388_000), smallest_ns(12_990), smallest_ns(7)) == (
+    assert choose_relative_margin([[100], [200]]) == Fraction(5, 100)
+    assert choose_relative_margin([[1000, 1000], [1000, 1010]]) == Fraction(3, 100)
+    assert choose_relative_margin([[1000, 1000]]) == Fraction(2, 100)
+    assert choose_relative_margin([[10, 20]], absolute=30) == Fraction(2, 100)
+    assert choose_points_margin([[Fraction(1, 2)]]) == Fraction(5, 100)
+    assert choose_points_margin([[Fraction(50, 100), Fraction(51, 100)]]) == Fraction(3, 100)
+    assert round_percent_below([Fraction(713, 1000)], Fraction(5, 100)) == 66
+    assert (
+        choose_absolute_ns(48_000_000),
+        choose_absolute_ns(2_388_000),
+        choose_absolute_ns(12_990),
+        choose_absolute_ns(7),
+    ) == (
         50_000,
         20_000,
         100,
         1,
     )
-    assert (written_ns(50_000), written_ns(100), written_ns(1_500)) == ("50us", "100ns", "1500ns")
+    assert (format_ns(50_000), format_ns(100), format_ns(1_500)) == ("50us", "100ns", "1500ns")
 
 
 # What a sentence must do
@@ -802,21 +811,21 @@ def test_margins() -> None:
 
 def test_a_sentence_that_does_not_hold_is_not_written(tmp_path: Path) -> None:
     trace = str(write_trace(tmp_path / "run.sqlite"))
-    true, false = (DraftSentence(text, ("why",), STRUCTURE, 1) for text in ("no syncs", "overlap >= 99%"))
-    choice = Choice(BUILT_IN["pithtrain"], BUILT_IN["pithtrain"])
+    true, false = (DraftSentence(text, ("why",), STRUCTURE_GROUP, 1) for text in ("no syncs", "overlap >= 99%"))
+    choice = ConventionChoice(BUILT_IN_CONVENTIONS["pithtrain"], BUILT_IN_CONVENTIONS["pithtrain"])
     both = Draft(("about",), (), choice, Fraction(5, 100), "50us", (), (true, false))
     with contextlib.closing(CaptureCache()) as library:
 
         def evidence_of(gate: GateFile) -> Captures:
-            return library.captures([trace], tmp_path, gate.resolved_convention)
+            return library.open_captures([trace], tmp_path, gate.resolved_convention)
 
-        kept, left = checked(both, evidence_of, GATES)
+        kept, left = exclude_failing(both, evidence_of, GATES)
         assert kept.sentences == (true,)
-        assert [(each.title, each.why) for each in left] == [
+        assert [(each.title, each.reason) for each in left] == [
             ("overlap >= 99%", "failed: 4 of 4 rows below their limit")
         ]
         with pytest.raises(NothingMeasured, match="4 of 4 rows below"):
-            checked(replace(both, sentences=(false,)), evidence_of, GATES)
+            exclude_failing(replace(both, sentences=(false,)), evidence_of, GATES)
 
 
 # What the limit of their number leaves
@@ -833,7 +842,7 @@ NEVER_DROPPED = {"period_ns", "compute_ns", "exposed_ns", "launches", "syncs", "
 def test_constants_of_stages_go_first(tmp_path: Path) -> None:
     stages = tuple(f"stage{n}_{side}" for n in (1, 2, 4) for side in "fb")
     gate, text = draft(write_trace(tmp_path / "run.sqlite", stages=stages, chunks_ms=(30,) * 5, every_ms=40))
-    assert len(gate.assertions) == sentences.MOST
+    assert len(gate.assertions) == sentences.MAX_SENTENCES
     assert held(gate) >= NEVER_DROPPED
     assert " overlap >= " not in text
     assert [a.sentence for a in gate.assertions if a.metric == "exposed_ns"] == [
@@ -884,12 +893,11 @@ def test_kernels_that_only_some_captures_ran_may_come_and_go(tmp_path: Path) -> 
 def test_compute_that_is_short_beside_its_window_has_a_small_tolerance(tmp_path: Path) -> None:
     """10% of it is less than what times of the window may differ by."""
 
-    trace = TraceBuilder()
-    process = trace.process()
+    process = TraceBuilder().process()
     for k, at in STEPS:
         process.range(f"train step {k}", at, at + 8 * MS)
         process.kernel("tiny", at + 600_000, at + 900_000, launch_ns=at + 20_000)
-    text = draft(trace.write(tmp_path / "run.sqlite"))[1]
+    text = draft(process.trace.write(tmp_path / "run.sqlite"))[1]
     assert "tolerance: {rel: 5%, abs: 50us}\n" in text
     assert "  - compute below baseline plus max(5%, 2us)\n" in text
 
@@ -897,10 +905,10 @@ def test_compute_that_is_short_beside_its_window_has_a_small_tolerance(tmp_path:
 # Candidates
 
 
-def candidates(path: Path) -> list[Candidate]:
+def candidates(path: Path) -> list[AnchorCandidate]:
     run = Run([NsysSqlite(path)], GENERIC)
     try:
-        return anchor_candidates(run)
+        return list_anchor_candidates(run)
     finally:
         run.close()
 
@@ -921,10 +929,10 @@ def test_what_is_no_anchor(tmp_path: Path) -> None:
 def test_what_a_candidate_says(tmp_path: Path) -> None:
     (found,) = candidates(steps(tmp_path / "a.sqlite"))
     assert [found.count, found.length_ns, found.period_ns] == [8, 8 * MS, 10 * MS]
-    assert [found.spread, found.inside, found.covered] == [0, 1, 1]
-    assert (found.span, found.good) == (Span.RANGE, True)
+    assert [found.period_spread, found.inside_share, found.covered_share] == [0, 1, 1]
+    assert (found.span, found.is_reliable) == (Span.RANGE, True)
     (few,) = candidates(steps(tmp_path / "b.sqlite", count=4))
-    assert (few.count, few.good, few.usable) == (4, False, True)
+    assert (few.count, few.is_reliable, few.is_usable) == (4, False, True)
 
 
 def test_numbers_that_never_change_stay(tmp_path: Path) -> None:
@@ -948,21 +956,21 @@ def test_a_pattern_that_matches_more_is_no_anchor(tmp_path: Path) -> None:
 def test_a_value_is_read_as_what_it_was(text: str) -> None:
     if any("\ud800" <= c <= "\udfff" for c in text):
         return
-    root = yaml.compose(f"key: {scalar(text)}\n")
+    root = yaml.compose(f"key: {format_scalar(text)}\n")
     assert root is not None
     assert root.value[0][1].value == text
 
 
 def test_values_that_yaml_would_take_for_something_else() -> None:
     for text in ("null", "No", "~", "", "1.5", "0x10", "a: b", "a #b", "- a", "2001-01-01", "{a}", ">= 5%", " a"):
-        assert scalar(text).startswith('"')
+        assert format_scalar(text).startswith('"')
     for text in (
         "stage2_f overlap >= 66%",
         "no barrier_ns",
         "exposed below baseline plus max(5%, 50us)",
         "run/a.sqlite",
     ):
-        assert scalar(text) == text
+        assert format_scalar(text) == text
 
 
 # Real traces
@@ -985,8 +993,7 @@ def real(folder: Path, trace: Path) -> GateFile:
 
 def _limits(path: Path, overlapping_us: int) -> str:
     """What is said of times where communication on the stream of compute takes so long in every step."""
-    trace = TraceBuilder()
-    process = trace.process()
+    process = TraceBuilder().process()
     for k in range(8):
         at = 20 * MS * k + 1_000
         process.range(f"step {k}", at, at + 18 * MS)
@@ -994,7 +1001,7 @@ def _limits(path: Path, overlapping_us: int) -> str:
         end = 10 * MS + overlapping_us * 1_000
         name = "ncclDevKernel_AllReduce"
         process.kernel(name, at + 10 * MS, at + end, launch_ns=at + 20_000, demangled=name)
-    return draft(trace.write(path))[1]
+    return draft(process.trace.write(path))[1]
 
 
 @pytest.mark.parametrize(

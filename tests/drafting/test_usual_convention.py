@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 
 from pytest_nsys import open_run
-from pytest_nsys.analysis.steps.convention_fit import Choice, OpenUnder, found
+from pytest_nsys.analysis.steps.convention_fit import ConventionChoice, RunOpener, find_convention
 from pytest_nsys.analysis.windows.run import Run
 from pytest_nsys.core.conventions import Convention
-from pytest_nsys.gates.convention_keys import convention_of
+from pytest_nsys.gates.convention_keys import load_convention
 from tests.support.bad_traces import AT, good
 from tests.support.gates import Project
 from tests.support.samples.kineto import KinetoBuilder
@@ -46,7 +46,7 @@ def test_a_cut_is_read_as_it_was_cut(project: Project) -> None:
         project.file("own.yaml", own)
         project.command("cut", trace, "-o", "window.json", "--convention=own.yaml", code=0)
         with open_run(project.root / "window.json") as run:
-            assert run.convention == convention_of(project.root / "own.yaml")
+            assert run.convention == load_convention(project.root / "own.yaml")
         # As it is written of a built-in convention, which another version has changed: by its name alone.
         text = (project.root / "window.json").read_text()
         kept = json.dumps(json.loads(text)["pytestNsysCut"]["mapping"], separators=(",", ":"))
@@ -107,10 +107,10 @@ def test_the_file_is_looked_at_once_for_all_next_steps(project: Project, monkeyp
     )
     looked: list[tuple[object, ...]] = []
 
-    def watched(run: Run, under: OpenUnder, usual: Convention, *more: Any) -> Choice:
+    def watched(run: Run, under: RunOpener, usual: Convention, *more: Any) -> ConventionChoice:
         looked.append(more)
-        return found(run, under, usual, *more)
+        return find_convention(run, under, usual, *more)
 
-    monkeypatch.setattr("pytest_nsys.analysis.captures.cache.found", watched)
+    monkeypatch.setattr("pytest_nsys.analysis.captures.cache.find_convention", watched)
     assert project.pytest(code=1).count("next:   pytest-nsys ") == 2
     assert looked == [(None, ())]

@@ -14,10 +14,10 @@ from pytest_nsys.analysis.captures.cache import CaptureCache
 from pytest_nsys.cli.init import store_rows
 from pytest_nsys.core.errors import BaselineError
 from pytest_nsys.gates.gate_file import load_gate_file
-from pytest_nsys.stored.baselines.store import store_of
-from pytest_nsys.stored.history.database import RunEntry, append, run_facts, series_facts
+from pytest_nsys.stored.baselines.store import find_store
+from pytest_nsys.stored.history.database import RunEntry, append_session, collect_run_facts, collect_series_facts
 from pytest_nsys.tools.git import Revision
-from pytest_nsys.verdicts.evaluate import resolved
+from pytest_nsys.verdicts.evaluate import resolve_gate_convention
 from tests.fuzz import databases, texts, truth
 from tests.fuzz.trial import Finding, command, gate, total_time
 from tests.support.gates import MS, write_trace
@@ -351,9 +351,9 @@ def _stored() -> tuple[Path, str]:
     folder = Path(tempfile.mkdtemp(prefix="pytest-nsys-fuzz-"))
     loaded = load_gate_file(_gate(folder, AGAINST))
     with contextlib.closing(CaptureCache()) as library:
-        loaded = resolved(loaded, partial(library.fitting, [str(good())], Path(), None))
-        captures = library.captures([str(good())], Path(), loaded.resolved_convention)
-        written = store_rows(loaded, captures, store_of(loaded.path, folder / "baselines", folder))
+        loaded = resolve_gate_convention(loaded, partial(library.choose_convention, [str(good())], Path(), None))
+        captures = library.open_captures([str(good())], Path(), loaded.resolved_convention)
+        written = store_rows(loaded, captures, find_store(loaded.path, folder / "baselines", folder))
     assert written is not None
     return written.path.relative_to(folder), written.path.read_text()
 
@@ -368,9 +368,11 @@ def baselines(random: Random, folder: Path, found: Finding) -> None:
     gate(found, file, trace, path)
     command(found, ["baseline", "show", f"--format={random.choice(('table', 'json', 'markdown'))}", str(path)], path)
     with found.step("refreshed"), contextlib.suppress(BaselineError), contextlib.closing(CaptureCache()) as library:
-        loaded = resolved(load_gate_file(file), partial(library.fitting, [str(trace)], Path(), None))
-        captures = library.captures([str(trace)], Path(), loaded.resolved_convention)
-        store_rows(loaded, captures, store_of(loaded.path, folder / "baselines", folder))
+        loaded = resolve_gate_convention(
+            load_gate_file(file), partial(library.choose_convention, [str(trace)], Path(), None)
+        )
+        captures = library.open_captures([str(trace)], Path(), loaded.resolved_convention)
+        store_rows(loaded, captures, find_store(loaded.path, folder / "baselines", folder))
 
 
 @functools.cache
@@ -384,14 +386,14 @@ def _history() -> Path:
     path = Path(tempfile.mkdtemp(prefix="pytest-nsys-fuzz-")) / "history.db"
     loaded = load_gate_file(_gate(path.parent, PAST))
     with contextlib.closing(CaptureCache()) as library:
-        loaded = resolved(loaded, partial(library.fitting, [str(good())], Path(), None))
-        captures = library.captures([str(good())], Path(), loaded.resolved_convention)
+        loaded = resolve_gate_convention(loaded, partial(library.choose_convention, [str(good())], Path(), None))
+        captures = library.open_captures([str(good())], Path(), loaded.resolved_convention)
         verdict = {"assertion": "exposed_ns", "line": 3, "outcome": "passed", "xfailed": 0}
         for commit in "123":
-            series = [series_facts(assertion, captures) for assertion in loaded.assertions]
+            series = [collect_series_facts(assertion, captures) for assertion in loaded.assertions]
             revision = Revision(commit * 40, "main", False)
-            facts = run_facts(captures, {})
-            append(path, [RunEntry(loaded.path.name, "run.sqlite", revision, facts, series, {"one": verdict})])
+            facts = collect_run_facts(captures, {})
+            append_session(path, [RunEntry(loaded.path.name, "run.sqlite", revision, facts, series, {"one": verdict})])
     return path
 
 

@@ -15,15 +15,15 @@ from click.testing import CliRunner
 from pytest_nsys.analysis.captures.cache import CaptureCache
 from pytest_nsys.analysis.captures.captures import Captures
 from pytest_nsys.cli import main
-from pytest_nsys.core.errors import GOES_ON, GateFileError, NsysError
+from pytest_nsys.core.errors import NEXT_LINE, GateFileError, NsysError
 from pytest_nsys.core.model import Label, Value
 from pytest_nsys.gates.gate_file import load_gate_file
-from pytest_nsys.gates.model import GateFile, spec_for
-from pytest_nsys.reports.session.record import record_of
-from pytest_nsys.reports.words.explanation import explanation
-from pytest_nsys.stored.baselines.store import store_of
-from pytest_nsys.traces.measurements import measurements_of
-from pytest_nsys.verdicts.evaluate import GateContext, evaluate, resolved
+from pytest_nsys.gates.model import GateFile, resolve_window_spec
+from pytest_nsys.reports.session.record import make_record
+from pytest_nsys.reports.words.verdict_text import render_explanation
+from pytest_nsys.stored.baselines.store import find_store
+from pytest_nsys.traces.sidecars.measurements import find_files_by_capture
+from pytest_nsys.verdicts.evaluate import GateContext, evaluate, resolve_gate_convention
 from pytest_nsys.verdicts.references import PastRuns
 from pytest_nsys.verdicts.stored_baseline import StoredBaseline
 
@@ -112,10 +112,10 @@ def gate(
     """
     with finding.step(f"gate {path.name}"), contextlib.closing(CaptureCache()) as library:
         try:
-            beside = measurements_of(measurements, Path())
-            for one in load_gate_file(path).each:
-                loaded = resolved(one, partial(library.fitting, [str(trace)], Path(), None))
-                captures = library.captures(
+            beside = find_files_by_capture(measurements, Path())
+            for one in load_gate_file(path).judged_gates:
+                loaded = resolve_gate_convention(one, partial(library.choose_convention, [str(trace)], Path(), None))
+                captures = library.open_captures(
                     [str(trace)], Path(), loaded.resolved_convention, loaded.workload, (), beside
                 )
                 finding.green = _judged(loaded, captures, history)
@@ -130,7 +130,7 @@ def gate(
 def _judged(loaded: GateFile, captures: Captures, history: Path | None) -> Rows | None:
     """The rows of every metric that was asked for, None where one assertion is not green. Raises NsysError."""
     folder = loaded.path.parent
-    store = store_of(loaded.path, folder / "baselines", folder, configuration=loaded.configuration)
+    store = find_store(loaded.path, folder / "baselines", folder, configuration=loaded.configuration)
     past = PastRuns(captures, loaded, loaded.path.name, history)
     context = GateContext(captures, loaded, StoredBaseline(captures, loaded, store), past)
     rows: dict[str, dict[tuple[Label, ...], Value]] = {}
@@ -139,9 +139,11 @@ def _judged(loaded: GateFile, captures: Captures, history: Path | None) -> Rows 
     for assertion in loaded.assertions:
         try:
             verdict = evaluate(assertion, context)
-            explanation(record_of(verdict).verdict, ())
+            render_explanation(make_record(verdict).verdict, ())
             good = good and verdict.good
-            measured = captures.rows(captures.metric(assertion.metric), spec_for(captures.convention, assertion))
+            measured = captures.measure_rows(
+                captures.resolve_metric(assertion.metric), resolve_window_spec(captures.convention, assertion)
+            )
             rows[assertion.metric] = {row.labels: row.value for row in measured.rows}
         except NsysError as one:
             error = one
@@ -157,7 +159,7 @@ def _names(line: str, broken: Path) -> bool:
 def _check_said(finding: Finding, said: str, broken: Path | None) -> None:
     if broken is not None and not _names(said, broken):
         finding.fail(f"no line names {broken.name}: {said}")
-    if len(said) > LONGEST or "\n" in said.replace(GOES_ON, ""):
+    if len(said) > LONGEST or "\n" in said.replace(NEXT_LINE, ""):
         finding.fail(f"no clear line: {said[:500]!r}")
 
 

@@ -7,8 +7,8 @@ import pytest
 
 from pytest_nsys.analysis.metrics.table import MetricTable
 from pytest_nsys.core.model import Row, Value
-from pytest_nsys.gates.accepted import LET_PASS, AcceptedRows, Refreshed, accept
-from pytest_nsys.gates.judgement import Judgement, Reference, judge, with_rule
+from pytest_nsys.gates.accepted_rows import LET_PASS_HINT, AcceptedRows, BranchRefresh, accept_rows
+from pytest_nsys.gates.judgement import Judgement, Reference, apply_pipeline_rule, judge_rows
 from pytest_nsys.gates.model import Assertion, Outcome, Severities, Severity
 from tests.support.gate_files import asked
 
@@ -27,10 +27,10 @@ def decided(
 ) -> tuple[Judgement, str]:
     """The judgement, and what is said of it."""
     assertion, (table,) = asked(sentence), runs(now)
-    judgement = judge(assertion, table, Reference(runs(*base), runs(*noise)))
+    judgement = judge_rows(assertion, table, Reference(runs(*base), runs(*noise)))
     assert judgement.outcome is Outcome.FAILED
-    found, said = accept(assertion, judgement, table, Refreshed(Reference(runs(*own)), "why"), lets_pass=True)
-    return found, said.words
+    found, said = accept_rows(assertion, judgement, table, BranchRefresh(Reference(runs(*own)), "why"), lets_pass=True)
+    return found, said.message_suffix
 
 
 @pytest.mark.parametrize(
@@ -83,58 +83,61 @@ def test_a_row_of_one_side(word: str, base: Value | None, now: Value, own: Value
         rows = [kept] if value is None else [kept, Row((0, "stage1_f", "cast"), value)]
         return MetricTable(("rank", "stage", "kernel"), rows, {})
 
-    judgement = judge(assertion, table(now), Reference([table(base)]))
-    found, _ = accept(assertion, judgement, table(now), Refreshed(Reference([table(own)]), "why"), lets_pass=True)
+    judgement = judge_rows(assertion, table(now), Reference([table(base)]))
+    found, _ = accept_rows(
+        assertion, judgement, table(now), BranchRefresh(Reference([table(own)]), "why"), lets_pass=True
+    )
     assert found.outcome is (Outcome.ACCEPTED if accepted else Outcome.FAILED)
 
 
 def held(now: Value = 200) -> tuple[Assertion, Judgement]:
     (table,) = runs(now)
-    return asked(WITHIN), judge(asked(WITHIN), table, Reference(runs(100)))
+    return asked(WITHIN), judge_rows(asked(WITHIN), table, Reference(runs(100)))
 
 
-OWN = Refreshed(Reference(runs(200)), "why")
+OWN = BranchRefresh(Reference(runs(200)), "why")
 
 
 def accepted(
     judgement: Judgement,
-    refreshed: Refreshed | None = OWN,
+    refreshed: BranchRefresh | None = OWN,
     *,
     severity: Severity = Severity.FAIL,
     lets_pass: bool = True,
 ) -> tuple[Judgement, AcceptedRows]:
-    return accept(
+    return accept_rows(
         replace(asked(WITHIN), severity=Severities(severity)), judgement, runs(200)[0], refreshed, lets_pass=lets_pass
     )
 
 
 def test_what_breaks_the_rule_of_a_pipeline_is_not_accepted() -> None:
     _, judgement = held()
-    found, said = accepted(with_rule(judgement, {(("rank", 0),): Fraction(3, 5)}))
+    found, said = accepted(apply_pipeline_rule(judgement, {(("rank", 0),): Fraction(3, 5)}))
     assert found.outcome is Outcome.FAILED
     assert (
-        said.words == "; not accepted on this branch: rank 0 breaks the rule of the pipeline, which no baseline accepts"
+        said.message_suffix
+        == "; not accepted on this branch: rank 0 breaks the rule of the pipeline, which no baseline accepts"
     )
-    assert accepted(with_rule(judgement, {(("rank", 0),): Fraction(2, 5)}))[0].outcome is Outcome.ACCEPTED
+    assert accepted(apply_pipeline_rule(judgement, {(("rank", 0),): Fraction(2, 5)}))[0].outcome is Outcome.ACCEPTED
 
 
 def test_nothing_is_said_where_the_branch_refreshed_nothing() -> None:
     _, judgement = held()
-    assert accepted(judgement, None)[1].words == ""
-    said = accepted(judgement, Refreshed(None, refused="why not"))[1].words
+    assert accepted(judgement, None)[1].message_suffix == ""
+    said = accepted(judgement, BranchRefresh(None, refused="why not"))[1].message_suffix
     assert said == "; not accepted on this branch: why not"
-    fine = judge(asked(WITHIN), runs(100)[0], Reference(runs(100)))
+    fine = judge_rows(asked(WITHIN), runs(100)[0], Reference(runs(100)))
     assert accepted(fine)[0] is fine
 
 
 @pytest.mark.parametrize(
     ("lets_pass", "severity", "said"),
-    [(True, Severity.FAIL, ""), (False, Severity.FAIL, LET_PASS), (False, Severity.WARN, "")],
+    [(True, Severity.FAIL, ""), (False, Severity.FAIL, LET_PASS_HINT), (False, Severity.WARN, "")],
 )
 def test_what_has_to_be_done_before_it_is_green(severity: Severity, said: str, *, lets_pass: bool) -> None:
     _, judgement = held()
     _, found = accepted(judgement, severity=severity, lets_pass=lets_pass)
-    assert found.words == "; accepted on this branch (why)" + (
+    assert found.message_suffix == "; accepted on this branch (why)" + (
         f"; stays red until somebody lets it pass: {said}" if said else ""
     )
     assert found.warning == ("" if said else "accepted on this branch: rank 0 100 ns → 200 ns (+100%): why")
@@ -142,6 +145,6 @@ def test_what_has_to_be_done_before_it_is_green(severity: Severity, said: str, *
 
 def test_what_is_better_and_has_to_be_stored_is_accepted_too() -> None:
     assertion = replace(asked(WITHIN), severity=Severities(improved=Severity.FAIL))
-    judgement = judge(assertion, runs(80)[0], Reference(runs(100)))
-    found, _ = accept(assertion, judgement, runs(80)[0], Refreshed(Reference(runs(80)), "why"), lets_pass=True)
+    judgement = judge_rows(assertion, runs(80)[0], Reference(runs(100)))
+    found, _ = accept_rows(assertion, judgement, runs(80)[0], BranchRefresh(Reference(runs(80)), "why"), lets_pass=True)
     assert found.outcome is Outcome.ACCEPTED

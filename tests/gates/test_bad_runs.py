@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from pytest_nsys.gates.judgement import BadRuns, Judgement, PastRun, delayed
+from pytest_nsys.gates.judgement import BadRuns, Judgement, PastRun, delay_failure
 from pytest_nsys.gates.model import JudgedRow, Outcome
-from pytest_nsys.tools.git import branch_named
+from pytest_nsys.tools.git import resolve_branch
 from tests.support.gates import Project, built_once
 from tests.support.git_project import commit, git, start
 from tests.support.histories import KEY, entry, nightly, past_of
@@ -52,20 +52,20 @@ BAD = Judgement(
     [(0, Outcome.INCONCLUSIVE), (1, Outcome.INCONCLUSIVE), (2, Outcome.FAILED), (3, Outcome.FAILED)],
 )
 def test_only_the_nth_bad_run_in_a_row_fails(before: int, outcome: Outcome) -> None:
-    found = delayed(BAD, 3, past(*(False,) * before))
+    found = delay_failure(BAD, 3, past(*(False,) * before))
     assert found.outcome is outcome
     assert [row.outcome for row in found.rows] == [outcome, Outcome.PASSED]
     assert found.warnings == ("a note",)
 
 
 def test_where_nobody_counts_the_first_bad_run_fails() -> None:
-    assert delayed(BAD, 3, None) is BAD
+    assert delay_failure(BAD, 3, None) is BAD
 
 
 @pytest.mark.parametrize("outcome", [each for each in Outcome if each is not Outcome.FAILED])
 def test_nothing_but_a_failure_is_delayed(outcome: Outcome) -> None:
     found = Judgement(outcome, (JudgedRow({}, 9, 5, Outcome.FAILED),))
-    assert delayed(found, 3, past()) is found
+    assert delay_failure(found, 3, past()) is found
 
 
 @pytest.mark.parametrize(
@@ -93,13 +93,14 @@ def test_red_since_the_first_red_run_up_to_the_newest(red: tuple[bool, ...], sin
 def test_what_ends_the_row(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, outcomes: str, nights: str) -> None:
     runs = [entry(outcome=outcome.replace("_", " ")) for outcome in outcomes.split()]
     history = nightly(tmp_path / "perf.db", monkeypatch, [*runs, entry(branch="other")])
-    found = past_of(history).bad_in_a_row("main")
+    found = past_of(history).read_bad_runs("main")
     assert (found is None) == (not outcomes)
     if found is None:
         return
     assert [run.time for run in found.runs] == [f"2026-01-{int(night):02}T02:00:00Z" for night in nights]
     assert all(
-        run.red == (outcomes.split()[int(night) - 1] == "failed") for run, night in zip(found.runs, nights, strict=True)
+        run.is_red == (outcomes.split()[int(night) - 1] == "failed")
+        for run, night in zip(found.runs, nights, strict=True)
     )
 
 
@@ -112,12 +113,12 @@ def test_only_runs_alike_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         entry(outcome="failed", severity="warn"),
     ]
     history = nightly(tmp_path / "perf.db", monkeypatch, runs)
-    found = past_of(history).bad_in_a_row("main")
+    found = past_of(history).read_bad_runs("main")
     assert found is not None
-    assert [(run.commit or "")[0] + str(run.red) for run in found.runs] == ["4False", "3False", "0True"]
-    assert past_of(history, name="another").bad_in_a_row("main") is None
-    assert past_of(history).bad_in_a_row("topic") is None
-    assert past_of(history, on=("world",)).bad_in_a_row("main") == found._replace(runs=found.runs[:2])
+    assert [(run.commit or "")[0] + str(run.is_red) for run in found.runs] == ["4False", "3False", "0True"]
+    assert past_of(history, name="another").read_bad_runs("main") is None
+    assert past_of(history).read_bad_runs("topic") is None
+    assert past_of(history, on=("world",)).read_bad_runs("main") == found._replace(runs=found.runs[:2])
 
 
 def test_two_bad_runs_are_inconclusive_and_the_third_is_red(main: Project) -> None:
@@ -225,9 +226,9 @@ def test_a_limit_from_the_history_of_a_branch_is_held_against_that_branch(main: 
 def test_the_branch_of_a_ref(main: Project) -> None:
     root, target = main.root, {"GITHUB_BASE_REF": "release"}
     git(root, "update-ref", "refs/remotes/origin/team/next", "HEAD")
-    assert branch_named("main", root, target) == "main"
-    assert branch_named("origin/team/next", root, target) == "team/next"
+    assert resolve_branch("main", root, target) == "main"
+    assert resolve_branch("origin/team/next", root, target) == "team/next"
     head = git(root, "rev-parse", "HEAD")
     for ref in (head, "--all", "gone"):
-        assert branch_named(ref, root, target) == "release"
-        assert branch_named(ref, root, {}) is None
+        assert resolve_branch(ref, root, target) == "release"
+        assert resolve_branch(ref, root, {}) is None

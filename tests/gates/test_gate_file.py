@@ -7,15 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from pytest_nsys.core.conventions import BUILT_IN, Purpose
+from pytest_nsys.core.conventions import BUILT_IN_CONVENTIONS, Purpose
 from pytest_nsys.core.model import KernelsMode, Span
 from pytest_nsys.gates.model import (
     Aggregate,
     Assertion,
+    BaselineLimit,
     Comparator,
     Constant,
-    FromBaseline,
-    FromHistory,
+    HistoryReference,
     Location,
     Severities,
     Severity,
@@ -63,7 +63,7 @@ def test_the_file_of_the_design() -> None:
     assert gates.path == PATH
     assert gates.traces == ("traces/*.sqlite",)
     assert gates.resolved_convention is not None
-    assert gates.resolved_convention == BUILT_IN["pithtrain"]
+    assert gates.resolved_convention == BUILT_IN_CONVENTIONS["pithtrain"]
     assert [(a.full_name, str(a.location)) for a in gates.assertions] == [
         ("stage3 overlap >= 60%", "gates.nsys.yaml:8:5"),
         ("no mixed comm streams", "gates.nsys.yaml:9:5"),
@@ -73,7 +73,7 @@ def test_the_file_of_the_design() -> None:
         ("combine exposure[stage=stage4_b]", "gates.nsys.yaml:17:5"),
     ]
     third, hidden, combine = gates.assertions[2:5]
-    assert third.require.limit == FromBaseline(Tolerance(Fraction(1, 20), {"ns": Fraction(50_000)}))
+    assert third.requirement.limit == BaselineLimit(Tolerance(Fraction(1, 20), {"ns": Fraction(50_000)}))
     assert hidden.where["stage"].values == ("stage2_f", "stage2_b")
     assert hidden.aggregates == (Aggregate("median", ("rank",)),)
     assert hidden.warn is not None
@@ -81,8 +81,8 @@ def test_the_file_of_the_design() -> None:
     assert hidden.marks == ("slow",)
     assert hidden.sentence == "stage stage2_f|stage2_b median over rank of overlap >= 60%"
     assert combine.where["stage"].values == ("stage4_f",)
-    assert combine.require.comparator is Comparator.LE
-    assert combine.require.text == "<= baseline + max(10%, 100us)"
+    assert combine.requirement.comparator is Comparator.LE
+    assert combine.requirement.text == "<= baseline + max(10%, 100us)"
     assert combine.severity == Severities(Severity.WARN)
     assert combine.needs_baseline
 
@@ -102,7 +102,7 @@ def test_settings_of_the_file_hold_unless_the_assertion_has_its_own() -> None:
     assert (plain.window, plain.span, plain.kernels) == ("steady", Span.PERIOD, KernelsMode.CLIPPED)
     own = one("assert: exposed_ns below baseline plus 1ms\nwindow: 3\nspan: range\nkernels: launched", head)
     assert (own.window, own.span, own.kernels) == ("3", Span.RANGE, KernelsMode.LAUNCHED)
-    assert own.require.limit == FromBaseline(Tolerance(absolute={"ns": Fraction(1_000_000)}))
+    assert own.requirement.limit == BaselineLimit(Tolerance(absolute={"ns": Fraction(1_000_000)}))
 
 
 @pytest.mark.parametrize(
@@ -121,7 +121,7 @@ def test_windows_are_canonical_text(written: str, window: str) -> None:
 
 def test_a_tolerance_has_an_amount_for_each_kind() -> None:
     assertion = one("overlap above baseline minus tolerance", "tolerance: {rel: 0.5%, abs: [50us, 1pp, 2]}\n")
-    assert assertion.require.limit == FromBaseline(
+    assert assertion.requirement.limit == BaselineLimit(
         Tolerance(
             Fraction(1, 200), {"ns": Fraction(50_000), "%": Fraction(1, 100), "1": Fraction(2), "count": Fraction(2)}
         )
@@ -151,7 +151,7 @@ def test_a_convention_may_extend_another() -> None:
         "assertions: [no syncs]\n"
     )
     ours = gates.resolved_convention
-    assert (ours.name, ours.anchor, ours.setup) == ("ours", "step%", BUILT_IN["pithtrain"].setup)
+    assert (ours.name, ours.anchor, ours.setup) == ("ours", "step%", BUILT_IN_CONVENTIONS["pithtrain"].setup)
     assert ours.purposes == (
         Purpose("a2a", ("stage2_*", "stage4_*")),
         Purpose("weights", ("stage3_*",)),
@@ -173,39 +173,39 @@ def test_mesh_axes_come_from_the_setup_label_and_from_run() -> None:
 @pytest.mark.parametrize(
     ("sentence", "tolerance", "comparator"),
     [
-        ("exposed_ns below baseline plus tolerance", Tolerance(noise=True), Comparator.LE),
+        ("exposed_ns below baseline plus tolerance", Tolerance(noise_only=True), Comparator.LE),
         ("overlap >= baseline - 5%", Tolerance(Fraction(1, 20)), Comparator.GE),
-        ("launches within tolerance of baseline", Tolerance(noise=True), None),
+        ("launches within tolerance of baseline", Tolerance(noise_only=True), None),
         ("exposed within max(5%, 50us) of baseline", Tolerance(Fraction(1, 20), {"ns": Fraction(50_000)}), None),
-        ("overlap within noise of baseline", Tolerance(noise=True), None),
+        ("overlap within noise of baseline", Tolerance(noise_only=True), None),
     ],
 )
 def test_a_baseline_has_one_side_or_both(sentence: str, tolerance: Tolerance, comparator: Comparator | None) -> None:
-    require = one(f"'{sentence}'", "tolerance: noise\n").require
-    assert (require.comparator, require.limit) == (comparator, FromBaseline(tolerance))
+    require = one(f"'{sentence}'", "tolerance: noise\n").requirement
+    assert (require.comparator, require.limit) == (comparator, BaselineLimit(tolerance))
 
 
 @pytest.mark.parametrize(
     ("limit", "history"),
     [
-        ("<= last 010 runs of main + max(5%, 50us)", FromHistory(10, "main")),
-        ("<= median of the last 10 runs of main before the newest 3 + 5%", FromHistory(10, "main", 3)),
-        ("below last run before the newest plus 5%", FromHistory(1, lag=1)),
-        ("<= the last 3 runs + noise", FromHistory(3)),
-        ("<= last run of no + noise", FromHistory(1, "no")),
-        ("<= last 3 runs of feature/a-b", FromHistory(3, "feature/a-b")),
-        ("within 2% of the last 2 runs", FromHistory(2)),
+        ("<= last 010 runs of main + max(5%, 50us)", HistoryReference(10, "main")),
+        ("<= median of the last 10 runs of main before the newest 3 + 5%", HistoryReference(10, "main", 3)),
+        ("below last run before the newest plus 5%", HistoryReference(1, lag=1)),
+        ("<= the last 3 runs + noise", HistoryReference(3)),
+        ("<= last run of no + noise", HistoryReference(1, "no")),
+        ("<= last 3 runs of feature/a-b", HistoryReference(3, "feature/a-b")),
+        ("within 2% of the last 2 runs", HistoryReference(2)),
     ],
 )
-def test_runs_of_the_history_stand_for_the_baseline(limit: str, history: FromHistory) -> None:
+def test_runs_of_the_history_stand_for_the_baseline(limit: str, history: HistoryReference) -> None:
     assertion = one(f"'exposed_ns {limit}'")
-    assert isinstance(assertion.require.limit, FromBaseline)
-    assert assertion.require.limit.history == history
-    assert assertion.require.text == limit
+    assert isinstance(assertion.requirement.limit, BaselineLimit)
+    assert assertion.requirement.limit.history == history
+    assert assertion.requirement.text == limit
     assert assertion.needs_baseline
     again = one(f"'exposed_ns <= {history.source} + 5%'")  # as messages name them
-    assert isinstance(again.require.limit, FromBaseline)
-    assert again.require.limit.history == history
+    assert isinstance(again.requirement.limit, BaselineLimit)
+    assert again.requirement.limit.history == history
 
 
 def test_how_many_bad_runs_in_a_row_it_takes() -> None:
@@ -278,7 +278,7 @@ def test_a_byte_order_mark_and_carriage_returns_are_no_mistakes() -> None:
 
 def test_limits_of_two_kinds_are_never_alike() -> None:
     """They are tuples, which are the same where their parts are: so no two kinds have as many parts."""
-    kinds = [Constant._fields, FromBaseline._fields]
+    kinds = [Constant._fields, BaselineLimit._fields]
     assert len({len(fields) for fields in kinds}) == len(kinds)
 
 

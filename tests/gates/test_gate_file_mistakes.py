@@ -7,7 +7,7 @@ import pytest
 from pytest_nsys.core.errors import GateFileError
 from pytest_nsys.gates.comparability import FIELDS
 from pytest_nsys.gates.gate_file import load_gate_file
-from pytest_nsys.gates.model import FromBaseline
+from pytest_nsys.gates.model import BaselineLimit
 from tests.support.gate_files import loaded, mistakes
 
 HEAD = "version: 1\nassertions:\n"
@@ -60,8 +60,7 @@ def test_a_file_that_is_too_large() -> None:
 def test_an_alias_bomb() -> None:
     lines = ["a: &a [x, x, x, x, x, x, x, x, x]"]
     lines += [f"{b}: &{b} [{', '.join([f'*{a}'] * 9)}]" for a, b in zip("abcdefgh", "bcdefghi", strict=True)]
-    found = mistakes("\n".join(lines))
-    assert found == ["1:1: the file holds more than 20 000 nodes, its aliases expanded"]
+    assert mistakes("\n".join(lines)) == ["1:1: the file holds more than 20 000 nodes, its aliases expanded"]
 
 
 @pytest.mark.parametrize("opening", ["[", "{a: ", "- "])
@@ -365,14 +364,14 @@ MEASURED = "assertions: [measured power within 5W of baseline]"
 
 def test_an_amount_may_be_in_a_unit_of_a_measurement() -> None:
     (one,) = loaded(f"version: 1\n{MEASURED}").assertions
-    limit = one.require.limit
-    assert isinstance(limit, FromBaseline)
+    limit = one.requirement.limit
+    assert isinstance(limit, BaselineLimit)
     assert limit.tolerance is not None
     assert dict(limit.tolerance.absolute) == {"W": 5}
     of_file = (
         "version: 1\ntolerance: {abs: [50us, 5W, 3 img/s]}\nassertions: [measured power below baseline plus tolerance]"
     )
-    assert set(loaded(of_file).assertions[0].require.limit.tolerance.absolute) == {"ns", "W", "img/s"}  # type: ignore[union-attr]
+    assert set(loaded(of_file).assertions[0].requirement.limit.tolerance.absolute) == {"ns", "W", "img/s"}  # type: ignore[union-attr]
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from pytest_nsys.core.errors import GateFileError
 from pytest_nsys.gates import kinds
 from pytest_nsys.gates.comparability import FIELDS
 from pytest_nsys.gates.kinds import KEYS, KINDS
-from pytest_nsys.gates.limits import MAX_RUNS
+from pytest_nsys.gates.limits import MAX_HISTORY_RUNS
 from tests.gate_schema import PATH, SCHEMAS, schema_text
 from tests.gates.test_gate_file_mistakes import ENTRY, OF_OTHER_KEYS, OF_THE_FILE, beside
 from tests.support.gate_files import loaded
@@ -100,8 +100,8 @@ ACCEPTED_ENTRIES = [
     *("overlap within 5% of baseline", "overlap within 3pp of last run", "launches within noise of baseline"),
     *("overlap >= last 10 runs - noise", "overlap above the last 10 runs of main minus 5%"),
     "{assert: overlap >= last 0010 runs of 2 - 1pp, severity: {inconclusive: fail}}",
-    f"{{assert: overlap >= last {MAX_RUNS} runs - 5%, severity: {{inconclusive: warn, failed: fail}}}}",
-    f"{{assert: overlap >= last 10 runs before the newest {MAX_RUNS} - 5%, fail_after: 3}}",
+    f"{{assert: overlap >= last {MAX_HISTORY_RUNS} runs - 5%, severity: {{inconclusive: warn, failed: fail}}}}",
+    f"{{assert: overlap >= last 10 runs before the newest {MAX_HISTORY_RUNS} - 5%, fail_after: 3}}",
     "{assert: overlap >= median of the last 3 runs of main before the newest 7 - 5%, fail_after: '01'}",
     *("median over pp of max over rank of stage2_f|stage4_f overlap >= 60%", "p90 over pp of overlap >= 60%"),
     *("'rank 0|1 kernel \"a <b>\"|c kernel_launches <= 3'", "no rank 0 barrier_ns where pp 0|1"),
@@ -225,4 +225,4 @@ def test_a_line_that_is_no_row_of_the_keys_is_told(tmp_path: Path, monkeypatch: 
     (tmp_path / "keys.ini").write_text("[file]\nowner = text Team that answers.\n", encoding="utf-8")
     monkeypatch.setattr(kinds, "SOURCE", tmp_path / "keys.ini")
     with pytest.raises(ValueError, match=r"'owner = text Team .*' is no row: write key = kind: what it says"):
-        kinds._table()
+        kinds._read_key_table()

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from pytest_nsys.analysis.windows.spans import WORDS
-from pytest_nsys.core.conventions import BUILT_IN
+from pytest_nsys.analysis.windows.window_selection import WINDOW_WORDS
+from pytest_nsys.core.conventions import BUILT_IN_CONVENTIONS
 from pytest_nsys.drafting.gate_text import SCHEMA_NAME
 from pytest_nsys.gates.convention_keys import AUTO
 from tests.gate_completions import MAPPINGS, SENTENCES
@@ -30,9 +30,9 @@ def offered(editor: LanguageServer, typed: str, below: str = "assertions:\n  - n
 
 
 def test_words_are_offered(editor: LanguageServer) -> None:
-    assert set(offered(editor, "window: ")) == {*WORDS}
-    assert set(offered(editor, "convention: ")) == {AUTO, *BUILT_IN}
-    assert set(offered(editor, "convention:\n  extends: ")) == {*BUILT_IN}
+    assert set(offered(editor, "window: ")) == {*WINDOW_WORDS}
+    assert set(offered(editor, "convention: ")) == {AUTO, *BUILT_IN_CONVENTIONS}
+    assert set(offered(editor, "convention:\n  extends: ")) == {*BUILT_IN_CONVENTIONS}
     assert set(offered(editor, "assertions:\n  - assert: no syncs\n    where:\n      ", "")) >= {"rank", "stage", "pp"}
     assert {"warn", "fail"} <= set(offered(editor, "assertions:\n  - assert: no syncs\n    severity: ", ""))
     assert set(offered(editor, "span: ")) == {"range", "period"}
@@ -99,4 +99,4 @@ def test_what_init_writes_names_its_schema(project: Project) -> None:
         wrong = text.replace("\nwindow: ", "\nwindw: ")
         assert ["Property windw is not allowed." in each for each in editor.mistakes(wrong)] == [True]
         first = text.splitlines()[0]
-        assert {each.label for each in editor.proposals(f"{first}\nversion: 1\nwindow: {CURSOR}\n")} == {*WORDS}
+        assert {each.label for each in editor.proposals(f"{first}\nversion: 1\nwindow: {CURSOR}\n")} == {*WINDOW_WORDS}

@@ -9,15 +9,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pytest_nsys.gates.gate_file import loads_gate_file
-from pytest_nsys.gates.looser_limits import ceiling_beyond, looser_limit, sentence_to_write
-from pytest_nsys.gates.model import Assertion, ByModel, Constant
+from pytest_nsys.gates.gate_file import parse_gate_file
+from pytest_nsys.gates.looser_limits import format_looser_ceiling, format_looser_limit, format_looser_sentence
+from pytest_nsys.gates.model import Assertion, Constant, ConstantByModel
 
 FILE = Path("gate.nsys.yaml")
 
 
 def assertions(text: str) -> tuple[Assertion, ...]:
-    return loads_gate_file(text, path=FILE).assertions
+    return parse_gate_file(text, path=FILE).assertions
 
 
 def assertion(sentence: str) -> Assertion:
@@ -48,7 +48,7 @@ def test_two_digits_on_the_worse_side_in_the_unit_as_written(sentence: str) -> N
     value, text = LOOSER[sentence]
     head = "version: 1\nconvention: pithtrain\n"
     (one,) = assertions(f"{head}assertions:\n  - {sentence}\n")
-    assert looser_limit(one, Fraction(value)) == text
+    assert format_looser_limit(one, Fraction(value)) == text
 
 
 NONE = {
@@ -65,7 +65,11 @@ NONE = {
 @pytest.mark.parametrize("sentence", NONE)
 def test_a_limit_that_could_not_fail_is_not_offered(sentence: str) -> None:
     one = assertion(sentence)
-    assert looser_limit(one, Fraction(NONE[sentence])) == sentence_to_write(one, Fraction(NONE[sentence])) == ""
+    assert (
+        format_looser_limit(one, Fraction(NONE[sentence]))
+        == format_looser_sentence(one, Fraction(NONE[sentence]))
+        == ""
+    )
 
 
 WRITTEN = {
@@ -80,7 +84,7 @@ WRITTEN = {
 @pytest.mark.parametrize("entry", WRITTEN)
 def test_the_sentence_to_write(entry: str) -> None:
     value, sentence = WRITTEN[entry]
-    assert sentence_to_write(assertion(entry), Fraction(value)) == sentence
+    assert format_looser_sentence(assertion(entry), Fraction(value)) == sentence
 
 
 BY_MODEL = {
@@ -97,13 +101,13 @@ BY_MODEL = {
 @pytest.mark.parametrize("sentence", BY_MODEL)
 def test_of_constants_by_gpu_model_the_one_of_the_row_is_written(sentence: str) -> None:
     one = assertion(f'"{sentence}"')
-    limit = one.require.limit
-    assert isinstance(limit, ByModel)
+    limit = one.requirement.limit
+    assert isinstance(limit, ConstantByModel)
     for gpu, (value, written, ceiling) in BY_MODEL[sentence].items():
-        judged = replace(one, require=replace(one.require, limit=replace(limit, stated=gpu)))
-        assert sentence_to_write(judged, Fraction(value), {"rank": 0}) == written
+        judged = replace(one, requirement=replace(one.requirement, limit=replace(limit, stated_gpu=gpu)))
+        assert format_looser_sentence(judged, Fraction(value), {"rank": 0}) == written
         assert assertion(f'"{written}"').sentence == written
-        assert ceiling_beyond(judged, Fraction(value), {"rank": 0}) == ceiling
+        assert format_looser_ceiling(judged, Fraction(value), {"rank": 0}) == ceiling
 
 
 CEILINGS = {
@@ -120,7 +124,7 @@ CEILINGS = {
 def test_the_ceiling_of_a_waiver_can_be_written_and_lets_the_value_pass(sentence: str) -> None:
     value, ceiling = CEILINGS[sentence]
     one = assertion(sentence)
-    assert ceiling_beyond(one, Fraction(value)) == ceiling
+    assert format_looser_ceiling(one, Fraction(value)) == ceiling
     if ceiling:
         waiver = f'{{assertion: "{sentence}", ceiling: {ceiling}, expires: 2999-12-31, reason: known}}'
         (waived,) = assertions(f"version: 1\nassertions: [{sentence}]\nwaivers:\n  - {waiver}\n")
@@ -146,25 +150,25 @@ WORDS = ["<", "<=", ">", ">=", "below", "above", "at least", "at most"]
 )
 def test_a_looser_limit_holds_the_value_by_the_request(sentence: str, word: str, limit: int, value: Fraction) -> None:
     one = assertion(sentence.format(word, limit))
-    if one.judged.unit in ("%", "% of step"):
+    if one.limit_target.unit in ("%", "% of step"):
         value = value % 1
-    elif one.judged.unit == "count":
+    elif one.limit_target.unit == "count":
         value = Fraction(int(value))
-    comparator, constant = one.require.comparator, one.require.limit
+    comparator, constant = one.requirement.comparator, one.requirement.limit
     assert comparator is not None
     assert isinstance(constant, Constant)
-    if comparator.holds(value, constant.value):
+    if comparator.is_satisfied(value, constant.value):
         return
-    written = sentence_to_write(one, value)
+    written = format_looser_sentence(one, value)
     if not written:
         # A margin of one point, and the next whole percent: a limit of all or nothing cannot fail.
-        least = Fraction(2, 100) if "%" in one.judged.unit else Fraction(2)
+        least = Fraction(2, 100) if "%" in one.limit_target.unit else Fraction(2)
         assert value < least or 0 <= 1 - value < least
         return
     after = assertion(written)
-    assert isinstance(after.require.limit, Constant)
-    assert comparator.holds(value, after.require.limit.value)
-    off = abs(after.require.limit.value - value)
-    assert off >= (Fraction(1, 100) if "%" in one.judged.unit else value / 100)
-    (number,) = re.findall(r"[0-9.]+", looser_limit(one, value))
+    assert isinstance(after.requirement.limit, Constant)
+    assert comparator.is_satisfied(value, after.requirement.limit.value)
+    off = abs(after.requirement.limit.value - value)
+    assert off >= (Fraction(1, 100) if "%" in one.limit_target.unit else value / 100)
+    (number,) = re.findall(r"[0-9.]+", format_looser_limit(one, value))
     assert len(number.replace(".", "").strip("0")) <= 2

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from pytest_nsys.core.errors import ArgumentMistake
-from pytest_nsys.core.file_names import Address
-from pytest_nsys.gates.gate_file import load_one
+from pytest_nsys.core.file_names import GateAddress
+from pytest_nsys.gates.gate_file import load_configuration
 from tests.support.gate_files import loaded, mistakes
 
 MATRIX = "matrix:\n  llama-8b: run/llama\n  mixtral: {trace: [a, b], run: {pp: 4}}\n  dsv3:\n"
@@ -25,35 +25,36 @@ convention: generic
 def test_each_configuration_is_a_gate_file_with_keys_of_its_own() -> None:
     gate = loaded(GATE)
     assert [assertion.full_name for assertion in gate.assertions] == [OF_ALL, OF_ONE, OF_TWO]
-    told = {one.address: (one.traces, [a.full_name for a in one.assertions]) for one in gate.each}
+    told = {one.address: (one.traces, [a.full_name for a in one.assertions]) for one in gate.judged_gates}
     assert told == {
         "gates.nsys.yaml[llama-8b]": (("run/llama",), [OF_ALL, OF_TWO]),
         "gates.nsys.yaml[mixtral]": (("a", "b"), [OF_ALL, OF_ONE]),
         "gates.nsys.yaml[dsv3]": ((), [OF_ALL, OF_TWO]),
     }
-    assert [dict(one.run) for one in gate.each] == [{}, {"pp": 4}, {}]
-    assert {one.names for one in gate.each} == {("llama-8b", "mixtral", "dsv3")}
+    assert [dict(one.run) for one in gate.judged_gates] == [{}, {"pp": 4}, {}]
+    assert {one.configuration_names for one in gate.judged_gates} == {("llama-8b", "mixtral", "dsv3")}
 
 
 def test_a_file_without_a_matrix_is_its_only_configuration() -> None:
     gate = loaded("version: 1\nassertions: [no syncs]")
-    assert gate.each == (gate,)
+    assert gate.judged_gates == (gate,)
     assert gate.address == "gates.nsys.yaml"
 
 
 def test_a_key_of_a_configuration_stands_in_place_of_the_files() -> None:
     gate = loaded("version: 1\nwindow: last\nmatrix: {a: {window: first}, b: x}\nassertions: [no syncs]")
-    assert [one.assertions[0].window for one in gate.each] == ["first", "last"]
+    assert [one.assertions[0].window for one in gate.judged_gates] == ["first", "last"]
 
 
 def test_a_waiver_may_be_for_one_configuration() -> None:
     waiver = f"waivers: [{{assertion: '{OF_TWO}', matrix: dsv3, ceiling: 3ms, expires: 2030-01-31, reason: new}}]\n"
     waived = {
-        one.configuration: [a.full_name for a in one.assertions if a.waivers] for one in loaded(GATE + waiver).each
+        one.configuration: [a.full_name for a in one.assertions if a.waivers]
+        for one in loaded(GATE + waiver).judged_gates
     }
     assert waived == {"llama-8b": [], "mixtral": [], "dsv3": [OF_TWO]}
     gate = loaded(GATE + waiver.replace(" matrix: dsv3,", ""))
-    waived = {one.configuration: [a.full_name for a in one.assertions if a.waivers] for one in gate.each}
+    waived = {one.configuration: [a.full_name for a in one.assertions if a.waivers] for one in gate.judged_gates}
     assert waived == {"llama-8b": [OF_TWO], "mixtral": [], "dsv3": [OF_TWO]}
 
 
@@ -99,21 +100,21 @@ def test_mistakes_of_what_picks_configurations(text: str, mistake: str) -> None:
 def test_one_configuration_is_named_behind_the_file(tmp_path: Path) -> None:
     path = tmp_path / "gate.nsys.yaml"
     path.write_text(GATE)
-    assert load_one(tmp_path / "gate.nsys.yaml[mixtral]").configuration == "mixtral"
+    assert load_configuration(tmp_path / "gate.nsys.yaml[mixtral]").configuration == "mixtral"
     with pytest.raises(
         ArgumentMistake, match=r"has a matrix: it has llama-8b, mixtral, dsv3; write gate\.nsys\.yaml\["
     ):
-        load_one(path)
+        load_configuration(path)
     with pytest.raises(ArgumentMistake, match=r"no configuration of .* is 'mixtra' \(did you mean 'mixtral'\?\)"):
-        load_one(tmp_path / "gate.nsys.yaml[mixtra]")
+        load_configuration(tmp_path / "gate.nsys.yaml[mixtra]")
     path.write_text("version: 1\nassertions: [no syncs]")
-    assert load_one(path).configuration == ""
+    assert load_configuration(path).configuration == ""
     with pytest.raises(ArgumentMistake, match=r"has no matrix: leave \[a\] out"):
-        load_one(tmp_path / "gate.nsys.yaml[a]")
+        load_configuration(tmp_path / "gate.nsys.yaml[a]")
 
 
 def test_addresses() -> None:
-    assert Address.of("perf/a.nsys.yaml[b-1]") == Address("perf/a.nsys.yaml", "b-1")
-    assert Address.of("perf/a[1]") == Address("perf/a[1]")
-    assert Address("perf/a.nsys.yaml", "b").stem == "perf/a@b"
-    assert str(Address("perf/a.nsys.yaml")) == "perf/a.nsys.yaml"
+    assert GateAddress.parse("perf/a.nsys.yaml[b-1]") == GateAddress("perf/a.nsys.yaml", "b-1")
+    assert GateAddress.parse("perf/a[1]") == GateAddress("perf/a[1]")
+    assert GateAddress("perf/a.nsys.yaml", "b").stem == "perf/a@b"
+    assert str(GateAddress("perf/a.nsys.yaml")) == "perf/a.nsys.yaml"

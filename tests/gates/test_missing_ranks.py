@@ -10,7 +10,13 @@ from pytest_nsys.analysis.metrics.table import MetricTable, NothingSelected, Sel
 from pytest_nsys.core.conventions import NO_STAGE
 from pytest_nsys.core.model import Label, Row
 from pytest_nsys.gates.model import Verdict
-from pytest_nsys.gates.selection import Absence, absences, complete, excuse, told
+from pytest_nsys.gates.selection import (
+    AbsentRank,
+    describe_absent_ranks,
+    find_absent_ranks,
+    format_allow_missing,
+    select_complete_rows,
+)
 from tests.support.gates import Project
 from tests.support.mutated_step import STAGES, STREAM, Step, missing
 from tests.support.sql import execute
@@ -153,22 +159,22 @@ FULL: tuple[Place, ...] = ((0, "a"), (1, "a"), (2, "b"), (3, "b"))
 
 
 def test_ranks_of_one_place_have_the_same_stages_and_those_of_two_need_not() -> None:
-    assert absences(table(*FULL)) == []
-    assert absences(table(*FULL, (0, "c"))) == [Absence(1, ("c",), 0, False)]
-    assert absences(table(*FULL[1:])) == [Absence(0, ("a",), 1, True)]
+    assert find_absent_ranks(table(*FULL)) == []
+    assert find_absent_ranks(table(*FULL, (0, "c"))) == [AbsentRank(1, ("c",), 0, False)]
+    assert find_absent_ranks(table(*FULL[1:])) == [AbsentRank(0, ("a",), 1, True)]
     without = {rank: {"dp": place["dp"]} for rank, place in PP.items()}
-    assert [each.rank for each in absences(table(*FULL, mesh=without))] == [0, 1, 2, 3]
+    assert [each.rank for each in find_absent_ranks(table(*FULL, mesh=without))] == [0, 1, 2, 3]
 
 
 def test_a_place_without_any_row_is_held_to_all_stages() -> None:
-    assert absences(table(*FULL[:2])) == [Absence(2, ("a",), 0, True), Absence(3, ("a",), 0, True)]
+    assert find_absent_ranks(table(*FULL[:2])) == [AbsentRank(2, ("a",), 0, True), AbsentRank(3, ("a",), 0, True)]
 
 
 def test_the_one_that_has_it_is_of_the_own_place_where_there_is_one() -> None:
-    found = absences(table((0, "a"), (2, "a"), (3, "a"), (1, "b"), (0, "b")))
-    assert found == [Absence(1, ("a",), 0, False)]
-    (only,) = absences(table((0, "a"), (1, "a"), (3, "a")))
-    assert (only.rank, only.other) == (2, 3)
+    found = find_absent_ranks(table((0, "a"), (2, "a"), (3, "a"), (1, "b"), (0, "b")))
+    assert found == [AbsentRank(1, ("a",), 0, False)]
+    (only,) = find_absent_ranks(table((0, "a"), (1, "a"), (3, "a")))
+    assert (only.rank, only.example_rank) == (2, 3)
 
 
 @pytest.mark.parametrize(
@@ -186,59 +192,59 @@ def test_the_one_that_has_it_is_of_the_own_place_where_there_is_one() -> None:
     ],
 )
 def test_only_what_the_selectors_mean_is_missed(selectors: dict[str, str], ranks: list[int]) -> None:
-    assert [each.rank for each in absences(table(*FULL, (0, "c")), where(**selectors))] == ranks
+    assert [each.rank for each in find_absent_ranks(table(*FULL, (0, "c")), where(**selectors))] == ranks
 
 
 def test_sparse_dimensions_are_not_compared() -> None:
     rows: tuple[Place, ...] = ((0, "x"), (0, "y"), (1, "x"))
     mesh = {0: {"pp": 0}, 1: {"pp": 0}}
-    assert absences(table(*rows, dimensions=("rank", "group"), mesh=mesh)) == []
-    assert absences(table(rows[0], dimensions=("rank", "group"), mesh=mesh), where(group="x")) == [
-        Absence(1, ("",), 0, True)
+    assert find_absent_ranks(table(*rows, dimensions=("rank", "group"), mesh=mesh)) == []
+    assert find_absent_ranks(table(rows[0], dimensions=("rank", "group"), mesh=mesh), where(group="x")) == [
+        AbsentRank(1, ("",), 0, True)
     ]
-    assert absences(table((7,), dimensions=("family",))) == []
+    assert find_absent_ranks(table((7,), dimensions=("family",))) == []
 
 
 def test_kernels_without_a_stage_are_missed_only_where_they_are_asked_for() -> None:
     rows: tuple[Place, ...] = (*FULL, (0, NO_STAGE))
-    assert absences(table(*rows)) == []
-    assert absences(table(*rows), where(stage="*")) == []
-    assert absences(table(*rows), where(stage=NO_STAGE)) == [Absence(1, (NO_STAGE,), 0, False)]
+    assert find_absent_ranks(table(*rows)) == []
+    assert find_absent_ranks(table(*rows), where(stage="*")) == []
+    assert find_absent_ranks(table(*rows), where(stage=NO_STAGE)) == [AbsentRank(1, (NO_STAGE,), 0, False)]
 
 
 def test_kernels_without_a_stage_are_missed_where_nothing_else_could_be() -> None:
     """Of a metric with a row for every stage of the convention, those without one among them."""
-    assert absences(table(*FULL, (0, NO_STAGE), every_stage=True)) == []
+    assert find_absent_ranks(table(*FULL, (0, NO_STAGE), every_stage=True)) == []
     none = table((0, NO_STAGE), (2, NO_STAGE), (3, NO_STAGE), every_stage=True)
-    assert absences(none) == [Absence(1, (NO_STAGE,), 0, True)]
+    assert find_absent_ranks(none) == [AbsentRank(1, (NO_STAGE,), 0, True)]
 
 
 def test_what_is_excused_by_stage_and_rank_is_not_missed() -> None:
     rows = table(*FULL, (0, "c"))
-    assert absences(rows, None, {"c": frozenset({1})}) == []
-    assert absences(rows, None, {"*": frozenset({1})}) == []
-    assert [each.rank for each in absences(rows, None, {"c": frozenset({0})})] == [1]
-    assert [each.rank for each in absences(rows, None, {"a": frozenset({1})})] == [1]
-    assert absences(rows, None, {"[c]": frozenset({1, 3})}) == []
-    flat = MetricTable(("rank",), [Row((0,), 1)], {0: {}, 1: {}}, without="nobody knows")
-    assert str(absences(flat)[0]) == "rank 1 has no row, though rank 0 has (nobody knows)"
-    assert absences(flat, {}, {"stage1": frozenset({1})})
-    assert absences(flat, {}, {"*": frozenset({1})}) == []
+    assert find_absent_ranks(rows, None, {"c": frozenset({1})}) == []
+    assert find_absent_ranks(rows, None, {"*": frozenset({1})}) == []
+    assert [each.rank for each in find_absent_ranks(rows, None, {"c": frozenset({0})})] == [1]
+    assert [each.rank for each in find_absent_ranks(rows, None, {"a": frozenset({1})})] == [1]
+    assert find_absent_ranks(rows, None, {"[c]": frozenset({1, 3})}) == []
+    flat = MetricTable(("rank",), [Row((0,), 1)], {0: {}, 1: {}}, no_row_reason="nobody knows")
+    assert str(find_absent_ranks(flat)[0]) == "rank 1 has no row, though rank 0 has (nobody knows)"
+    assert find_absent_ranks(flat, {}, {"stage1": frozenset({1})})
+    assert find_absent_ranks(flat, {}, {"*": frozenset({1})}) == []
 
 
 def test_who_is_missing_is_said_with_what_to_write() -> None:
-    found = absences(table(*FULL[:2]))
-    assert excuse(found) == 'allow_missing: {"*": [2, 3]}'
-    assert told(found) == (
+    found = find_absent_ranks(table(*FULL[:2]))
+    assert format_allow_missing(found) == 'allow_missing: {"*": [2, 3]}'
+    assert describe_absent_ranks(found) == (
         "rank 2 has no row, though rank 0 has (and 1 more rank); where that is right, select other ranks or write "
         'allow_missing: {"*": [2, 3]}'
     )
-    assert excuse(absences(table(*FULL, (2, "c"), (0, "d"), mesh={**PP, 4: {"pp": 1}}))) == (
+    assert format_allow_missing(find_absent_ranks(table(*FULL, (2, "c"), (0, "d"), mesh={**PP, 4: {"pp": 1}}))) == (
         'allow_missing: {"*": [4], c: [3], d: [1]}'
     )
-    some = absences(table(*FULL, *((0, stage) for stage in "cdef")))
+    some = find_absent_ranks(table(*FULL, *((0, stage) for stage in "cdef")))
     assert str(some[0]) == "rank 1 has no row of stages c, d, e …, though rank 0 has"
-    assert str(absences(table(*FULL, (0, "c")))[0]) == "rank 1 has no row of stage c, though rank 0 has"
+    assert str(find_absent_ranks(table(*FULL, (0, "c")))[0]) == "rank 1 has no row of stage c, though rank 0 has"
     with pytest.raises(NothingSelected, match="rank 2 has no row, though rank 0 has"):
-        complete(table(*FULL[:2]), {})
-    assert len(complete(table(*FULL), {})) == 4
+        select_complete_rows(table(*FULL[:2]), {})
+    assert len(select_complete_rows(table(*FULL), {})) == 4

@@ -13,12 +13,20 @@ from hypothesis import strategies as st
 
 from pytest_nsys.analysis.captures.captures import Captures
 from pytest_nsys.analysis.windows.run import Run
-from pytest_nsys.core.conventions import BUILT_IN
+from pytest_nsys.core.conventions import BUILT_IN_CONVENTIONS
 from pytest_nsys.core.model import Value
-from pytest_nsys.gates.judgement import _about_tolerance
-from pytest_nsys.gates.model import FromBaseline, JudgedRow, Outcome, Tolerance, Verdict
-from pytest_nsys.gates.noise import CALIBRATION_FREEDOM, FALSE_ALARMS, FEWEST_RUNS, bound, deviation, quantile, variance
-from pytest_nsys.traces.opening import open_trace
+from pytest_nsys.gates.judgement import _warn_of_tolerance
+from pytest_nsys.gates.model import BaselineLimit, JudgedRow, Outcome, Tolerance, Verdict
+from pytest_nsys.gates.noise import (
+    CALIBRATION_FREEDOM,
+    FALSE_ALARMS,
+    FEWEST_RUNS,
+    compute_noise_bound,
+    compute_t_quantile,
+    sample_deviation,
+    variance,
+)
+from pytest_nsys.traces.trace_files import open_trace
 from pytest_nsys.verdicts.evaluate import GateContext, evaluate
 from pytest_nsys.verdicts.references import OtherRun
 from tests.benchmarks import noise_simulation as simulation
@@ -59,7 +67,9 @@ def below(t: float, freedom: int) -> float:
 def by_formula(accepted: Sequence[Value]) -> float:
     """t(0.99, nu) s sqrt(1 + 1/K) in floats."""
     k = len(accepted)
-    return float(quantile(k - 1, FALSE_ALARMS)) * statistics.stdev(map(float, accepted)) * math.sqrt(1 + 1 / k)
+    return (
+        float(compute_t_quantile(k - 1, FALSE_ALARMS)) * statistics.stdev(map(float, accepted)) * math.sqrt(1 + 1 / k)
+    )
 
 
 def test_the_oracle_knows_a_textbook_value() -> None:
@@ -69,7 +79,7 @@ def test_the_oracle_knows_a_textbook_value() -> None:
 @pytest.mark.parametrize("beyond", [Fraction(2, 5), Fraction(1, 100), Fraction(1, 800), Fraction(1, 10_000)])
 def test_a_quantile_of_t_is_right_to_three_digits_and_never_too_small(beyond: Fraction) -> None:
     for freedom in (*range(1, 13), 20, 31, 64, 1_000):
-        t = quantile(freedom, beyond)
+        t = compute_t_quantile(freedom, beyond)
         assert t.denominator <= 1000
         assert 1 - below(float(t), freedom) <= float(beyond) * (1 + 1e-4)
         assert 1 - below(float(t) * (1 - 1e-4) - 0.001, freedom) > float(beyond)
@@ -77,12 +87,15 @@ def test_a_quantile_of_t_is_right_to_three_digits_and_never_too_small(beyond: Fr
 
 def test_the_search_for_a_quantile_ends() -> None:
     """It is 3e11; of so many rows no noise says anything."""
-    assert quantile(1, Fraction(1, 10**12)) == 1 << 30
+    assert compute_t_quantile(1, Fraction(1, 10**12)) == 1 << 30
 
 
 @given(few_runs, calibrations, st.integers(2, 1_000))
 def test_rows_judged_together_have_wider_bounds(accepted: list[Value], calibration: list[Value], rows: int) -> None:
-    alone, together = bound(accepted, calibration), bound(accepted, calibration, rows=rows)
+    alone, together = (
+        compute_noise_bound(accepted, calibration),
+        compute_noise_bound(accepted, calibration, row_count=rows),
+    )
     assert alone is not None
     assert together is not None
     assert together > alone or (together == alone and len({*calibration}) == 1)
@@ -90,7 +103,7 @@ def test_rows_judged_together_have_wider_bounds(accepted: list[Value], calibrati
 
 @given(runs)
 def test_without_calibration_it_is_the_formula(accepted: list[Value]) -> None:
-    found = bound(accepted)
+    found = compute_noise_bound(accepted)
     assert found is not None
     assert float(found) == pytest.approx(by_formula(accepted), rel=1e-6, abs=2 * ABOUT)
 
@@ -100,19 +113,19 @@ def test_the_bound_by_hand() -> None:
     accepted, calibration = [100, 110, 120, 130, 140], [196, 200, 204, 192, 208]
     assert variance(accepted) == 250
     assert variance(calibration) == 40
-    found = bound(accepted, calibration)
+    found = compute_noise_bound(accepted, calibration)
     assert found is not None
     assert float(found) == pytest.approx(2.897 * math.sqrt(145 * 1.2), abs=2 * ABOUT)
 
 
 @given(few_runs, calibrations)
 def test_the_bound_is_exact_and_rounded_up_at_the_ninth_digit(accepted: list[Value], calibration: list[Value]) -> None:
-    found = bound(accepted, calibration)
+    found = compute_noise_bound(accepted, calibration)
     assert isinstance(found, int | Fraction)
     own = len(accepted) - 1
     squares = own * variance(accepted) + CALIBRATION_FREEDOM * variance(calibration)
     freedom = own + CALIBRATION_FREEDOM
-    square = quantile(freedom, FALSE_ALARMS) ** 2 * squares / freedom * (1 + Fraction(1, len(accepted)))
+    square = compute_t_quantile(freedom, FALSE_ALARMS) ** 2 * squares / freedom * (1 + Fraction(1, len(accepted)))
     digit = Fraction(1, 10**9)
     assert Fraction(found) ** 2 >= square
     assert found == 0 or (Fraction(found) - digit) ** 2 < square
@@ -122,7 +135,7 @@ def test_the_bound_is_exact_and_rounded_up_at_the_ninth_digit(accepted: list[Val
 @given(st.lists(st.integers(0, 10**15), min_size=2, max_size=9))
 def test_the_deviation_of_whole_numbers_is_that_of_the_library(values: list[int]) -> None:
     assert variance(values) == statistics.variance(map(Fraction, values))
-    assert float(deviation(values)) == pytest.approx(statistics.stdev(values), rel=1e-9, abs=2 * ABOUT)
+    assert float(sample_deviation(values)) == pytest.approx(statistics.stdev(values), rel=1e-9, abs=2 * ABOUT)
 
 
 def test_one_value_has_no_variance() -> None:
@@ -131,19 +144,19 @@ def test_one_value_has_no_variance() -> None:
 
 @given(st.lists(exact_values, min_size=1, max_size=FEWEST_RUNS - 1))
 def test_fewer_than_four_runs_without_calibration_measure_no_noise(accepted: list[Value]) -> None:
-    assert bound(accepted) is None
+    assert compute_noise_bound(accepted) is None
 
 
 @given(exact_values, st.integers(FEWEST_RUNS, 9))
 def test_equal_runs_have_a_bound_of_zero(value: Value, count: int) -> None:
-    assert bound([value] * count) == 0
+    assert compute_noise_bound([value] * count) == 0
 
 
 @given(calibrations, few_runs)
 def test_accepted_runs_that_are_the_calibration_count_once(calibration: list[Value], fresh: list[Value]) -> None:
     """All values in one sample, where that has more degrees of freedom than the fresh runs with the calibration."""
     everything = [*calibration, *fresh]
-    found = bound(everything, calibration, frozenset(range(len(calibration))))
+    found = compute_noise_bound(everything, calibration, frozenset(range(len(calibration))))
     assert found is not None
     own, alone = len(fresh) - 1, len(everything) - 1
     if alone > own + CALIBRATION_FREEDOM:
@@ -152,7 +165,7 @@ def test_accepted_runs_that_are_the_calibration_count_once(calibration: list[Val
         freedom = own + CALIBRATION_FREEDOM
         own_s2 = statistics.variance(map(float, fresh)) if len(fresh) > 1 else 0.0
         s2 = (own * own_s2 + CALIBRATION_FREEDOM * statistics.variance(map(float, calibration))) / freedom
-    expected = float(quantile(freedom, FALSE_ALARMS)) * math.sqrt(s2) * math.sqrt(1 + 1 / len(everything))
+    expected = float(compute_t_quantile(freedom, FALSE_ALARMS)) * math.sqrt(s2) * math.sqrt(1 + 1 / len(everything))
     assert float(found) == pytest.approx(expected, rel=1e-6, abs=1e-8)
 
 
@@ -160,35 +173,37 @@ def test_of_two_samples_with_equal_freedom_the_fresh_runs_with_the_calibration_c
     """Four of five accepted runs are traces of the calibration: 4 degrees of freedom either way."""
     calibration = [90, 95, 100, 105, 110]
     accepted = [95, 100, 105, 110, 500]
-    found = bound(accepted, calibration, frozenset({0, 1, 2, 3}))
+    found = compute_noise_bound(accepted, calibration, frozenset({0, 1, 2, 3}))
     assert found is not None
-    expected = float(quantile(4, Fraction(1, 100))) * math.sqrt(62.5) * math.sqrt(1.2)
+    expected = float(compute_t_quantile(4, Fraction(1, 100))) * math.sqrt(62.5) * math.sqrt(1.2)
     assert float(found) == pytest.approx(expected, abs=2 * ABOUT)
-    more = bound([*accepted, 501], calibration, frozenset({0, 1, 2, 3}))  # 5 alone, 1 + 4 together: equal again
+    more = compute_noise_bound(
+        [*accepted, 501], calibration, frozenset({0, 1, 2, 3})
+    )  # 5 alone, 1 + 4 together: equal again
     assert more is not None
-    expected = float(quantile(5, Fraction(1, 100))) * math.sqrt((0.5 + 4 * 62.5) / 5) * math.sqrt(7 / 6)
+    expected = float(compute_t_quantile(5, Fraction(1, 100))) * math.sqrt((0.5 + 4 * 62.5) / 5) * math.sqrt(7 / 6)
     assert float(more) == pytest.approx(expected, abs=2 * ABOUT)
 
 
 def test_four_accepted_runs_are_a_noise_of_their_own_and_three_are_none() -> None:
-    assert bound([1, 2, 3]) is None
-    assert bound([1, 2, 3, 4]) is not None
+    assert compute_noise_bound([1, 2, 3]) is None
+    assert compute_noise_bound([1, 2, 3, 4]) is not None
 
 
 @given(calibrations)
 def test_a_baseline_that_is_its_calibration_has_the_freedom_of_its_runs(calibration: list[Value]) -> None:
     count = len(calibration)
-    found = bound(calibration, calibration, frozenset(range(count)))
+    found = compute_noise_bound(calibration, calibration, frozenset(range(count)))
     assert found is not None
     s = statistics.stdev(map(float, calibration))
-    t = float(quantile(count - 1, FALSE_ALARMS))
+    t = float(compute_t_quantile(count - 1, FALSE_ALARMS))
     assert float(found) == pytest.approx(t * s * math.sqrt(1 + 1 / count), rel=1e-6, abs=1e-8)
 
 
 @given(runs)
 def test_without_values_of_the_calibration_its_runs_count_as_their_own(accepted: list[Value]) -> None:
     """A row whose noise was not measured: what the places say of other rows does not thin it out."""
-    assert bound(accepted, (), frozenset({0, 1})) == bound(accepted)
+    assert compute_noise_bound(accepted, (), frozenset({0, 1})) == compute_noise_bound(accepted)
 
 
 def opened(folder: Path, level: Level, seed: int, count: int) -> Captures:
@@ -197,7 +212,7 @@ def opened(folder: Path, level: Level, seed: int, count: int) -> Captures:
     for number in range(count):
         paths.append(folder / f"{level.change}-{number}.sqlite")
         write_trace(paths[-1], level.factors(Random(f"{seed}:{level}:{number}")))
-    return Captures([Run([open_trace(path)], BUILT_IN["pithtrain"]) for path in paths])
+    return Captures([Run([open_trace(path)], BUILT_IN_CONVENTIONS["pithtrain"]) for path in paths])
 
 
 @pytest.mark.parametrize(("change", "expected"), [(0.0, Outcome.PASSED), (0.10, Outcome.FAILED)])
@@ -285,8 +300,8 @@ def test_a_target_is_missed_by_its_share(target: simulation.Target, red: int, ve
 @pytest.mark.parametrize(("noise", "said"), [(49, 0), (50, 0), (51, 1), (None, 0)])
 def test_a_tolerance_is_tighter_than_noise_that_is_more(noise: int | None, said: int) -> None:
     row = JudgedRow({"rank": 0}, 1_000, 1_050, Outcome.PASSED, 1_000, 50, margin=50, noise=noise)
-    limit = FromBaseline(Tolerance(Fraction(1, 20), {}))
-    assert len([*_about_tolerance(limit, [row], "ns")]) == said
+    limit = BaselineLimit(Tolerance(Fraction(1, 20), {}))
+    assert len([*_warn_of_tolerance(limit, [row], "ns")]) == said
 
 
 # One hiccup of any size, of whatever side

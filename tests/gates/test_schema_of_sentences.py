@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 import pytest_nsys
 from pytest_nsys.analysis.metrics.registry import METRICS
-from pytest_nsys.analysis.windows.spans import WORDS
-from pytest_nsys.core.conventions import BUILT_IN
+from pytest_nsys.analysis.windows.window_selection import WINDOW_WORDS
+from pytest_nsys.core.conventions import BUILT_IN_CONVENTIONS
 from pytest_nsys.core.units import WRITTEN_UNITS
 from pytest_nsys.gates.limits import COMPARISONS, SentenceMistake
 from tests.gate_completions import CONVENTIONS, DIMENSIONS, FILE, MAPPINGS, SENTENCES, TOLERANCES, WAIVER, WINDOWS
@@ -191,6 +191,6 @@ def test_places_of_a_snippet_are_gone_through_in_order() -> None:
 
 
 def test_everything_is_offered() -> None:
-    assert [*CONVENTIONS] == [*BUILT_IN]
-    assert {*WINDOWS} == {*WORDS}
+    assert [*CONVENTIONS] == [*BUILT_IN_CONVENTIONS]
+    assert {*WINDOWS} == {*WINDOW_WORDS}
     assert {*DIMENSIONS} == {dimension for metric in METRICS.values() for dimension in metric.dimensions}

@@ -6,12 +6,20 @@ from pathlib import Path
 
 import pytest
 
-from pytest_nsys.analysis.metrics.table import MetricTable, NothingSelected, Selector, label_key, matches, meant, select
+from pytest_nsys.analysis.metrics.table import (
+    MetricTable,
+    NothingSelected,
+    Selector,
+    make_label_key,
+    matches_label,
+    select_meant_rows,
+    select_rows,
+)
 from pytest_nsys.core.conventions import NO_STAGE
-from pytest_nsys.core.exact import aggregate
+from pytest_nsys.core.exact import resolve_aggregate
 from pytest_nsys.core.model import Label, Row, Value
 from pytest_nsys.gates.model import Aggregate, Assertion, Comparator, Constant, Location, Requirement
-from pytest_nsys.gates.selection import fold, origin
+from pytest_nsys.gates.selection import find_origin_row, fold_rows
 
 MESH = {0: {"pp": 0, "dp": 0}, 1: {"pp": 0, "dp": 1}, 2: {"pp": 1, "dp": 0}, 3: {"pp": 1, "dp": 1}}
 SIZES = {"pp": 2, "dp": 2}
@@ -41,7 +49,7 @@ def asking(*steps: Aggregate, across: str | None = None, **selectors: str) -> As
 
 
 def folded(table: MetricTable, assertion: Assertion) -> list[tuple[Mapping[str, Label], Value]]:
-    return fold(table, select(table, assertion.where), assertion)
+    return fold_rows(table, select_rows(table, assertion.where), assertion)
 
 
 @pytest.mark.parametrize(
@@ -65,7 +73,7 @@ def folded(table: MetricTable, assertion: Assertion) -> list[tuple[Mapping[str, 
     ],
 )
 def test_one_element_means_a_label(element: str, label: Label, meant: bool) -> None:
-    assert matches(element, label) is meant
+    assert matches_label(element, label) is meant
 
 
 # Kernels without a stage
@@ -88,23 +96,25 @@ ROWS = stages((0, "stage2_f"), (0, NO_STAGE), (1, "stage2_f"), (1, NO_STAGE))
 def test_rows_without_a_stage_are_meant_only_by_their_name(selector: tuple[str, ...], values: list[int]) -> None:
     """Not by a glob: a gate of every stage does not judge what has none."""
     chosen = {"stage": Selector(selector)} if selector else {}
-    assert [value for _, value in meant(ROWS, chosen)] == values
+    assert [value for _, value in select_meant_rows(ROWS, chosen)] == values
 
 
 def test_a_metric_of_every_stage_means_rows_without_one_where_no_stage_is_asked_for() -> None:
     table = stages((0, "stage2_f"), (0, NO_STAGE), every=True)
-    assert [value for _, value in meant(table, {})] == [1, 2]
-    assert [value for _, value in meant(table, where(rank="0"))] == [1, 2]
-    assert [value for _, value in meant(table, where(stage="*"))] == [1]
+    assert [value for _, value in select_meant_rows(table, {})] == [1, 2]
+    assert [value for _, value in select_meant_rows(table, where(rank="0"))] == [1, 2]
+    assert [value for _, value in select_meant_rows(table, where(stage="*"))] == [1]
 
 
 def test_without_any_stage_it_says_how_to_select_what_has_none() -> None:
     with pytest.raises(NothingSelected, match="its 2 rows in the window have no stage: select stage none to judge"):
-        select(stages((0, NO_STAGE), (1, NO_STAGE)), {})
+        select_rows(stages((0, NO_STAGE), (1, NO_STAGE)), {})
     with pytest.raises(NothingSelected, match="it has no row in the window: nobody sent") as caught:
-        select(MetricTable(("rank", "stage"), [], {}, without="nobody sent"), {})
+        select_rows(MetricTable(("rank", "stage"), [], {}, no_row_reason="nobody sent"), {})
     with pytest.raises(NothingSelected, match=r"^it has no row in the window: nobody sent$"):  # whatever was selected
-        select(MetricTable(("rank", "stage"), [], {}, without="nobody sent"), {"stage": Selector(("stage2",))})
+        select_rows(
+            MetricTable(("rank", "stage"), [], {}, no_row_reason="nobody sent"), {"stage": Selector(("stage2",))}
+        )
     assert "select stage" not in str(caught.value)
 
 
@@ -112,53 +122,53 @@ def test_without_any_stage_it_says_how_to_select_what_has_none() -> None:
 
 
 def test_each_element_of_a_selector_needs_a_row() -> None:
-    assert [value for _, value in select(ROWS, where(rank=("0", "1")))] == [1, 3]
+    assert [value for _, value in select_rows(ROWS, where(rank=("0", "1")))] == [1, 3]
     with pytest.raises(NothingSelected, match=r"^no row has rank 2; ranks with a row: 0, 1$"):
-        select(ROWS, where(rank=("0", "2")))
+        select_rows(ROWS, where(rank=("0", "2")))
     with pytest.raises(NothingSelected, match=r"^no row has rank 2; "):
-        select(ROWS, where(rank=("2", "0")))
+        select_rows(ROWS, where(rank=("2", "0")))
 
 
 def test_what_no_row_has_together_with_the_rest_is_told_from_what_no_row_has() -> None:
     table = stages((0, "stage2_f"), (1, "stage4_f"))
     with pytest.raises(NothingSelected, match="no row of the rows that the rest selects has rank 1; ranks with a row"):
-        select(table, where(rank="1", stage="stage2_f"))
+        select_rows(table, where(rank="1", stage="stage2_f"))
     with pytest.raises(NothingSelected, match=r"^no row has stage stage9; stages with a row: stage2_f, stage4_f$"):
-        select(table, where(rank="0", stage="stage9"))
+        select_rows(table, where(rank="0", stage="stage9"))
     with pytest.raises(NothingSelected, match=r"^no row has stage none; stages with a row: stage2_f, stage4_f$"):
-        select(table, where(rank="0", stage=NO_STAGE))
+        select_rows(table, where(rank="0", stage=NO_STAGE))
 
 
 def test_an_element_is_looked_for_among_rows_without_a_stage_where_they_are_asked_for() -> None:
     table = stages((0, "stage2_f"), (1, NO_STAGE))
     with pytest.raises(NothingSelected, match="no row has rank 1"):
-        select(table, where(rank="1"))
-    assert [value for _, value in select(table, where(rank="1", stage=NO_STAGE))] == [2]
+        select_rows(table, where(rank="1"))
+    assert [value for _, value in select_rows(table, where(rank="1", stage=NO_STAGE))] == [2]
 
 
 def test_a_dimension_may_be_an_axis_of_the_rank() -> None:
     table = ranks(10, 20, 30, 40)
-    assert [value for _, value in select(table, where(pp="1"))] == [30, 40]
-    assert [value for _, value in select(table, where(pp="1", dp="0"))] == [30]
+    assert [value for _, value in select_rows(table, where(pp="1"))] == [30, 40]
+    assert [value for _, value in select_rows(table, where(pp="1", dp="0"))] == [30]
     with pytest.raises(NothingSelected, match="no row has pp 2; pps with a row: 0, 1"):
-        select(table, where(pp="2"))
+        select_rows(table, where(pp="2"))
     with pytest.raises(NothingSelected, match="no row has cp 0; no row has a cp"):
-        select(table, where(cp="0"))
+        select_rows(table, where(cp="0"))
 
 
 def test_sixteen_labels_are_listed_and_numbers_stand_in_their_order() -> None:
     with pytest.raises(NothingSelected, match=r"ranks with a row: 0, 1, 2, .*, 10, .*, 15$"):
-        select(ranks(*range(16)), where(rank="99"))
+        select_rows(ranks(*range(16)), where(rank="99"))
     with pytest.raises(NothingSelected, match=r"13, 14, 15 …$"):
-        select(ranks(*range(17)), where(rank="99"))
+        select_rows(ranks(*range(17)), where(rank="99"))
 
 
 def test_a_slip_in_a_name_from_a_table_is_hinted_at() -> None:
     table = MetricTable(("rank", "family"), [Row((0, "gemm"), 1), Row((0, "norm"), 2)], {})
     with pytest.raises(NothingSelected, match=r"no row has family gem \(did you mean 'gemm'\?\); families with a row"):
-        select(table, where(family="gem"))
+        select_rows(table, where(family="gem"))
     with pytest.raises(NothingSelected, match=r"no row has stage stage2_x; stages"):
-        select(stages((0, "stage2_f")), where(stage="stage2_x"))
+        select_rows(stages((0, "stage2_f")), where(stage="stage2_x"))
 
 
 # Aggregates
@@ -170,8 +180,7 @@ FOUR = stages((0, "stage2_f"), (0, "stage4_f"), (1, "stage2_f"), (1, "stage4_f")
 def test_an_aggregate_takes_together_what_the_sentence_does_not_fix() -> None:
     assert folded(FOUR, asking(Aggregate("max"))) == [({}, 6)]
     assert folded(FOUR, asking(Aggregate("sum"), stage="stage2_f")) == [({"stage": "stage2_f"}, 1 + 3 + 5)]
-    by_rank = folded(FOUR, asking(Aggregate("min"), rank="1"))
-    assert by_rank == [({"rank": 1}, 3)]
+    assert folded(FOUR, asking(Aggregate("min"), rank="1")) == [({"rank": 1}, 3)]
 
 
 def test_a_selector_of_several_labels_keeps_each_apart() -> None:
@@ -207,7 +216,7 @@ def test_an_aggregate_over_an_axis_keeps_the_labels_beside_the_rank() -> None:
 
 def test_numbers_stand_before_text_and_each_in_its_order() -> None:
     labels: list[Label] = ["b", 10, "a", 2]
-    assert sorted(labels, key=label_key) == [2, 10, "a", "b"]
+    assert sorted(labels, key=make_label_key) == [2, 10, "a", "b"]
 
 
 def test_one_aggregate_after_the_other() -> None:
@@ -231,7 +240,7 @@ def test_a_percentile_is_the_nearest_rank() -> None:
 @pytest.mark.parametrize("word", ["p0", "p100", "p", "mode", "px"])
 def test_what_is_no_aggregate_is_refused(word: str) -> None:
     with pytest.raises(ValueError, match=f"no aggregate is called '{word}'"):
-        aggregate(word)
+        resolve_aggregate(word)
 
 
 @pytest.mark.parametrize(("word", "row"), [("max", 2), ("min", 0), ("p50", 1), ("sum", None), ("mean", None)])
@@ -239,16 +248,15 @@ def test_an_aggregate_that_is_a_row_names_it(word: str, row: int | None) -> None
     table = ranks(10, 20, 60)
     assertion = asking(Aggregate(word))
     (only,) = folded(table, assertion)
-    found = origin(table, select(table, {}), assertion, only)
-    assert found == ({} if row is None else {"rank": row})
+    assert find_origin_row(table, select_rows(table, {}), assertion, only) == ({} if row is None else {"rank": row})
 
 
 def test_of_two_rows_with_the_value_the_first_is_named() -> None:
     assertion = asking(Aggregate("max"))
     table = ranks(5, 9, 9)
-    assert origin(table, select(table, {}), assertion, ({}, 9)) == {"rank": 1}
-    assert origin(table, select(table, {}), asking(Aggregate("max"), Aggregate("sum")), ({}, 9)) == {}
-    assert origin(table, select(table, {}), asking(), ({}, 9)) == {}
+    assert find_origin_row(table, select_rows(table, {}), assertion, ({}, 9)) == {"rank": 1}
+    assert find_origin_row(table, select_rows(table, {}), asking(Aggregate("max"), Aggregate("sum")), ({}, 9)) == {}
+    assert find_origin_row(table, select_rows(table, {}), asking(), ({}, 9)) == {}
 
 
 def test_the_row_behind_an_aggregate_is_of_its_group() -> None:
@@ -257,10 +265,10 @@ def test_the_row_behind_an_aggregate_is_of_its_group() -> None:
     assertion = asking(Aggregate("max"), stage="stage4_f")
     (only,) = folded(table, assertion)
     assert only == ({"stage": "stage4_f"}, 7)
-    assert origin(table, select(table, {}), assertion, only) == {"rank": 0}
+    assert find_origin_row(table, select_rows(table, {}), assertion, only) == {"rank": 0}
     by_axis = asking(Aggregate("max"), pp="1")
     four = ranks(9, 9, 9, 9)
-    assert origin(four, select(four, {}), by_axis, ({"pp": 1}, 9)) == {"rank": 2}
+    assert find_origin_row(four, select_rows(four, {}), by_axis, ({"pp": 1}, 9)) == {"rank": 2}
 
 
 # Balance

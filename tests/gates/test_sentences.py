@@ -9,8 +9,16 @@ from hypothesis import strategies as st
 from pytest_nsys.analysis.metrics.registry import METRICS
 from pytest_nsys.analysis.metrics.table import Selector
 from pytest_nsys.gates.limits import SentenceMistake, parse_requirement
-from pytest_nsys.gates.model import Aggregate, Assertion, Comparator, Constant, FromBaseline, Tolerance, judged
-from pytest_nsys.gates.sentences import aggregate_word
+from pytest_nsys.gates.model import (
+    Aggregate,
+    Assertion,
+    BaselineLimit,
+    Comparator,
+    Constant,
+    Tolerance,
+    build_limit_target,
+)
+from pytest_nsys.gates.sentences import is_aggregate_word
 from tests.support.gate_files import asked
 
 AXES = ("pp", "dp", "cp", "ep")
@@ -29,14 +37,14 @@ def labels(sentence: Assertion) -> dict[str, tuple[str, ...]]:
 
 
 def test_whole_percentiles_are_aggregates() -> None:
-    assert [aggregate_word(word) for word in ("p1", "p9", "p10", "p99", "median", "stage3", "p")] == [True] * 5 + [
+    assert [is_aggregate_word(word) for word in ("p1", "p9", "p10", "p99", "median", "stage3", "p")] == [True] * 5 + [
         False
     ] * 2
     for word in ("p0", "p00", "p01", "p099", "p100", "p990", "p1000", "p" + "9" * 6_000):
         with pytest.raises(ValueError, match="percentiles are p1 to p99"):
-            aggregate_word(word)
+            is_aggregate_word(word)
     with pytest.raises(ValueError, match="percentiles are whole"):
-        aggregate_word("p99.9")
+        is_aggregate_word("p99.9")
 
 
 @pytest.mark.parametrize(
@@ -86,8 +94,8 @@ def test_sentences_with_constants(
     assert sentence.metric == metric
     assert labels(sentence) == {dimension: (value,) for dimension, value in where.items()}
     assert sentence.aggregates == ((Aggregate(word),) if word else ())
-    assert sentence.require.comparator == Comparator(comparator)
-    assert sentence.require.limit == Constant(Fraction(limit))
+    assert sentence.requirement.comparator == Comparator(comparator)
+    assert sentence.requirement.limit == Constant(Fraction(limit))
     assert sentence.balance_across is None
 
 
@@ -103,10 +111,10 @@ def test_sentences_with_constants(
         ("exposed_ns <= baseline + 50us", "<=", TOLERANCE_US),
         ("overlap >= baseline - 3pp", ">=", Tolerance(absolute={"%": Fraction(3, 100)})),
         ("launches <= baseline + 2", "<=", Tolerance(absolute={"count": Fraction(2)})),
-        ("exposed_ns <= baseline + noise", "<=", Tolerance(noise=True)),
-        ("exposed_ns below baseline plus noise", "<=", Tolerance(noise=True)),
-        ("overlap >= baseline - noise", ">=", Tolerance(noise=True)),
-        ("median overlap at least baseline minus noise", ">=", Tolerance(noise=True)),
+        ("exposed_ns <= baseline + noise", "<=", Tolerance(noise_only=True)),
+        ("exposed_ns below baseline plus noise", "<=", Tolerance(noise_only=True)),
+        ("overlap >= baseline - noise", ">=", Tolerance(noise_only=True)),
+        ("median overlap at least baseline minus noise", ">=", Tolerance(noise_only=True)),
         ("launches == baseline", "==", None),
         ("exposed_ns <= baseline", "<=", None),
         ("exposed_ns below baseline", "<=", None),
@@ -114,23 +122,23 @@ def test_sentences_with_constants(
 )
 def test_sentences_with_a_baseline(text: str, comparator: str, tolerance: Tolerance | None) -> None:
     sentence = parsed(text)
-    assert sentence.require.comparator == Comparator(comparator)
-    assert sentence.require.limit == FromBaseline(tolerance)
+    assert sentence.requirement.comparator == Comparator(comparator)
+    assert sentence.requirement.limit == BaselineLimit(tolerance)
 
 
 def test_a_balance_is_judged_as_a_bare_ratio() -> None:
     sentence = parsed("balance of compute_ns across pp <= 1.1")
     assert (sentence.metric, sentence.balance_across) == ("compute_ns", "pp")
-    assert sentence.require.limit == Constant(Fraction(11, 10))
+    assert sentence.requirement.limit == Constant(Fraction(11, 10))
     chosen = parsed("stage2_f balance of comm_ns across dp <= baseline + 0.1")
     assert labels(chosen) == {"stage": ("stage2_f",)}
-    assert chosen.require.limit == FromBaseline(Tolerance(absolute={"1": Fraction(1, 10)}))
+    assert chosen.requirement.limit == BaselineLimit(Tolerance(absolute={"1": Fraction(1, 10)}))
 
 
 def test_the_requirement_keeps_its_words() -> None:
-    assert parsed("exposed_ns   below baseline  plus tolerance").require.text == "below baseline plus tolerance"
-    assert parsed("no syncs").require.text == "== 0"
-    assert parse_requirement(" >=  60%", judged(METRICS["overlap"])).text == ">= 60%"
+    assert parsed("exposed_ns   below baseline  plus tolerance").requirement.text == "below baseline plus tolerance"
+    assert parsed("no syncs").requirement.text == "== 0"
+    assert parse_requirement(" >=  60%", build_limit_target(METRICS["overlap"])).text == ">= 60%"
     assert parsed("stage3 overlap >= 60%").where["stage"] == Selector(("stage3",))
 
 
@@ -230,19 +238,21 @@ def test_plus_tolerance_needs_one_in_the_file() -> None:
 
 def test_a_tolerance_that_is_the_noise_fits_every_metric() -> None:
     for sentence in ("exposed_ns below baseline plus tolerance", "overlap >= baseline - tolerance"):
-        assert parsed(sentence, Tolerance(noise=True)).require.limit == FromBaseline(Tolerance(noise=True))
+        assert parsed(sentence, Tolerance(noise_only=True)).requirement.limit == BaselineLimit(
+            Tolerance(noise_only=True)
+        )
 
 
 def test_a_warning_takes_constants_only() -> None:
     with pytest.raises(SentenceMistake, match="only a constant") as caught:
-        parse_requirement(">= baseline", judged(METRICS["overlap"]), constant=True)
+        parse_requirement(">= baseline", build_limit_target(METRICS["overlap"]), constant=True)
     assert caught.value.offset == 3
 
 
 @pytest.mark.parametrize(("text", "offset"), [("60%", 0), ("  60%", 2), ("   ", 0)])
 def test_a_requirement_needs_its_comparison(text: str, offset: int) -> None:
     with pytest.raises(SentenceMistake, match="the comparison is missing") as caught:
-        parse_requirement(text, judged(METRICS["overlap"]))
+        parse_requirement(text, build_limit_target(METRICS["overlap"]))
     assert caught.value.offset == offset
 
 

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from pytest_nsys.analysis.metrics.registry import METRICS
 from pytest_nsys.core.errors import GateFileError
 from pytest_nsys.core.units import COUNT, HASH, RATIO, TIME
+from pytest_nsys.gates.assertion_names import quote_labels, split_labels
 from pytest_nsys.gates.model import Assertion
-from pytest_nsys.gates.names import labels_of, written_labels
 from tests.support.gate_files import loaded
 
 HEAD = {
@@ -30,10 +30,10 @@ LABELS = ("stage2_f", "a|b", 'say "x"', "void f<int>(float *)", "below", "max", 
 
 def meaning(assertion: Assertion) -> tuple[object, ...]:
     """What an assertion asks for, however it is written."""
-    require = assertion.require
+    require = assertion.requirement
     where = sorted((dimension, selector.values) for dimension, selector in assertion.where.items())
     subject = (assertion.metric, where, assertion.aggregates, assertion.balance_across, assertion.pipeline)
-    return (*subject, assertion.kind, require.comparator, require.limit, assertion.outside)
+    return (*subject, assertion.kind, require.comparator, require.limit, assertion.outside_metric)
 
 
 def read(entry: str | Mapping[str, object]) -> Assertion:
@@ -107,7 +107,7 @@ def test_the_sentence_of_an_entry_means_the_entry(entry: tuple[str, dict[str, li
 
 @given(st.lists(st.text(st.characters(codec="utf-8", exclude_characters="\0"), min_size=1), min_size=1))
 def test_labels_are_read_as_they_are_written(labels: list[str]) -> None:
-    assert labels_of(written_labels(labels)) == labels
+    assert split_labels(quote_labels(labels)) == labels
 
 
 @pytest.mark.parametrize(

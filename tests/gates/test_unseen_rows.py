@@ -4,11 +4,11 @@ from dataclasses import replace
 
 import pytest
 
-from pytest_nsys.analysis.metrics.table import UNSEEN, MetricTable
-from pytest_nsys.core.model import Row, Unseen, Value
-from pytest_nsys.gates.judgement import Judgement, Reference, judge
+from pytest_nsys.analysis.metrics.table import UNSEEN_REASON, MetricTable
+from pytest_nsys.core.model import Row, RowBelowError, Value
+from pytest_nsys.gates.judgement import Judgement, Reference, judge_rows
 from pytest_nsys.gates.model import Outcome
-from pytest_nsys.gates.selection import absences
+from pytest_nsys.gates.selection import find_absent_ranks
 from tests.support.gate_files import asked
 from tests.support.gates import Project
 from tests.support.samples.data_parallel import DataParallelShape, write_data_parallel
@@ -35,7 +35,7 @@ def test_without_any_row_there_is_no_data_unless_that_is_right(project: Project)
     project.gate(HEAD + f"  - {sentence}\n  - {{assert: {sentence}, id: healthy, allow_no_data: true}}")
     cases = project.cases(code=1)
     assert [case.state for case in cases.values()] == ["failure", "passed"]
-    assert f"no data: {UNSEEN}" in next(iter(cases.values())).text
+    assert f"no data: {UNSEEN_REASON}" in next(iter(cases.values())).text
 
 
 def test_a_baseline_of_such_rows_is_complete(project: Project) -> None:
@@ -48,13 +48,13 @@ def test_a_baseline_of_such_rows_is_complete(project: Project) -> None:
 
 def table(rows: dict[tuple[int, str], Value], unseen: dict[tuple[int, str], Value] | None = None) -> MetricTable:
     found = [Row((rank, "dp", kind), value) for (rank, kind), value in rows.items()]
-    hidden = dict(Unseen((rank, "dp", kind), error) for (rank, kind), error in (unseen or {}).items())
+    hidden = dict(RowBelowError((rank, "dp", kind), error) for (rank, kind), error in (unseen or {}).items())
     return MetricTable(("rank", "group", "collective"), found, {0: {}, 1: {}}, unseen=hidden)
 
 
 def said(now: MetricTable, before: MetricTable, *, excused: bool = False) -> Judgement:
     assertion = asked("collective_wait_ns below baseline plus 5%")
-    return judge(replace(assertion, allow_no_data=excused), now, Reference([before]))
+    return judge_rows(replace(assertion, allow_no_data=excused), now, Reference([before]))
 
 
 R = "AllReduce"
@@ -83,5 +83,5 @@ def test_a_row_that_could_not_be_seen_before_is_no_data() -> None:
 
 
 def test_what_is_not_seen_is_no_absence() -> None:
-    assert absences(table({(0, R): 900}, {(1, R): 500})) == []
-    assert [each.rank for each in absences(table({(0, R): 900}))] == [1]
+    assert find_absent_ranks(table({(0, R): 900}, {(1, R): 500})) == []
+    assert [each.rank for each in find_absent_ranks(table({(0, R): 900}))] == [1]

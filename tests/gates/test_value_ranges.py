@@ -10,13 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_nsys.analysis.metrics.registry import METRICS
-from pytest_nsys.analysis.windows.spans import RUN
-from pytest_nsys.core.conventions import BUILT_IN, Convention
+from pytest_nsys.analysis.windows.window_selection import RUN
+from pytest_nsys.core.conventions import BUILT_IN_CONVENTIONS, Convention
 from pytest_nsys.core.errors import NsysError
 from pytest_nsys.core.model import KernelsMode
 from pytest_nsys.core.workload import TwoStages, Workload
-from pytest_nsys.gates.limits import SentenceMistake, out_of_reach, tolerates_all
-from pytest_nsys.gates.model import Comparator, Judged, Tolerance
+from pytest_nsys.gates.limits import SentenceMistake, explain_boundless_tolerance, find_pointless_limit
+from pytest_nsys.gates.model import Comparator, LimitTarget, Tolerance
 from tests.support.gate_files import asked, mistakes
 from tests.support.gates import MS, Project
 from tests.support.measure import STEP, captures
@@ -159,13 +159,10 @@ def test_both_forms_of_a_gate_file_an_early_limit_and_a_ceiling() -> None:
 
 def test_an_early_limit_warns_beside_a_baseline_too(project: Project) -> None:
     """It was read and never looked at."""
-    project.gate("- {assert: overlap >= baseline - 30pp, warn: '>= 70%'}")
-    project.trace(exposed_us=200)
-    project.refresh("--nsys-trace=run.sqlite")
+    project.accepted("- {assert: overlap >= baseline - 30pp, warn: '>= 70%'}", 200)
     assert "early warning" not in project.pytest("--nsys-trace=run.sqlite", code=0)
     project.trace(exposed_us={(0, "stage2_f"): 400})
-    said = project.pytest("--nsys-trace=run.sqlite", code=0)
-    assert "1 of 4 rows do not reach the early warning >= 70%" in said
+    assert "1 of 4 rows do not reach the early warning >= 70%" in project.pytest("--nsys-trace=run.sqlite", code=0)
 
 
 HALVES = [Fraction(n, 2) for n in range(9)]
@@ -183,8 +180,10 @@ def test_out_of_reach_is_what_all_values_hold_or_none(
     low = Fraction(-99 if least is None else least)
     high = Fraction(99 if greatest is None else greatest)
     values = [v for v in (Fraction(-99), *HALVES, Fraction(99)) if low <= v <= high]
-    held = {comparator.holds(value, limit) for value in values}
-    assert (out_of_reach(comparator, limit, Judged("m", "1", None, least, greatest)) is not None) is (len(held) == 1)
+    held = {comparator.is_satisfied(value, limit) for value in values}
+    assert (find_pointless_limit(comparator, limit, LimitTarget("m", "1", None, least, greatest)) is not None) is (
+        len(held) == 1
+    )
 
 
 @given(
@@ -201,13 +200,15 @@ def test_a_tolerance_tolerates_all_where_no_value_of_any_baseline_is_beyond_it(
     values = [v for v in (*HALVES, Fraction(9_999)) if least <= v <= (10_000 if greatest is None else greatest)]
 
     def beyond(value: Fraction, baseline: Fraction) -> bool:
-        t = tolerance.amount(baseline, "1")
+        t = tolerance.compute_amount(baseline, "1")
         return (comparator is not Comparator.LE and value < baseline - t) or (
             comparator is not Comparator.GE and value > baseline + t
         )
 
     some = any(beyond(value, baseline) for value in values for baseline in values)
-    assert (tolerates_all(comparator, tolerance, Judged("m", "1", None, least, greatest)) is not None) is not some
+    assert (
+        explain_boundless_tolerance(comparator, tolerance, LimitTarget("m", "1", None, least, greatest)) is not None
+    ) is not some
 
 
 STATED = Workload(
@@ -226,7 +227,7 @@ def outside(path: Path, convention: Convention, windows: tuple[str, ...]) -> lis
     with captures(path, convention=convention, workload=STATED) as run:
         for window, kernels, metric in product(windows, KernelsMode, METRICS.values()):
             try:
-                rows = run.rows(metric, run.spec(window, None, kernels)).rows
+                rows = run.measure_rows(metric, run.make_spec(window, None, kernels)).rows
             except NsysError:
                 continue  # an empty window, or nothing to measure there
             least = -(10**30) if metric.least is None else metric.least
@@ -238,7 +239,7 @@ def outside(path: Path, convention: Convention, windows: tuple[str, ...]) -> lis
 def chrome_or_nsys(name: str) -> Convention:
     """What each real trace is read by."""
     chosen = "generic" if not name.endswith(".json.gz") else "jax" if name.startswith("jax") else "kineto"
-    return BUILT_IN[chosen]
+    return BUILT_IN_CONVENTIONS[chosen]
 
 
 @pytest.mark.reference
@@ -264,8 +265,7 @@ def test_no_value_of_any_trace_is_beyond_its_range(
     tmp_path_factory: pytest.TempPathFactory, kernels: list[tuple[str, int, int, int]]
 ) -> None:
     """Kernels of 0 to 8 us anywhere around a step of 30 us, the same one in each of six steps."""
-    trace = TraceBuilder()
-    process = trace.process()
+    process = TraceBuilder().process()
     for begin in range(MS, 7 * MS, MS):
         process.range("step 0", begin, begin + 30_000)
         for stage in range(5):
@@ -273,5 +273,5 @@ def test_no_value_of_any_trace_is_beyond_its_range(
         for name, stream, start_us, length_us in kernels:
             start = begin + 1_000 * start_us
             process.kernel(name, start, start + 1_000 * length_us, stream=stream, launch_ns=start)
-    path = trace.write(tmp_path_factory.mktemp("any") / "run.sqlite")
+    path = process.trace.write(tmp_path_factory.mktemp("any") / "run.sqlite")
     assert outside(path, replace(STEP, setup=None), ("median",)) == []

@@ -10,7 +10,7 @@ from pytest_nsys.analysis.metrics.table import MetricTable
 from pytest_nsys.core.exact import distance
 from pytest_nsys.core.model import Value
 from pytest_nsys.gates.model import Assertion, GateFile, JudgedRow, Outcome
-from pytest_nsys.gates.waivers import meaning, waive
+from pytest_nsys.gates.waivers import make_selector_match, waive
 from tests.support import gate_files
 from tests.support.gate_files import loaded
 from tests.support.gates import Project
@@ -48,7 +48,7 @@ def outcomes(rows: tuple[JudgedRow, ...]) -> list[str]:
 
 
 def waived(gate: Assertion, *rows: JudgedRow, unit: str = "ns", today: date = ON_TIME) -> tuple[list[str], list[str]]:
-    kept, said = waive(gate, unit, rows, meaning(TABLE), today)
+    kept, said = waive(gate, unit, rows, make_selector_match(TABLE), today)
     assert [r.labels for r in kept] == [r.labels for r in rows]
     return outcomes(kept), list(said)
 

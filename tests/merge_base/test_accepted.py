@@ -76,15 +76,15 @@ def reason(text: object) -> Callable[[dict[str, Any]], None]:
 
 
 def said(verdict: BaseVerdict) -> str:
-    return "\n".join(verdict.lines())
+    return "\n".join(verdict.render_lines())
 
 
 def test_with_pass_it_is_green_with_a_warning_that_has_row_change_and_reason(branch: Project) -> None:
-    assert judge(branch, RUN).red
+    assert judge(branch, RUN).is_red
     refresh(branch)
     found = judge(branch, RUN)
-    assert not found.red
-    assert found.accepted == [f"{NAME}: accepted on this branch: {ROW} 200 us → 350 us (+75%): {REASON}"]
+    assert not found.is_red
+    assert found.accepted_texts == [f"{NAME}: accepted on this branch: {ROW} 200 us → 350 us (+75%): {REASON}"]
     (difference,) = found.differences
     assert (difference.kind, difference.state) == ("baseline", "changed")
 
@@ -177,7 +177,7 @@ def test_no_way_around(branch: Project, case: str) -> None:
     git(branch.root, "add", "-A")
     git(branch.root, "commit", "-q", "--allow-empty", "-m", "a change")
     found = judge(branch, RUN)
-    assert found.red
+    assert found.is_red
     assert "; not accepted on this branch: " in said(found)
     assert why in said(found)
 
@@ -185,7 +185,7 @@ def test_no_way_around(branch: Project, case: str) -> None:
 def test_what_is_not_committed_accepts_nothing(branch: Project) -> None:
     not_committed(branch)
     found = judge(branch, RUN)
-    assert found.red
+    assert found.is_red
     assert "accepted on this branch" not in said(found)
 
 
@@ -200,26 +200,26 @@ def test_a_limit_is_never_accepted(branch: Project) -> None:
     branch.gate(GATE.replace("50%", "40%"), FILE)
     refresh(branch)
     found = judge(branch, RUN)
-    assert found.red
+    assert found.is_red
     assert [red.splitlines()[0] for red in found.reds] == ["45% < 50%, rank 1 stage4_f"]
-    assert found.accepted
+    assert found.accepted_texts
 
 
 def test_a_faster_step_passes_with_and_without_a_refresh(branch: Project) -> None:
     branch.trace(exposed_us=100)
-    assert not judge(branch, RUN).red
+    assert not judge(branch, RUN).is_red
     refresh(branch)
-    assert not judge(branch, RUN).red
+    assert not judge(branch, RUN).is_red
 
 
 def test_a_ratchet_takes_a_faster_step_that_is_stored(branch: Project) -> None:
     with on_main(branch):
         branch.gate(GATE.replace(f"- {NAME}", f"- {{assert: {NAME}, severity: {{improved: fail}}}}"), FILE)
     branch.trace(exposed_us=100)
-    assert judge(branch, RUN).red
+    assert judge(branch, RUN).is_red
     refresh(branch)
     found = judge(branch, RUN)
-    assert (found.red, len(found.accepted)) == (False, 1)
+    assert (found.is_red, len(found.accepted_texts)) == (False, 1)
 
 
 def test_the_noise_of_the_merge_base_counts(branch: Project) -> None:
@@ -232,7 +232,7 @@ def test_the_noise_of_the_merge_base_counts(branch: Project) -> None:
     branch.trace(exposed_us={(1, "stage4_f"): 400})
     refresh(branch)
     branch.trace(exposed_us={(1, "stage4_f"): 430})
-    assert not judge(branch, RUN).red
+    assert not judge(branch, RUN).is_red
     branch.trace(exposed_us={(1, "stage4_f"): 480})
     assert "rank 1 stage4_f is 480 us, and it stored 400 us" in said(judge(branch, RUN))
 

@@ -30,14 +30,14 @@ def test_a_new_gate_file_and_a_new_assertion_are_the_branch_s_own(branch: Projec
     branch.gate(f"{GATE}\n- {{id: more, assert: overlap >= 99%}}", FILE)
     commit(branch.root)
     found = judge(branch, RUN, "perf", "new")
-    assert (found.red, found.new) == (False, ["new"])
+    assert (found.is_red, found.new_paths) == (False, ["new"])
     assert [(each.file, each.state) for each in found.differences] == [
         ("new/other.nsys.yaml", "new"),
         (FILE, "changed"),
     ]
     assert "+- {id: more, assert: overlap >= 99%}" in found.differences[1].diff
     found = judge(branch, RUN, "new")
-    assert (found.red, found.judged) == (False, ())
+    assert (found.is_red, found.judged_gates) == (False, ())
     assert found.headline.startswith("no gate file to judge by at ")
 
 
@@ -47,12 +47,12 @@ def test_a_gate_that_moves_with_its_baseline(branch: Project) -> None:
     git(branch.root, "mv", "baselines/perf__gate", "baselines/speed__gate")
     commit(branch.root)
     found = judge(branch, RUN, "speed")
-    assert not found.red
-    assert [gate.name for gate in found.judged] == [FILE]
+    assert not found.is_red
+    assert [gate.name for gate in found.judged_gates] == [FILE]
     states = {each.file: each.state for each in found.differences}
     assert states["speed/gate.nsys.yaml"] == f"moved from {FILE}"
     branch.trace(RUN, 400)
-    assert judge(branch, RUN, "speed").red
+    assert judge(branch, RUN, "speed").is_red
 
 
 def test_main_without_gate_files_is_good_and_says_so(project: Project) -> None:
@@ -63,7 +63,7 @@ def test_main_without_gate_files_is_good_and_says_so(project: Project) -> None:
     project.gate_with_trace(GATE)
     commit(project.root)
     found = judge(project, RUN)
-    assert not found.red
+    assert not found.is_red
     assert found.headline.startswith("no gate file to judge by at ")
 
 
@@ -71,7 +71,7 @@ def test_gate_files_of_main_of_which_none_is_judged_are_red(branch: Project) -> 
     with on_main(branch):
         branch.file("pytest.ini", "[pytest]\ntestpaths = nowhere_else\nnorecursedirs = perf\n")
     found = judge(branch, RUN)
-    assert found.red
+    assert found.is_red
     assert "nothing was judged, and " in found.headline
 
 
@@ -80,20 +80,20 @@ def test_what_main_does_not_search_is_not_judged(branch: Project) -> None:
         branch.gate("- overlap >= 99%", "perf/nightly/gate.nsys.yaml")
         branch.gate("- overlap >= 99%", "other/gate.nsys.yaml")
         branch.file("pytest.ini", "[pytest]\nnorecursedirs = night*\ntestpaths = perf\n")
-    assert [gate.name for gate in judge(branch, RUN).judged] == [FILE]
-    assert not judge(branch, RUN).red
-    assert judge(branch, RUN, ".").red
+    assert [gate.name for gate in judge(branch, RUN).judged_gates] == [FILE]
+    assert not judge(branch, RUN).is_red
+    assert judge(branch, RUN, ".").is_red
 
 
 def test_a_file_of_one_folder_is_judged_alone(branch: Project) -> None:
     """Its neighbour is of another program."""
     with on_main(branch):
         branch.gate("- overlap >= 99%", "perf/other.nsys.yaml")
-    assert not judge(branch, RUN, FILE).red
-    assert judge(branch, RUN, "perf").red
+    assert not judge(branch, RUN, FILE).is_red
+    assert judge(branch, RUN, "perf").is_red
     git(branch.root, "rm", "-q", "perf/other.nsys.yaml")
     commit(branch.root)
-    assert judge(branch, RUN, FILE).red
+    assert judge(branch, RUN, FILE).is_red
 
 
 def test_a_path_that_is_nowhere_is_a_mistake(branch: Project) -> None:
@@ -101,12 +101,11 @@ def test_a_path_that_is_nowhere_is_a_mistake(branch: Project) -> None:
         with pytest.raises(BaselineError, match=rf"{word}: no such file or folder, neither here nor at \w+"):
             judge(branch, RUN, word)
     words = [f"--nsys-trace={RUN}", "--nsys-baseline-ref=main", "--pyargs", "perf", "json.tool"]
-    said = branch.pytest_in_a_process(*words)
-    assert "gate of the merge base: 2 assertions passed" in said
+    assert "gate of the merge base: 2 assertions passed" in branch.pytest_in_a_process(*words)
 
 
 def test_no_trace_is_red(branch: Project) -> None:
-    assert "no trace: give --nsys-trace=PATH" in "\n".join(judge(branch).lines())
+    assert "no trace: give --nsys-trace=PATH" in "\n".join(judge(branch).render_lines())
 
 
 @pytest.mark.parametrize(
@@ -121,8 +120,8 @@ def test_a_path_that_would_judge_nothing_is_a_mistake_of_the_command(branch: Pro
     branch.file("new.txt", "")
     for paths in ([word], ["perf", word]):
         with pytest.raises(BaselineError, match=f"^{re.escape(why)}$"):
-            judge(branch, RUN, *paths, gates_alone=True)
-    assert not judge(branch, RUN, "perf", word).red  # of pytest, which tells of its own paths
+            judge(branch, RUN, *paths, gates_only=True)
+    assert not judge(branch, RUN, "perf", word).is_red  # of pytest, which tells of its own paths
 
 
 def test_a_configuration_is_named(branch: Project) -> None:
@@ -130,7 +129,7 @@ def test_a_configuration_is_named(branch: Project) -> None:
         branch.gate(f"matrix: {{a: , b: }}\nassertions: {GATE.splitlines()[1][2:].join('[]')}", FILE)
     branch.trace("bad.sqlite", 500)
     found = judge(branch, "", "perf", nsys_trace=[f"a={RUN}", "b=bad.sqlite"])
-    assert [(gate.name, gate.passed, gate.traces) for gate in found.judged] == [
+    assert [(gate.name, gate.passed, gate.traces) for gate in found.judged_gates] == [
         (f"{FILE}[a]", 1, [RUN]),
         (f"{FILE}[b]", 0, ["bad.sqlite"]),
     ]
@@ -141,14 +140,14 @@ def test_files_that_a_gate_names_come_along_and_untracked_ones_are_named(branch:
         branch.gate(f"workload: {{config: job.toml}}\nassertions:\n{GATE}", FILE)
         branch.file("perf/job.toml", "[training]\nlocal_batch_size = 1\nseq_len = 2048\n")
     found = judge(branch, RUN, "perf")
-    assert not found.red, found.reds
+    assert not found.is_red, found.reds
     with on_main(branch):
         git(branch.root, "rm", "-q", "--cached", "perf/job.toml")
         branch.file(".gitignore", "*.sqlite\n*.toml\n")
     found = judge(branch, RUN, "perf")
-    assert found.red
+    assert found.is_red
     assert "perf/job.toml is not in git at the merge base, whose gate names it" in found.notes
-    assert str(branch.root) not in "\n".join(found.lines())
+    assert str(branch.root) not in "\n".join(found.render_lines())
 
 
 def test_a_pointer_of_lfs_without_its_file_is_named(branch: Project) -> None:
@@ -161,7 +160,7 @@ def test_a_pointer_of_lfs_without_its_file_is_named(branch: Project) -> None:
     kept = branch.root / ".git/lfs/objects/ab/ab" / ("ab" * 32)
     kept.parent.mkdir(parents=True)
     kept.write_bytes(content)
-    assert not judge(branch, RUN).red
+    assert not judge(branch, RUN).is_red
 
 
 @pytest.mark.parametrize("target", ["nowhere.nsys.yaml", "/etc/passwd", "../../outside.nsys.yaml", "loop.nsys.yaml"])
@@ -176,12 +175,12 @@ def test_a_link_inside_of_main_is_followed_there(branch: Project) -> None:
     with on_main(branch):
         (branch.root / "also").symlink_to("perf")
         (branch.root / "linked.nsys.yaml").symlink_to("also/gate.nsys.yaml")
-    assert [gate.name for gate in judge(branch, RUN, "also").judged] == [FILE]
+    assert [gate.name for gate in judge(branch, RUN, "also").judged_gates] == [FILE]
     (branch.root / "also").unlink()
     branch.gate("- overlap >= 1%", "also/gate.nsys.yaml")
     commit(branch.root)
     branch.trace(RUN, 500)
-    assert judge(branch, RUN, "also").red
+    assert judge(branch, RUN, "also").is_red
 
 
 def test_links_to_what_a_gate_is_judged_by(branch: Project) -> None:
@@ -202,9 +201,9 @@ def test_links_to_what_a_gate_is_judged_by(branch: Project) -> None:
         for name, target in links.items():
             (branch.root / name).symlink_to(target)
     found = judge(branch, RUN, "perf")
-    assert not found.red, [*found.lines()]
+    assert not found.is_red, [*found.render_lines()]
     branch.trace("slow.sqlite", 400)
-    assert judge(branch, "slow.sqlite", "perf").red
+    assert judge(branch, "slow.sqlite", "perf").is_red
 
 
 def test_the_history_is_read_and_not_written(branch: Project) -> None:
@@ -217,10 +216,10 @@ def test_the_history_is_read_and_not_written(branch: Project) -> None:
         branch.file("pytest.ini", "[pytest]\nnsys_history = perf.db\n")
         branch.file(".gitignore", "*.sqlite\n*.db\n")
     count = ask(branch.root / "perf.db", "SELECT count(*) FROM runs")
-    assert not judge(branch, RUN, nsys_history="perf.db").red
+    assert not judge(branch, RUN, nsys_history="perf.db").is_red
     branch.trace(RUN, 400)
-    assert judge(branch, RUN, nsys_history="perf.db").red
-    assert judge(branch, RUN).red  # as the ini file of main names it
+    assert judge(branch, RUN, nsys_history="perf.db").is_red
+    assert judge(branch, RUN).is_red  # as the ini file of main names it
     assert ask(branch.root / "perf.db", "SELECT count(*) FROM runs") == count
 
 
@@ -238,8 +237,7 @@ def test_a_shallow_clone_says_what_to_fetch(branch: Project, tmp_path: Path) -> 
 
 def test_unrelated_histories_have_no_merge_base(branch: Project) -> None:
     git(branch.root, "switch", "-q", "--orphan", "other")
-    commit_ = git(branch.root, "commit", "-q", "--allow-empty", "-m", "begin anew")
-    assert commit_ == ""
+    assert git(branch.root, "commit", "-q", "--allow-empty", "-m", "begin anew") == ""
     with pytest.raises(BaselineError, match="unrelated histories"):
         judge(branch, RUN)
 
@@ -252,8 +250,8 @@ def test_baselines_outside_of_the_repository(branch: Project) -> None:
     kept = branch.root.parent / "outside"
     try:
         assert [each.name for each in kept.iterdir()] == [f"{branch.root.name}__perf__gate"]
-        assert not judge(branch, RUN, "perf").red
-        assert not judge(branch, RUN, "perf", baseline_dir="../outside").red
+        assert not judge(branch, RUN, "perf").is_red
+        assert not judge(branch, RUN, "perf", baseline_dir="../outside").is_red
         branch.trace("slow.sqlite", 300)
         assert judge(branch, "slow.sqlite", "perf").headline.startswith("1 failed")
     finally:
@@ -266,14 +264,14 @@ def test_another_work_tree_and_another_folder(branch: Project, tmp_path: Path) -
     branch.trace("bad.sqlite", 500)
     for name, red in ((RUN, False), ("bad.sqlite", True)):
         found = judge(branch, str(branch.root / name), "gate.nsys.yaml", here=beside / "perf")
-        assert found.red is red
-        assert [gate.name for gate in found.judged] == ["gate.nsys.yaml"]
+        assert found.is_red is red
+        assert [gate.name for gate in found.judged_gates] == ["gate.nsys.yaml"]
 
 
 def test_paths_typed_outside_of_the_repository(branch: Project, tmp_path_factory: pytest.TempPathFactory) -> None:
     outside = tmp_path_factory.mktemp("outside")
     found = judge(branch, str(branch.root / RUN), str(branch.root / "perf"), here=outside)
-    assert (found.red, [gate.passed for gate in found.judged]) == (False, [2])
+    assert (found.is_red, [gate.passed for gate in found.judged_gates]) == (False, [2])
 
 
 def test_a_merge_queue_and_a_merge_commit(branch: Project) -> None:
@@ -287,8 +285,8 @@ def test_a_merge_queue_and_a_merge_commit(branch: Project) -> None:
     git(branch.root, "merge", "-q", "--no-ff", "--no-edit", "feature")
     branch.trace("bad.sqlite", 500)
     for ref in ("main", "HEAD^1"):
-        assert judge(branch, "bad.sqlite", ref=ref).red
-        assert not judge(branch, RUN, ref=ref).red
+        assert judge(branch, "bad.sqlite", ref=ref).is_red
+        assert not judge(branch, RUN, ref=ref).is_red
 
 
 WITHOUT_EFFECT = {"pyproject.toml": "[project]\nname = 'x'\n", "tox.ini": "[flake8]\n", "train.py": "print(1)\n"}
@@ -313,12 +311,14 @@ def test_what_differs_is_told_and_red_where_main_refuses_it(branch: Project, fil
         return judge(branch, RUN, "perf")
 
     found = change()
-    assert not found.red
-    assert f"differs from the merge base: {told}\n" in "\n".join(found.lines()) if told else not found.differences
+    assert not found.is_red
+    assert (
+        f"differs from the merge base: {told}\n" in "\n".join(found.render_lines()) if told else not found.differences
+    )
     with on_main(branch):
         branch.file("pytest.ini", "[pytest]\nnsys_gate_changes = fail\n")
     found = change()
-    assert found.red is bool(told)
+    assert found.is_red is bool(told)
     assert told in found.headline
 
 
@@ -357,7 +357,7 @@ def test_nothing_is_left_behind(branch: Project, tmp_path: Path, monkeypatch: py
     monkeypatch.setattr("tempfile.tempdir", str(scratch))
     before = sorted(branch.root.rglob("*"))
     start_judge(JudgeRequest("main", branch.root)).stop()
-    assert not judge(branch, RUN).red
+    assert not judge(branch, RUN).is_red
     assert [*scratch.iterdir()] == []
     assert sorted(branch.root.rglob("*")) == before
     assert git(branch.root, "status", "--porcelain") == ""
@@ -369,6 +369,6 @@ def test_a_slip_in_what_the_ini_file_refuses_is_no_permission(branch: Project, k
     with on_main(branch):
         branch.file("pytest.ini", f"[pytest]\n{key}\n")
     found = judge(branch, RUN)
-    assert (found.red, found.broken) == (True, True)
-    assert re.search(rf"pytest\.ini: {name} is \w+ or \w+, not '{value}'", "\n".join(found.lines()))
+    assert (found.is_red, found.is_broken) == (True, True)
+    assert re.search(rf"pytest\.ini: {name} is \w+ or \w+, not '{value}'", "\n".join(found.render_lines()))
     assert f"pytest.ini: {name} is " in branch.pytest(f"--nsys-trace={RUN}", code=4)

@@ -224,10 +224,10 @@ def test_the_judge(branch: Project, name: str) -> None:
     way = WAYS[name]
     hide(branch, way)
     bad, good = judge(branch, BAD, *way.paths), judge(branch, GOOD, *way.paths)
-    assert (bad.red, bad.broken) == (True, False), bad
+    assert (bad.is_red, bad.is_broken) == (True, False), bad
     assert bad.headline.startswith("2 failed, "), bad.headline
-    assert (good.red, good.broken) == (False, False), [*good.lines()]
-    assert any(gate.name == FILE and gate.passed == 2 for gate in good.judged)
+    assert (good.is_red, good.is_broken) == (False, False), [*good.render_lines()]
+    assert any(gate.name == FILE and gate.passed == 2 for gate in good.judged_gates)
 
 
 def plain(project: Project, way: Way, monkeypatch: pytest.MonkeyPatch, trace: str, *words: str) -> str:
@@ -295,10 +295,10 @@ def test_a_trace_of_the_gate_file_that_is_another_one(branch: Project) -> None:
     branch.trace("old.sqlite", 201)
     branch.trace("run.sqlite", 500)
     found = judge(branch, "", FILE)
-    assert found.red
-    assert found.judged[0].traces == ["run.sqlite"]
+    assert found.is_red
+    assert found.judged_gates[0].traces == ["run.sqlite"]
     branch.trace("run.sqlite", 202)
-    assert not judge(branch, "", FILE).red
+    assert not judge(branch, "", FILE).is_red
 
 
 def test_a_submodule_that_moved(branch: Project, tmp_path: Path) -> None:
@@ -315,13 +315,13 @@ def test_a_submodule_that_moved(branch: Project, tmp_path: Path) -> None:
     (checkout / "inner.nsys.yaml").write_text("version: 1\nassertions:\n- overlap >= 1%\n")
     commit(checkout)
     commit(branch.root)
-    strict = [gate for gate in judge(branch, BAD, "perf/inner").judged if gate.name.endswith("inner.nsys.yaml")]
+    strict = [gate for gate in judge(branch, BAD, "perf/inner").judged_gates if gate.name.endswith("inner.nsys.yaml")]
     assert [(gate.passed, gate.assertions) for gate in strict] == [(0, 1)]
-    assert not judge(branch, GOOD, "perf/inner").red
+    assert not judge(branch, GOOD, "perf/inner").is_red
     git(branch.root, "mv", "perf/inner", "elsewhere")
     commit(branch.root)
     found = judge(branch, BAD, "perf")
-    assert [gate.name for gate in found.judged if gate.passed == 0] == [FILE, "perf/inner/inner.nsys.yaml"]
+    assert [gate.name for gate in found.judged_gates if gate.passed == 0] == [FILE, "perf/inner/inner.nsys.yaml"]
     git(branch.root, "rm", "-qf", "elsewhere")
     shutil.rmtree(branch.root / ".git/modules/perf/inner")
     commit(branch.root)
@@ -384,7 +384,7 @@ def test_a_link_that_leads_around_the_folder(branch: Project) -> None:
     (branch.root / "perf").symlink_to(".")
     branch.gate(OTHER, "other.nsys.yaml")
     found = judge(branch, BAD, "perf/other.nsys.yaml")
-    assert [gate.name for gate in found.judged] == ["perf/other.nsys.yaml"]
+    assert [gate.name for gate in found.judged_gates] == ["perf/other.nsys.yaml"]
 
 
 @pytest.mark.parametrize(
@@ -405,14 +405,14 @@ def test_what_a_run_is_held_against_is_not_the_branch_s(branch: Project, file: s
     git(branch.root, "add", "-f", file)
     commit(branch.root)
     found = judge(branch, BAD, "perf", **words)
-    assert found.red
+    assert found.is_red
     assert f"is what a run is held against, and this branch changes {file}: " in found.reds[0]
 
 
 def test_a_history_that_main_names(branch: Project) -> None:
     with on_main(branch):
         branch.file("pytest.ini", f"{INI}nsys_history = runs.db\n")
-    assert not judge(branch, GOOD, "perf").red
+    assert not judge(branch, GOOD, "perf").is_red
     branch.file("runs.db", "of the branch")
     commit(branch.root)
     assert "and this branch changes runs.db: " in judge(branch, GOOD, "perf").reds[0]
@@ -420,7 +420,7 @@ def test_a_history_that_main_names(branch: Project) -> None:
         branch.file("runs.db", "")
     branch.file("runs.py", "beside it")
     commit(branch.root)
-    assert not judge(branch, GOOD, "perf").broken
+    assert not judge(branch, GOOD, "perf").is_broken
 
 
 @pytest.mark.parametrize("kind", ["tag", "branch"])
@@ -455,7 +455,7 @@ def test_what_main_sets_for_its_own_tests_stops_no_judge(branch: Project, file: 
     loosened(branch)
     commit(branch.root)
     assert judge(branch, BAD, "perf").headline.startswith("2 failed")
-    assert not judge(branch, GOOD, "perf").red
+    assert not judge(branch, GOOD, "perf").is_red
 
 
 def test_the_environment_of_the_judge_is_a_fixed_list(branch: Project, monkeypatch: pytest.MonkeyPatch) -> None:

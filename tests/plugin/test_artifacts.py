@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_nsys.plugin.artifacts import file_name
+from pytest_nsys.plugin.artifacts import build_file_name
 from tests.support.chrome import Chrome, chrome, nanoseconds
 from tests.support.commands import run
 from tests.support.gates import Project, write_trace
@@ -77,7 +77,7 @@ def test_base_and_head_begin_together(project: Project) -> None:
 @pytest.mark.parametrize("kept", [True, False])
 def test_of_a_stored_baseline_the_base_is_what_is_kept_beside_it(project: Project, kept: bool) -> None:
     project.gated("- exposed_ns below baseline plus 5%")
-    project.refresh("--nsys-trace=run.sqlite", windows=kept)
+    project.refresh("--nsys-trace=run.sqlite", keeps_windows=kept)
     project.trace(exposed_us=300)
     project.pytest(*OPTIONS, code=1)
     (shown,) = windows(project).values()
@@ -196,7 +196,7 @@ def test_a_comparison(project: Project) -> None:
     ],
 )
 def test_names_are_made_safe(gate: str, assertion: str, starts: str) -> None:
-    name = file_name(gate, assertion)
+    name = build_file_name(gate, assertion)
     assert name.startswith(starts)
     assert len(name) == len(starts) + 8 + len(".json.gz")
 
@@ -206,6 +206,6 @@ PARTS = st.text(alphabet="aAbB_-. /é\u0130", min_size=1, max_size=6)
 
 @given(st.lists(st.tuples(PARTS, PARTS), unique=True, min_size=2, max_size=6))
 def test_names_are_unique_on_every_file_system(pairs: list[tuple[str, str]]) -> None:
-    names = [file_name(gate, assertion) for gate, assertion in pairs]
+    names = [build_file_name(gate, assertion) for gate, assertion in pairs]
     assert len({name.lower() for name in names}) == len(pairs)
     assert all(Path(name).name == name and name.isascii() and name.isprintable() for name in names)

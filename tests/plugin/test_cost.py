@@ -7,12 +7,15 @@ from typing import Any
 
 import pytest
 
-from pytest_nsys.gates.model import requests_of
+from pytest_nsys.gates.model import build_requests
 from pytest_nsys.plugin import session
 from pytest_nsys.plugin.sources import Sources
 from tests.support.gates import Project
 
-COUNTED = {Sources: ("traces", "both"), session.NsysSession: ("captures", "context", "shown", "baseline_folder")}
+COUNTED = {
+    Sources: ("find_trace_source", "find_sources"),
+    session.NsysSession: ("open_captures", "get_context", "format_path", "find_baseline_folder"),
+}
 
 
 @pytest.fixture
@@ -34,11 +37,11 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
             monkeypatch.setattr(kind, name, counting(kind, name))
 
     def requests(*words: Any) -> Any:
-        made = requests_of(*words)
+        made = build_requests(*words)
         found["requests"] += len(made)
         return made
 
-    monkeypatch.setattr("pytest_nsys.plugin.session.requests_of", requests)
+    monkeypatch.setattr("pytest_nsys.plugin.session.build_requests", requests)
     return found
 
 
@@ -75,7 +78,7 @@ def test_rows_go_once_they_were_told(project: Project) -> None:
 FACTS = {
     "explain",
     "explain.budget_lines",
-    "explain.parts",
+    "explain.breakdown_model",
     "fact_bounds",
     "facts",
     "metrics",
@@ -83,11 +86,11 @@ FACTS = {
     "metrics.registry",
     "metrics.table",
     "steps",
-    "steps.facts",
-    "steps.words",
+    "steps.search_result",
+    "steps.search_text",
     "windows",
-    "windows.circumstances",
-    "windows.spans",
+    "windows.run_conditions",
+    "windows.window_selection",
 }
 """The modules of ``analysis`` that measure nothing."""
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from pytest_nsys.core.numbers import format_range
-from pytest_nsys.core.words import print_plainly
-from pytest_nsys.reports.screens.check import Checked, Plugin, RunShape, Surroundings, TraceFile, as_text
+from pytest_nsys.core.text_format import configure_plain_output
+from pytest_nsys.reports.screens.check import CheckResult, Plugin, RunShape, Surroundings, TraceFile, render_check_text
 from tests.support.commands import run
 from tests.support.gate_files import loaded, mistakes
 from tests.support.gates import Project
@@ -25,7 +25,7 @@ JAX = REAL / "jax_te_attn.trace.json.gz"
 def test_signs_that_an_encoding_lacks_are_plain() -> None:
     raw = io.BytesIO()
     stream = io.TextIOWrapper(raw, encoding="ascii")
-    print_plainly(stream)
+    configure_plain_output(stream)
     stream.write("\u221210 pp \u2265 5 \u2026 \u2192 \u00e9")
     stream.flush()
     assert raw.getvalue() == b"-10 pp >= 5 ... -> \\xe9"
@@ -108,8 +108,7 @@ def test_a_measurement_without_its_word_is_told(tmp_path: Path) -> None:
     (tmp_path / "m.json").write_text('{"mfu": 0.45}')
     said = run("rows", "mfu", "--measurements", tmp_path / "m.json", code=2)
     assert said.stderr == "error: 'mfu' is a measurement: write 'measured mfu'\n"
-    said = run("rows", "mfx", "--measurements", tmp_path / "m.json", code=2)
-    assert "unknown metric 'mfx'" in said.stderr
+    assert "unknown metric 'mfx'" in run("rows", "mfx", "--measurements", tmp_path / "m.json", code=2).stderr
 
 
 def test_check_says_what_takes_measurements(project: Project) -> None:
@@ -171,6 +170,8 @@ def test_check_names_the_version_of_a_format(version: str | None, told: str) -> 
         doubts=[],
         groups=[],
     )
-    text = as_text(Checked(1, good=True, problems=[], surroundings=around, gate_files=[], not_collected=[], run=held))
+    text = render_check_text(
+        CheckResult(1, good=True, problems=[], surroundings=around, gate_files=[], not_collected=[], run=held)
+    )
     assert f"trace        a.json: {told}\n" in text
     assert text.endswith("\nno problem found\n")

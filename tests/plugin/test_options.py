@@ -7,7 +7,7 @@ import pytest
 
 from pytest_nsys.plugin.hooks import TRACE_SUFFIXES
 from pytest_nsys.plugin.settings import SETTINGS, Setting
-from pytest_nsys.traces.opening import READERS, XPLANE, find_traces
+from pytest_nsys.traces.trace_files import READERS, XPLANE_SUFFIX, find_traces
 from tests.support.gates import Project, watch_openings
 from tests.support.reports import report_of
 
@@ -58,7 +58,9 @@ def test_the_files_of_a_folder_are_joined_by_their_labels(project: Project) -> N
     assert case.properties["nsys_run"].startswith("runs (2 ranks, pp=2 ")
 
 
-@pytest.mark.parametrize("setting", [setting for setting in SETTINGS.values() if setting.filled], ids=lambda s: s.name)
+@pytest.mark.parametrize(
+    "setting", [setting for setting in SETTINGS.values() if setting.needs_value], ids=lambda s: s.name
+)
 def test_an_empty_path_is_not_this_folder(project: Project, setting: Setting) -> None:
     for value in ("", "  "):
         said = project.pytest(f"{setting.option}={value}", code=4)
@@ -72,7 +74,12 @@ def test_a_stray_trace(gated: Project, before: tuple[str, ...]) -> None:
 
 
 def test_the_suffixes_of_stray_traces_are_those_of_the_readers() -> None:
-    of_others_too = {".sqlite3", ".db", ".json", XPLANE}  # databases and JSON of anything, and what no reader reads
+    of_others_too = {
+        ".sqlite3",
+        ".db",
+        ".json",
+        XPLANE_SUFFIX,
+    }  # databases and JSON of anything, and what no reader reads
     assert {suffix for suffix in READERS if not suffix.endswith(TRACE_SUFFIXES)} == of_others_too
 
 
@@ -178,8 +185,7 @@ def test_node_ids_leave_the_limit_out(project: Project) -> None:
 def test_an_unregistered_mark(project: Project, arguments: tuple[str, ...], what: str) -> None:
     """In a process of its own: pytest remembers the marks that any run in a process registered."""
     project.gated(TWO)
-    said = project.pytest_in_a_process("--nsys-trace=run.sqlite", *arguments, code=2)
-    assert f"\ngate.nsys.yaml:3:3: {what}" in said
+    assert f"\ngate.nsys.yaml:3:3: {what}" in project.pytest_in_a_process("--nsys-trace=run.sqlite", *arguments, code=2)
 
 
 def test_last_failed_and_stopping_at_the_first(project: Project) -> None:

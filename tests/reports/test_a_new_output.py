@@ -8,7 +8,14 @@ from pytest_nsys.plugin.settings import SETTINGS, Setting
 from pytest_nsys.reports.session.session import Session
 from tests.support.gates import Project
 
-WORDS = Setting("nsys_words", "write the outcomes", "FILE", filled=True, starts="reporting", writes=f"{__name__}:words")
+WORDS = Setting(
+    "nsys_words",
+    "write the outcomes",
+    "FILE",
+    needs_value=True,
+    plugin_module="reporting",
+    report_function=f"{__name__}:words",
+)
 
 
 def words(session: Session) -> str:

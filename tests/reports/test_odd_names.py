@@ -7,7 +7,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from pytest_nsys.reports.tables.formats import without_halves
+from pytest_nsys.reports.tables.formats import sanitize_json
 from tests.support.commands import run
 from tests.support.gates import Project
 from tests.support.sql import ask
@@ -96,5 +96,5 @@ def test_a_history_of_such_a_name(odd: Project) -> None:
     "text", ["\udcff", "a\ud83d", "\ud83d\udcff", "\udcff\ud83d\udcff", "\\udcff", "\\\udcff", "é😀"]
 )
 def test_json_without_halves_of_pairs(text: str) -> None:
-    whole = json.loads(without_halves(json.dumps(text)))
+    whole = json.loads(sanitize_json(json.dumps(text)))
     assert whole == json.loads(json.dumps(text)).encode("utf-16", "surrogatepass").decode("utf-16", "replace")

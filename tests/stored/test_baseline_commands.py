@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from pytest_nsys.gates.gate_file import load_gate_file
-from pytest_nsys.stored.baselines.store import prune, store_of
+from pytest_nsys.stored.baselines.store import find_store, prune_store
 from tests.support.gates import ACCEPTING, Project
 
 GATE = """
@@ -84,8 +84,7 @@ def test_the_command_of_the_error_makes_it_green(project: Project, stale: Path) 
 
 
 def test_a_refresh_prunes_by_itself(project: Project, stale: Path) -> None:
-    said = project.refresh(RUN)
-    assert "overlap rank 0 stage2_f: 80% → gone" in said
+    assert "overlap rank 0 stage2_f: 80% → gone" in project.refresh(RUN)
     assert metrics(stale) == ["exposed_ns"]
 
 
@@ -171,8 +170,7 @@ def test_a_file_that_cannot_be_read_is_left_and_the_others_are_pruned(project: P
     other = stale.with_name("000000000000.json")
     other.write_text(broken(stale.read_text()))
     before = other.read_bytes()
-    said = project.command("baseline", "prune", "perf/step.nsys.yaml", code=2)
-    assert f"error: {other}: {why}" in said
+    assert f"error: {other}: {why}" in project.command("baseline", "prune", "perf/step.nsys.yaml", code=2)
     assert metrics(stale) == ["exposed_ns"]
     assert other.read_bytes() == before
 
@@ -185,7 +183,7 @@ def test_what_cannot_be_written_is_left_so(project: Project, stale: Path, monkey
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(os, "fsync", full)
-    pruned, (error,) = prune(gate, store_of(gate.path, project.root / "baselines", project.root))
+    pruned, (error,) = prune_store(gate, find_store(gate.path, project.root / "baselines", project.root))
     assert str(error) == f"{stale}: cannot be written: No space left on device; nothing was changed"
     assert pruned == []
     assert project.contents() == before

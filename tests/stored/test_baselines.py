@@ -11,13 +11,13 @@ from typing import Any
 
 import pytest
 
-from pytest_nsys.analysis.windows.circumstances import RunKey
-from pytest_nsys.core.conventions import BUILT_IN
+from pytest_nsys.analysis.windows.run_conditions import RunKey
+from pytest_nsys.core.conventions import BUILT_IN_CONVENTIONS
 from pytest_nsys.core.errors import BaselineError
 from pytest_nsys.core.model import Value
 from pytest_nsys.gates.judgement import NotComparable
 from pytest_nsys.gates.model import GateFile, Outcome
-from pytest_nsys.stored.baselines.baseline_file import Baseline, RowLabels, StoredSeries, loads
+from pytest_nsys.stored.baselines.baseline_file import Baseline, RowLabels, StoredSeries, parse_baseline
 from pytest_nsys.stored.baselines.store import BaselineStore
 from pytest_nsys.verdicts.stored_baseline import StoredBaseline
 from tests.support.gates import Project, built_once
@@ -92,7 +92,7 @@ def test_the_same_run_gives_the_same_bytes(project: Project, accepted: Path) -> 
     assert (accepted.read_bytes(), accepted.stat().st_mtime_ns) == (before, when)
     accepted.unlink()
     project.trace("copy.sqlite")
-    project.refresh("--nsys-trace=copy.sqlite", windows=False)
+    project.refresh("--nsys-trace=copy.sqlite", keeps_windows=False)
     assert accepted.read_text() == re.sub(r', "window": "[0-9a-f]{64}"', "", before.decode())
 
 
@@ -166,8 +166,7 @@ def test_a_link_out_of_the_folder_is_not_written(project: Project) -> None:
     outside.mkdir()
     (project.root / "baselines").mkdir()
     (project.root / "baselines" / "gate").symlink_to(outside)
-    said = project.refresh("--nsys-trace=run.sqlite", code=1)
-    assert "leads out of the baseline folder" in said
+    assert "leads out of the baseline folder" in project.refresh("--nsys-trace=run.sqlite", code=1)
     assert list(outside.iterdir()) == []
 
 
@@ -222,8 +221,7 @@ def test_no_permission_to_write(project: Project, accepted: Path, monkeypatch: p
     before = accepted.read_bytes()
     project.trace(exposed_us=500)
     monkeypatch.setattr(os, "access", lambda path, _: not str(path).endswith("perf__gate"))
-    said = project.refresh("--nsys-trace=run.sqlite", code=1)
-    assert "cannot be written: no permission for" in said
+    assert "cannot be written: no permission for" in project.refresh("--nsys-trace=run.sqlite", code=1)
     assert accepted.read_bytes() == before
 
 
@@ -262,8 +260,7 @@ def test_the_folder_by_option_is_relative_to_where_one_stands(project: Project) 
     project.refresh("--nsys-trace=run.sqlite", "--nsys-baseline-dir=stored/here")
     assert [name.split("/")[0] for name in project.baselines("stored/here")] == ["perf__gate"]
     project.pytest("--nsys-trace=run.sqlite", "--nsys-baseline-dir=stored/here", code=0)
-    said = project.pytest("--nsys-trace=run.sqlite", code=1)
-    assert "no baseline is stored in baselines/perf__gate" in said
+    assert "no baseline is stored in baselines/perf__gate" in project.pytest("--nsys-trace=run.sqlite", code=1)
 
 
 def test_the_folder_by_ini_is_relative_to_the_ini_file(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -320,21 +317,21 @@ def series(unit: str, *runs: Sequence[Value], calibration: Sequence[Sequence[Val
 
 def test_of_several_accepted_runs_the_median_counts_by_row() -> None:
     three = series("ns", (1, 30), (5, 10), (2, 20))
-    assert three.middles == {(0,): 2, (1,): 20}
-    assert series("ns", (1, 30), (4, 10)).middles == {(0,): Fraction(5, 2), (1,): 20}
-    assert three.runs == [{(0,): 1, (1,): 30}, {(0,): 5, (1,): 10}, {(0,): 2, (1,): 20}]
+    assert three.baseline_values == {(0,): 2, (1,): 20}
+    assert series("ns", (1, 30), (4, 10)).baseline_values == {(0,): Fraction(5, 2), (1,): 20}
+    assert three.rows_by_run == [{(0,): 1, (1,): 30}, {(0,): 5, (1,): 10}, {(0,): 2, (1,): 20}]
 
 
 def test_of_several_accepted_fingerprints_the_newest_counts() -> None:
     """They are no amounts: neither the oldest nor what lies between two of them ran last."""
-    assert series("hash", (10, 11), (30, 31), (20, 21)).middles == {(0,): 20, (1,): 21}
+    assert series("hash", (10, 11), (30, 31), (20, 21)).baseline_values == {(0,): 20, (1,): 21}
 
 
 def test_accepted_runs_that_are_traces_of_the_calibration_are_told_by_all_of_their_rows() -> None:
     found = series("ns", (1, 2), (1, 3), (4, 5), (5, 4), calibration=[(4, 5), (1, 3), (9, 9), (9, 8), (7, 7)])
-    assert found.among_calibration == {1, 2}
-    assert series("ns", (1, 2)).among_calibration == frozenset()
-    assert series("ns").runs == []
+    assert found.calibrated_positions == {1, 2}
+    assert series("ns", (1, 2)).calibrated_positions == frozenset()
+    assert series("ns").rows_by_run == []
 
 
 HOW = '"window": "median", "span": "range", "kernels": "contained"'
@@ -359,12 +356,12 @@ FILE = f"""{{
 
 
 def test_a_file_is_read_to_what_was_written() -> None:
-    baseline = loads(FILE.encode(), "b.json")
+    baseline = parse_baseline(FILE.encode(), "b.json")
     one, two = baseline.series.values()
     assert one.rows == {(0, "stage2_f"): [200_000], (0, "stage4_f"): [200_000]}
     assert two.rows == {(0,): [1, 3], (1,): [Fraction(5, 2), 4]}
     assert two.calibration == {(0,): [1, 2, 3, 4, 5], (1,): [5, 4, 3, 2, 1]}
-    assert baseline.dumps() == FILE
+    assert baseline.serialize() == FILE
 
 
 ROW = '[0, "stage2_f", [200000]]'
@@ -406,7 +403,7 @@ def test_what_is_wrong_in_a_baseline_is_said_in_one_line(case: str) -> None:
     old, new, what = BROKEN[case]
     assert old in FILE
     with pytest.raises(BaselineError) as caught:
-        loads(FILE.replace(old, new, 1).encode(), "b.json")
+        parse_baseline(FILE.replace(old, new, 1).encode(), "b.json")
     said = str(caught.value)
     assert said.startswith("b.json: is not a baseline: ")
     assert what in said
@@ -429,20 +426,20 @@ class Run:
     facts: Mapping[str, object] = {}
     convention = SimpleNamespace(name="pithtrain")
 
-    def key(self, _: object) -> RunKey:
+    def build_key(self, _: object) -> RunKey:
         return key()
 
 
 def stored(folder: Path, *keys: RunKey, comparable_on: tuple[str, ...] | None = None) -> StoredBaseline:
     store = BaselineStore(folder / "g", "g.nsys.yaml")
     for each in keys:
-        store.save(store.path(each), Baseline(each.as_json(), "g.nsys.yaml"))
-    gate = GateFile(folder / "g.nsys.yaml", (), BUILT_IN["pithtrain"], comparable_on=comparable_on)
+        store.save(store.build_path(each), Baseline(each.as_json(), "g.nsys.yaml"))
+    gate = GateFile(folder / "g.nsys.yaml", (), BUILT_IN_CONVENTIONS["pithtrain"], comparable_on=comparable_on)
     return StoredBaseline(Run(), gate, store)  # type: ignore[arg-type]
 
 
 def why(source: StoredBaseline) -> NotComparable:
-    found = source._found
+    found = source._nearest_baseline
     assert isinstance(found, NotComparable)
     return found
 
@@ -454,7 +451,7 @@ FAR, NEAR = key(world=8, gpu="A100", micro_batch=2), key(world=16)
 def test_of_several_stored_keys_the_nearest_says_what_differs(tmp_path: Path, keys: tuple[RunKey, ...]) -> None:
     found = why(stored(tmp_path, *keys))
     assert found.outcome is Outcome.INCOMPARABLE
-    assert [(d.name, d.now, d.baseline) for d in found.differences] == [("world", "4", "16")]
+    assert [(d.name, d.current, d.baseline) for d in found.differences] == [("world", "4", "16")]
     assert f"{NEAR.digest}.json is from a different setup (world: now 4, baseline 16)" in found.reason
 
 
@@ -471,8 +468,7 @@ def test_nothing_stored_is_no_data(tmp_path: Path) -> None:
 
 
 def test_the_one_that_agrees_on_what_is_named_is_taken(tmp_path: Path) -> None:
-    one = stored(tmp_path, FAR, NEAR, comparable_on=("gpu",))
-    assert one.path == tmp_path / "g" / f"{NEAR.digest}.json"
+    assert stored(tmp_path, FAR, NEAR, comparable_on=("gpu",)).path == tmp_path / "g" / f"{NEAR.digest}.json"
 
 
 def test_two_that_agree_alike_are_a_mistake(tmp_path: Path) -> None:
@@ -485,5 +481,4 @@ def test_two_that_agree_alike_are_a_mistake(tmp_path: Path) -> None:
 def test_rows_within_the_tolerance_are_counted(project: Project) -> None:
     project.accepted("- exposed_ns below baseline plus 50%\n", ranks=1)
     project.trace("other.sqlite", 210, ranks=1)
-    said = project.refresh("--nsys-trace=other.sqlite")
-    assert "2 rows within the tolerance kept: --all writes them" in said
+    assert "2 rows within the tolerance kept: --all writes them" in project.refresh("--nsys-trace=other.sqlite")

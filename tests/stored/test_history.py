@@ -12,9 +12,9 @@ from pytest_nsys.analysis.captures.captures import Captures
 from pytest_nsys.analysis.windows.run import Run
 from pytest_nsys.core.errors import HistoryError
 from pytest_nsys.gates.model import Outcome
-from pytest_nsys.stored.history.database import RunEntry, append, run_facts, series_facts
+from pytest_nsys.stored.history.database import RunEntry, append_session, collect_run_facts, collect_series_facts
 from pytest_nsys.tools.git import Revision
-from pytest_nsys.traces.opening import open_trace
+from pytest_nsys.traces.trace_files import open_trace
 from pytest_nsys.verdicts.evaluate import GateContext, evaluate
 from pytest_nsys.verdicts.references import PastRuns
 from tests.support.gate_files import loaded
@@ -44,8 +44,7 @@ def stored(project: Project, question: str) -> list[tuple[Any, ...]]:
 
 def test_a_session_adds_a_run_for_each_gate_file(gated: Project) -> None:
     gated.gate("- overlap >= 10%", "perf/other.nsys.yaml")
-    said = gated.pytest(*RUN, code=0)
-    assert "history perf.db: 2 runs added, 12 rows" in said
+    assert "history perf.db: 2 runs added, 12 rows" in gated.pytest(*RUN, code=0)
     found = stored(gated, "SELECT gate, trace, captures, outcome, commit_id, branch, dirty FROM runs")
     assert found == [
         ("gate.nsys.yaml", "run.sqlite", 1, "passed", None, None, None),
@@ -56,8 +55,7 @@ def test_a_session_adds_a_run_for_each_gate_file(gated: Project) -> None:
 
 
 def test_rows_are_raw_exact_and_stored_once_for_each_measurement(project: Project) -> None:
-    project.trace(exposed_us={(1, "stage4_f"): 333})
-    project.gate(GATE)
+    project.gated(GATE, {(1, "stage4_f"): 333})
     project.pytest(*RUN, code=0)
     found = stored(project, "SELECT metric, labels, value, number, unit, better, window FROM rows")
     assert found == [
@@ -162,8 +160,7 @@ def test_nothing_is_written_where_nothing_was_judged(gated: Project) -> None:
 def test_an_interrupted_session_writes_nothing_and_says_so(gated: Project) -> None:
     gated.file("test_later.py", "import pytest\n\ndef test_it():\n    pytest.exit('enough')\n")
     arguments = ("gate.nsys.yaml", "test_later.py", *RUN)
-    said = gated.pytest_in_a_process(*arguments, code=2)
-    assert "history perf.db: not written: the session was interrupted" in said
+    assert "history perf.db: not written: the session was interrupted" in gated.pytest_in_a_process(*arguments, code=2)
     assert not (gated.root / "perf.db").exists()
 
 
@@ -175,8 +172,8 @@ def test_without_the_option_sqlite_utils_is_not_needed(gated: Project, monkeypat
 
 def test_the_last_runs_come_oldest_first(history: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     nightly(history, monkeypatch, [entry(value) for value in ("1", "2", "7/3", "4")])
-    assert values(past_of(history).last_runs(3)) == [2, Fraction(7, 3), 4]
-    assert values(past_of(history).last_runs(9)) == [1, 2, Fraction(7, 3), 4]
+    assert values(past_of(history).read_last_runs(3)) == [2, Fraction(7, 3), 4]
+    assert values(past_of(history).read_last_runs(9)) == [1, 2, Fraction(7, 3), 4]
 
 
 def test_the_newest_runs_stay_out(history: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -184,7 +181,7 @@ def test_the_newest_runs_stay_out(history: Path, monkeypatch: pytest.MonkeyPatch
     nightly(history, monkeypatch, [*runs, entry("5", outcome="error"), entry("6", branch="topic")])
 
     def last(count: int, lag: int) -> list[int | Fraction]:
-        return values(past_of(history).last_runs(count, "main", lag=lag))
+        return values(past_of(history).read_last_runs(count, "main", lag=lag))
 
     assert (last(2, 0), last(2, 1), last(9, 3), last(9, 4)) == ([3, 4], [2, 3], [1], [])
 
@@ -201,22 +198,22 @@ def test_only_runs_alike_count(history: Path, monkeypatch: pytest.MonkeyPatch) -
         entry("8", branch="topic"),
     ]
     nightly(history, monkeypatch, runs)
-    assert values(past_of(history).last_runs(9)) == [1, 6, 8]
-    assert values(past_of(history).last_runs(9, "main")) == [1, 6]
-    assert values(past_of(history).last_runs(1, "main")) == [6]
-    assert past_of(history).last_runs(9, "none") == []
-    assert values(past_of(history, on=("world",)).last_runs(9, "main")) == [1, 2, 6]
+    assert values(past_of(history).read_last_runs(9)) == [1, 6, 8]
+    assert values(past_of(history).read_last_runs(9, "main")) == [1, 6]
+    assert values(past_of(history).read_last_runs(1, "main")) == [6]
+    assert past_of(history).read_last_runs(9, "none") == []
+    assert values(past_of(history, on=("world",)).read_last_runs(9, "main")) == [1, 2, 6]
 
 
 def test_the_last_runs_need_no_sqlite_utils(history: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    append(history, [entry()])
+    append_session(history, [entry()])
     monkeypatch.setitem(sys.modules, "sqlite_utils", None)
-    assert len(past_of(history).last_runs(1)) == 1
+    assert len(past_of(history).read_last_runs(1)) == 1
 
 
 def test_there_is_no_history_to_read(history: Path) -> None:
     with pytest.raises(HistoryError, match=r"no history at .*perf\.db: record one with pytest --nsys-history="):
-        past_of(history).last_runs(1)
+        past_of(history).read_last_runs(1)
     assert not history.exists()
 
 
@@ -232,8 +229,11 @@ def test_a_slow_drift_carries_along_what_does_not_lag(tmp_path: Path, history: P
         context = GateContext(captures, gate, history=PastRuns(captures, gate, "gate.nsys.yaml", history))
         for assertion in gate.assertions:
             found[assertion.name].append(evaluate(assertion, context).outcome)
-        series = series_facts(gate.assertions[0], captures)
-        append(history, [RunEntry("gate.nsys.yaml", "", Revision(None, None, None), run_facts(captures, {}), [series])])
+        series = collect_series_facts(gate.assertions[0], captures)
+        append_session(
+            history,
+            [RunEntry("gate.nsys.yaml", "", Revision(None, None, None), collect_run_facts(captures, {}), [series])],
+        )
         captures.close()
     assert found["follows"] == [Outcome.NO_DATA] + [Outcome.PASSED] * 29
     assert found["lags"][:11] == [Outcome.NO_DATA] * 11
@@ -255,8 +255,7 @@ def test_a_lag_that_leaves_no_run_is_no_data(project: Project) -> None:
 
 
 def test_a_lost_row_stays_red_and_is_not_new_when_it_is_back(project: Project) -> None:
-    project.gate("- exposed_ns <= last 10 runs + 50us")
-    project.trace("all.sqlite")
+    project.gated("- exposed_ns <= last 10 runs + 50us", name="all.sqlite")
     project.trace("lost.sqlite", {(1, "stage4_f"): None})
 
     def judged(trace: str, code: int) -> str:

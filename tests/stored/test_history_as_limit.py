@@ -10,9 +10,9 @@ from pytest_nsys.analysis.metrics.table import Selector
 from pytest_nsys.core.errors import HistoryError
 from pytest_nsys.gates.judgement import BadRuns
 from pytest_nsys.gates.model import Severities, Severity
-from pytest_nsys.stored.history.database import append, check_writable, measured_text, selected_text
+from pytest_nsys.stored.history.database import append_session, check_writable, format_measurement, format_selection
 from pytest_nsys.tools.git import Revision
-from pytest_nsys.verdicts.refresh_modes import Mode
+from pytest_nsys.verdicts.refresh_modes import RefreshMode
 from tests.support.commands import run
 from tests.support.gates import Project, built_once
 from tests.support.git_project import commit, start
@@ -23,7 +23,7 @@ HISTORY = "--nsys-history=perf.db"
 GATE = "- {{id: {name}, assert: exposed_ns <= last 3 runs + 5%{more}}}"
 FOLLOWS = GATE.format(name="follows", more="")
 STEPS = count()
-MEASURED = measured_text(SID)
+MEASURED = format_measurement(SID)
 
 
 def gate(project: Project, name: str = "follows", more: str = "") -> None:
@@ -114,17 +114,16 @@ def test_a_lost_row_is_lost_until_a_refresh_says_so(main: Project) -> None:
 
 
 def test_an_inconclusive_run_that_is_red_stays_red(history: Path) -> None:
-    append(history, [entry("1"), entry("2", outcome="inconclusive", commit="1" * 40)])
+    append_session(history, [entry("1"), entry("2", outcome="inconclusive", commit="1" * 40)])
     for inconclusive, runs in ((Severity.WARN, 2), (Severity.FAIL, 1)):
-        assert len(past_of(history, severity=Severities(inconclusive=inconclusive)).last_runs(9)) == runs
+        assert len(past_of(history, severity=Severities(inconclusive=inconclusive)).read_last_runs(9)) == runs
 
 
 def test_a_refresh_that_writes_nothing_begins_nothing_anew(main: Project) -> None:
     main.gate(
         f"{FOLLOWS}\n- {{id: other, assert: exposed_ns <= baseline + 5%}}\n- {{id: red, assert: exposed_ns < 1 us}}"
     )
-    said = main.refresh("--nsys-trace=slow.sqlite", HISTORY, "--maxfail=1", code=1)
-    assert "history perf.db: not written: " in said
+    assert "history perf.db: not written: " in main.refresh("--nsys-trace=slow.sqlite", HISTORY, "--maxfail=1", code=1)
     assert "refresh" not in outcomes(main)
 
 
@@ -143,7 +142,7 @@ def test_a_refresh_begins_anew_also_where_nothing_is_stored(main: Project) -> No
 
 
 def test_a_refresh_that_adds_or_names_others_leaves_the_history(main: Project) -> None:
-    main.refresh("--nsys-trace=slow.sqlite", HISTORY, code=1, mode=Mode.ACCEPT_RUN)
+    main.refresh("--nsys-trace=slow.sqlite", HISTORY, code=1, mode=RefreshMode.ACCEPT_RUN)
     assert outcomes(main)[-1] == "failed"
     main.gate(f"{FOLLOWS}\n- {{id: other, assert: exposed_ns <= baseline + 5%}}")
     main.refresh("--nsys-trace=slow.sqlite", HISTORY, "-k", "other")
@@ -197,21 +196,20 @@ def test_a_commit_counts_once_and_its_first_run(history: Path) -> None:
     ):
         run = entry(value, outcome=outcome)
         run.revision = Revision(name, "main", False)
-        append(history, [run])
+        append_session(history, [run])
     other = entry("10")
     other.revision = Revision("a", "topic", False)
-    append(history, [other])
-    found = values(past_of(history).last_runs(9))
-    assert found == [1, 4, 8, 9, 10]
-    assert values(past_of(history).last_runs(9, "main")) == [1, 4, 8, 9]
+    append_session(history, [other])
+    assert values(past_of(history).read_last_runs(9)) == [1, 4, 8, 9, 10]
+    assert values(past_of(history).read_last_runs(9, "main")) == [1, 4, 8, 9]
 
 
 def test_the_last_refresh_is_the_first_run(history: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     runs = [entry(str(n), outcome="refresh" if n in (2, 4) else "passed") for n in range(1, 7)]
     nightly(history, monkeypatch, runs)
-    assert values(past_of(history).last_runs(9)) == [4, 5, 6]
-    assert values(past_of(history).last_runs(9, lag=1)) == [4, 5]
-    assert past_of(history).last_runs(9, lag=3) == []
+    assert values(past_of(history).read_last_runs(9)) == [4, 5, 6]
+    assert values(past_of(history).read_last_runs(9, lag=1)) == [4, 5]
+    assert past_of(history).read_last_runs(9, lag=3) == []
 
 
 @pytest.mark.parametrize(
@@ -242,9 +240,9 @@ def test_a_verdict_is_of_what_was_measured(
     run.verdicts = {
         own: {**said, "assertion": own, "outcome": outcome, "measured": MEASURED} for own, outcome in verdicts.items()
     }
-    append(history, [run])
+    append_session(history, [run])
     full = f"{name} 2ms" if name == "x <=" else ""
-    assert bool(past_of(history, name=name, full_name=full, others=others).last_runs(1)) is follows
+    assert bool(past_of(history, name=name, full_name=full, others=others).read_last_runs(1)) is follows
 
 
 def test_of_renamed_assertions_the_one_of_the_same_rows_is_meant(history: Path) -> None:
@@ -258,19 +256,19 @@ def test_of_renamed_assertions_the_one_of_the_same_rows_is_meant(history: Path) 
             "assertion": f"old {name}",
             "outcome": "failed" if name == "stage4" else "passed",
             "measured": MEASURED,
-            "selected": selected_text(of[name].of.assertion),
+            "selected": format_selection(of[name].identity.assertion),
         }
         for name in stages
     }
-    append(history, [run])
-    assert [bool(of[name].last_runs(1)) for name in stages] == [True, False]
+    append_session(history, [run])
+    assert [bool(of[name].read_last_runs(1)) for name in stages] == [True, False]
 
 
 def test_a_clock_that_was_ahead_does_not_stay_the_newest(history: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     nightly(history, monkeypatch, [entry(str(n), outcome="failed" if n == 1 else "passed") for n in range(4)])
     execute(history, "UPDATE runs SET time = '2099-01-01T00:00:00Z' WHERE id = 2")
-    assert values(past_of(history).last_runs(2)) == [2, 3]
-    assert past_of(history).bad_in_a_row("main") == BadRuns("main")
+    assert values(past_of(history).read_last_runs(2)) == [2, 3]
+    assert past_of(history).read_bad_runs("main") == BadRuns("main")
     ahead = "the clock of 1 run was ahead, first 2099-01-01T00:00:00Z: runs stand as written"
     for form in ("table", "json", "csv"):
         assert f"warning: {ahead}" in run("history", "--history", history, f"--format={form}", code=0).stderr
@@ -296,7 +294,7 @@ def test_a_session_says_that_a_clock_is_ahead(main: Project) -> None:
 )
 def test_rows_without_their_run_are_one_line(history: Path, torn: str, said: str, form: str) -> None:
     for value in "123":
-        append(history, [entry(value)])
+        append_session(history, [entry(value)])
     execute(history, torn)
     told = run("history", "--history", history, f"--format={form}", code=2)
     assert told.stdout == ""
@@ -305,9 +303,13 @@ def test_rows_without_their_run_are_one_line(history: Path, torn: str, said: str
 
 def test_no_run_is_written_over_the_rows_of_a_lost_one(history: Path) -> None:
     for value in "123":
-        append(history, [entry(value)])
+        append_session(history, [entry(value)])
     execute(history, "DELETE FROM runs WHERE id = 3")
-    for judge in (check_writable, lambda path: append(path, [entry()]), lambda path: past_of(path).last_runs(1)):
+    for judge in (
+        check_writable,
+        lambda path: append_session(path, [entry()]),
+        lambda path: past_of(path).read_last_runs(1),
+    ):
         with pytest.raises(HistoryError, match="rows of run 3 without the run"):
             judge(history)
 
@@ -323,8 +325,7 @@ def test_a_second_attempt_of_a_commit_is_not_held_to_the_first(main: Project) ->
     (main.root / "perf.db").unlink()
     next_commit(main)
     assert "there is no history yet" in judged(main, "slow", 1)
-    said = " ".join(judged(main, "run", 1).split())
-    assert ITSELF in said
+    assert ITSELF in " ".join(judged(main, "run", 1).split())
     assert ITSELF in " ".join(judged(main, "slow", 1, "--nsys-json=report.json", "--nsys-summary=report.md").split())
     for name in ("report.json", "report.md"):
         assert ITSELF.removeprefix("perf.db holds exposed_ns") in (main.root / name).read_text(encoding="utf-8")

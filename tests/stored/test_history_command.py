@@ -14,7 +14,7 @@ from click.testing import CliRunner, Result
 
 from pytest_nsys.cli import main
 from pytest_nsys.stored.history import database
-from pytest_nsys.stored.history.database import RunEntry, append
+from pytest_nsys.stored.history.database import RunEntry, append_session
 from tests.support.gates import Project
 from tests.support.histories import FIRST, KEY, SID, Rows, entry, nightly, series
 from tests.support.sql import execute
@@ -73,7 +73,7 @@ def moved(history: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Eight nights: a refresh in the third, 12 % longer from the sixth on; another row that only varies."""
     us = [(1100, 500), (1104, 520), (1098, 495), (1102, 505), (1100, 515), (1232, 498), (1230, 510), (1235, 512)]
     nights: list[Rows] = [{(0, "stage2_f"): f"{a}000", (1, "stage2_f"): f"{b}000"} for a, b in us]
-    measured = database.measured_text(SID)
+    measured = database.format_measurement(SID)
     runs = []
     for n, rows in enumerate(nights):
         said = {"measured": measured, "message": "a slower link" if n == 2 else "holds"}
@@ -92,8 +92,7 @@ def test_the_commit_of_a_move_its_limit_and_acceptances(history: Path, monkeypat
 
 
 def test_json_has_the_limit_the_reason_and_the_shift(history: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = moved(history, monkeypatch)
-    first, second = json.loads(good(path, "--format", "json"))["rows"]
+    first, second = json.loads(good(moved(history, monkeypatch), "--format", "json"))["rows"]
     assert first["moved"] == [{"run": 6, "commit": "5" * 40, "before": 1100000, "after": 1232000}]
     assert second["moved"] == []
     values = first["values"]
@@ -114,10 +113,10 @@ def test_a_terminal_without_the_ticks_gets_ascii(filled: Path) -> None:
 
 
 def test_gate_key_and_measurement_are_named_where_they_differ(history: Path) -> None:
-    append(
+    append_session(
         history, [entry("1"), entry("2", gate="other.nsys.yaml"), entry("3", digest="ffff", key={**KEY, "gpu": "B200"})]
     )
-    append(history, [entry("4", window="first"), entry("5")])
+    append_session(history, [entry("4", window="first"), entry("5")])
     found = lines(good(history))
     assert found[0][:5] == ["gate", "key", "metric", "row", "measured"]
     assert [(line[0], line[1], line[4], line[7]) for line in found[1:]] == [
@@ -143,9 +142,9 @@ def test_markdown_is_the_table(filled: Path) -> None:
 
 
 def test_ratios_move_in_percentage_points(history: Path) -> None:
-    append(history, [entry("4/5", metric="overlap", unit="%", better="higher", commit="")])
+    append_session(history, [entry("4/5", metric="overlap", unit="%", better="higher", commit="")])
     assert lines(good(history))[1][2:] == ["▅", "1", "80%", "80%", "80%", "-"]
-    append(history, [entry("3/4", metric="overlap", unit="%", better="higher")])
+    append_session(history, [entry("3/4", metric="overlap", unit="%", better="higher")])
     assert lines(good(history))[1][4:8] == ["80%", "77.5%", "75%", "−5 pp"]
 
 
@@ -164,10 +163,12 @@ def test_the_example_in_the_documentation_is_true(history: Path, monkeypatch: py
     key = {**KEY, "convention": "ff6209a313ff", "world": 4}
     nights_us = (1106.2, 1106.2, 1125, 1106.9, 1108, 1125, 1110, 1108.4, 1109, 1215.074)
     for night, us in enumerate(nights_us):
-        monkeypatch.setattr(database, "now", lambda at=FIRST + timedelta(days=night): at)
+        monkeypatch.setattr(database, "read_clock", lambda at=FIRST + timedelta(days=night): at)
         rows = [series({(3, "stage2_f"): str(round(1000 * us)), (0, "stage2_f"): "5"})]
         commit = "474e9573e0" + 30 * "0"
-        append(history, [entry(gate="perf/step.nsys.yaml", key=key, digest="6c55ffc19bff", commit=commit, every=rows)])
+        append_session(
+            history, [entry(gate="perf/step.nsys.yaml", key=key, digest="6c55ffc19bff", commit=commit, every=rows)]
+        )
     result = run(history, *shlex.split(command)[3:])
     printed = [*result.stdout.splitlines(), *result.stderr.splitlines()]
     assert [line.rstrip() for line in printed] == said
@@ -175,9 +176,9 @@ def test_the_example_in_the_documentation_is_true(history: Path, monkeypatch: py
 
 def test_rows_without_a_stage_are_shown_where_the_gate_had_no_others(tmp_path: Path) -> None:
     path = tmp_path / "perf.db"
-    append(path, [entry(every=[series({(0, "none"): "5", (1, "none"): "6"})])])
+    append_session(path, [entry(every=[series({(0, "none"): "5", (1, "none"): "6"})])])
     assert ranks(good(path)) == ["rank 0 stage none", "rank 1 stage none"]
-    append(path, [entry(every=[series({(0, "none"): "5", (1, "stage2_f"): "6"})])])
+    append_session(path, [entry(every=[series({(0, "none"): "5", (1, "stage2_f"): "6"})])])
     assert ranks(good(path)) == ["rank 1 stage stage2_f"]
 
 
@@ -191,7 +192,7 @@ def test_a_metric_goes_without_its_unit(filled: Path) -> None:
 
 def test_a_metric_of_two_words_is_typed_as_it_is_said(history: Path) -> None:
     step = series({(): "5"}, metric="step_time_ns", dimensions=[])
-    append(history, [entry(every=[series(TWO), step])])
+    append_session(history, [entry(every=[series(TWO), step])])
     assert good(history, "step", "time") == good(history, "step time") == good(history, "step_time_ns")
     assert len(lines(good(history, "step time", "exposed"))) == 4
 
@@ -210,7 +211,7 @@ def test_where_selects_as_a_gate_does(filled: Path) -> None:
 
 def test_a_metric_without_the_dimension_is_left_out_unless_it_was_named(history: Path) -> None:
     compute = series({(0,): "5"}, metric="compute_ns", dimensions=["rank"])
-    append(history, [entry(every=[series(TWO), compute])])
+    append_session(history, [entry(every=[series(TWO), compute])])
     assert len(ranks(good(history))) == 3
     assert len(ranks(good(history, "--where", "stage=stage2"))) == 2
     named = run(history, "compute_ns", "--where", "stage=stage2", code=2)
@@ -312,7 +313,7 @@ def test_csv_has_no_hole(history: Path, monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_csv_tells_two_measurements_of_a_metric_apart(history: Path) -> None:
-    append(history, [entry(every=[series({(0, "a"): "1"}), series({(0, "a"): "2"}, window="first")])])
+    append_session(history, [entry(every=[series({(0, "a"): "1"}), series({(0, "a"): "2"}, window="first")])])
     (line,) = table(history)
     assert line["exposed_ns rank 0 stage a (window first)"] == "2"
     assert line["exposed_ns rank 0 stage a (window median)"] == "1"
@@ -377,7 +378,7 @@ def test_runs_without_rows_are_no_data(history: Path) -> None:
     assert (run(history).exit_code, run(history).stderr) == (3, f"error: {history}: holds no run\n")
     broken = entry(outcome="error")
     broken.facts, broken.series = None, []
-    append(history, [broken])
+    append_session(history, [broken])
     assert "no row is stored: none of the runs could be judged" in run(history, code=3).stderr
 
 
@@ -389,15 +390,14 @@ def test_without_a_history_it_says_how_to_record_one(tmp_path: Path, monkeypatch
 def test_one_reason_for_all_metrics_is_said_once(history: Path) -> None:
     compute = series({(0,): "5"}, metric="compute_ns", dimensions=["rank"])
     idle = series({(0,): "5"}, metric="idle_ns", dimensions=["rank"])
-    append(history, [entry(every=[compute, idle])])
+    append_session(history, [entry(every=[compute, idle])])
     result = run(history, "--where", "rank=9", code=3)
     assert result.stderr.count("has rank 9") == 1
     assert "compute_ns of gate.nsys.yaml, idle_ns of gate.nsys.yaml: no row" in result.stderr
 
 
 def test_it_reads_what_a_session_wrote(project: Project) -> None:
-    project.trace(exposed_us={(1, "stage4_f"): 500})
-    project.gate("- exposed_ns < 1 ms")
+    project.gated("- exposed_ns < 1 ms", {(1, "stage4_f"): 500})
     project.pytest("--nsys-trace=run.sqlite", "--nsys-history=perf.db", code=0)
     said = project.command_in_a_process("history", "exposed_ns", "--where", "rank=1", code=0)
     (line,) = [line for line in said.splitlines() if "stage4_f" in line]

@@ -14,8 +14,8 @@ import pytest
 
 from pytest_nsys.core.errors import HistoryError
 from pytest_nsys.stored.history import database
-from pytest_nsys.stored.history.database import APPLICATION_ID, FORMAT, append, check_writable
-from pytest_nsys.stored.history.reading import load
+from pytest_nsys.stored.history.database import APPLICATION_ID, HISTORY_FORMAT, append_session, check_writable
+from pytest_nsys.stored.history.stored_runs import load_history
 from tests.support.gates import Project, write_trace
 from tests.support.histories import entry, past_of, series
 from tests.support.sql import ask, execute
@@ -29,9 +29,9 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_new_file_is_ours_with_keys_and_indexes(history: Path) -> None:
-    append(history, [entry()])
+    append_session(history, [entry()])
     assert ask(history, "PRAGMA application_id") == [(APPLICATION_ID,)]
-    assert ask(history, "PRAGMA user_version") == [(FORMAT,)]
+    assert ask(history, "PRAGMA user_version") == [(HISTORY_FORMAT,)]
     for table in ("rows", "verdicts"):
         (foreign,) = ask(history, f"PRAGMA foreign_key_list({table})")
         assert foreign[2:5] == ("runs", "run", "id")
@@ -50,16 +50,16 @@ def test_the_documentation_names_every_column() -> None:
 
 
 def test_the_time_is_utc(history: Path) -> None:
-    append(history, [entry()])
+    append_session(history, [entry()])
     ((text,),) = ask(history, "SELECT time FROM runs")
-    assert abs(database.now().timestamp() - datetime.fromisoformat(text).timestamp()) < 3600
+    assert abs(database.read_clock().timestamp() - datetime.fromisoformat(text).timestamp()) < 3600
 
 
 def test_an_empty_file_becomes_a_history(history: Path) -> None:
     history.touch()
     database.check_writable(history)
-    assert past_of(history).last_runs(5) == []
-    append(history, [entry()])
+    assert past_of(history).read_last_runs(5) == []
+    append_session(history, [entry()])
     assert ask(history, "SELECT count(*) FROM runs") == [(1,)]
 
 
@@ -74,11 +74,13 @@ UNFIT: dict[str, tuple[Callable[[Path], object], str]] = {
     "a trace": (write_trace, "is a database of another program, not a history"),
     "another program's": (lambda p: execute(p, "PRAGMA application_id = 7"), "is a database of another program"),
     "of another format": (
-        lambda p: execute(p, f"PRAGMA application_id = {APPLICATION_ID}", f"PRAGMA user_version = {FORMAT + 1}"),
-        f"is of format {FORMAT + 1}, not {FORMAT}: another pytest-nsys wrote it; give another file",
+        lambda p: execute(
+            p, f"PRAGMA application_id = {APPLICATION_ID}", f"PRAGMA user_version = {HISTORY_FORMAT + 1}"
+        ),
+        f"is of format {HISTORY_FORMAT + 1}, not {HISTORY_FORMAT}: another pytest-nsys wrote it; give another file",
     ),
     "without tables": (
-        lambda p: execute(p, f"PRAGMA application_id = {APPLICATION_ID}", f"PRAGMA user_version = {FORMAT}"),
+        lambda p: execute(p, f"PRAGMA application_id = {APPLICATION_ID}", f"PRAGMA user_version = {HISTORY_FORMAT}"),
         "is damaged: it has no table",
     ),
 }
@@ -89,7 +91,7 @@ def test_an_unfit_database_is_left_alone(history: Path, name: str) -> None:
     make, words = UNFIT[name]
     make(history)
     before = history.read_bytes() if history.is_file() else None
-    for ask_it in (check_writable, load):
+    for ask_it in (check_writable, load_history):
         with pytest.raises(HistoryError, match=r"perf\.db") as caught:
             ask_it(history)
         assert words in str(caught.value)
@@ -114,7 +116,7 @@ def test_what_cannot_be_written_stops_pytest_at_once(project: Project, monkeypat
 def locked(project: Project) -> Iterator[Path]:
     """A history that somebody else is writing."""
     path = project.root / "perf.db"
-    append(path, [entry()])
+    append_session(path, [entry()])
     connection = sqlite3.connect(path, isolation_level=None)
     connection.execute("BEGIN EXCLUSIVE")
     yield path
@@ -126,13 +128,13 @@ def test_a_locked_database_stops_pytest(project: Project, locked: Path) -> None:
     project.gate(GATE)
     assert f"{locked}: another program is writing it" in project.pytest("--nsys-history=perf.db", code=4)
     with pytest.raises(HistoryError, match="another program is writing it"):
-        past_of(locked).last_runs(5)
+        past_of(locked).read_last_runs(5)
 
 
 @pytest.mark.usefixtures("impatient")
 def test_a_database_that_is_locked_meanwhile_fails_a_green_session(project: Project) -> None:
     path = project.root / "perf.db"
-    append(path, [entry()])
+    append_session(path, [entry()])
     project.gate_with_trace(GATE)
     project.file(
         "conftest.py",
@@ -151,18 +153,18 @@ def test_a_database_that_is_locked_meanwhile_fails_a_green_session(project: Proj
 
 
 def test_a_full_disk_leaves_nothing_half_written(history: Path) -> None:
-    append(history, [entry()])
+    append_session(history, [entry()])
     before = history.read_bytes()
     many = [entry(every=[series({(rank, "stage2_f"): "1" for rank in range(5_000)})])]
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (2 * len(before), hard))
     try:
         with pytest.raises(HistoryError, match=r"perf\.db: "):
-            append(history, many)
+            append_session(history, many)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
     assert ask(history, "SELECT count(*) FROM runs UNION ALL SELECT count(*) FROM rows") == [(1,), (1,)]
-    append(history, many)
+    append_session(history, many)
     assert ask(history, "SELECT count(*) FROM rows") == [(5_001,)]
 
 
@@ -187,41 +189,41 @@ def test_a_full_disk_leaves_nothing_half_written(history: Path) -> None:
     ],
 )
 def test_a_value_that_its_column_cannot_have(history: Path, table: str, change: str) -> None:
-    append(history, [entry()])
+    append_session(history, [entry()])
     copied = (f"CREATE TABLE new AS SELECT * FROM {table}", f"DROP TABLE {table}", f"ALTER TABLE new RENAME TO {table}")
     execute(history, *copied, f"UPDATE {table} SET {change}")
     with pytest.raises(HistoryError, match=r"perf\.db: is damaged: [^\n]*restore it"):
-        load(history)
+        load_history(history)
 
 
 @pytest.mark.parametrize(("table", "column"), [("rows", "value"), ("runs", "coordinates")])
 def test_a_column_that_is_gone(history: Path, table: str, column: str) -> None:
-    append(history, [entry()])
+    append_session(history, [entry()])
     execute(history, f"ALTER TABLE {table} RENAME COLUMN {column} TO other")
     with pytest.raises(HistoryError, match=r"perf\.db: is damaged: no such column"):
-        past_of(history).last_runs(1)
+        past_of(history).read_last_runs(1)
 
 
 def test_a_schema_that_is_no_text(history: Path) -> None:
-    append(history, [entry()])
+    append_session(history, [entry()])
     content = history.read_bytes()
     assert b'CREATE TABLE "rows' in content
     history.write_bytes(content.replace(b'CREATE TABLE "rows', b'CREATE TABL\xff "rows'))
     with pytest.raises(HistoryError, match=r"perf\.db: is not a SQLite database, or is damaged"):
-        load(history)
+        load_history(history)
 
 
 def test_names_that_are_no_text_are_kept(history: Path) -> None:
     odd = entry(gate="g\udcff.nsys.yaml", branch="b\udcff", every=[series({(0, "a\udcff"): "1"})])
-    append(history, [odd])
-    assert past_of(history, gate=odd.gate).last_runs(1, "b\udcff") == [{(0, "a\udcff"): 1}]
+    append_session(history, [odd])
+    assert past_of(history, gate=odd.gate).read_last_runs(1, "b\udcff") == [{(0, "a\udcff"): 1}]
 
 
 def test_a_session_is_written_whole_or_not_at_all(history: Path) -> None:
     broken = entry()
     broken.series[0]["rows"].append([[1, "stage2_f"], "nan"])
     with pytest.raises(HistoryError, match="'nan' is not a value"):
-        append(history, [entry(), broken])
+        append_session(history, [entry(), broken])
     assert [*history.parent.iterdir()] == []
 
 
@@ -231,7 +233,7 @@ def test_a_full_disk_leaves_no_empty_history(history: Path, monkeypatch: pytest.
 
     monkeypatch.setattr("pytest_nsys.stored.history.database._create", full)
     with pytest.raises(HistoryError) as error:
-        append(history, [entry()])
+        append_session(history, [entry()])
     assert str(error.value) == f"{history}: cannot be read or written: database or disk is full"
     assert [*history.parent.iterdir()] == []
 
@@ -239,10 +241,10 @@ def test_a_full_disk_leaves_no_empty_history(history: Path, monkeypatch: pytest.
 WRITER = """
 import sys
 from pathlib import Path
-from pytest_nsys.stored.history.database import append
+from pytest_nsys.stored.history.database import append_session
 from tests.support.histories import entry
 for number in range(int(sys.argv[2])):
-    append(Path(sys.argv[1]), [entry(str(number)), entry(str(number))])
+    append_session(Path(sys.argv[1]), [entry(str(number)), entry(str(number))])
 """
 
 

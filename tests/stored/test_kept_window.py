@@ -12,10 +12,10 @@ import pytest
 from pytest_nsys.analysis.captures.cache import CaptureCache
 from pytest_nsys.analysis.captures.captures import Captures
 from pytest_nsys.core.file_names import WINDOW_SUFFIX
-from pytest_nsys.stored.baselines.baseline_file import WINDOW, load
-from pytest_nsys.stored.baselines.store import BaselineStore, digest_of, window_beside
+from pytest_nsys.stored.baselines.baseline_file import WINDOW_DIGEST_KEY, load_baseline
+from pytest_nsys.stored.baselines.store import BaselineStore, build_window_path, compute_digest
 from pytest_nsys.verdicts import gate_windows, refresh
-from pytest_nsys.verdicts.refresh_modes import Mode
+from pytest_nsys.verdicts.refresh_modes import RefreshMode
 from tests.support.commands import run
 from tests.support.gates import MS, Edit, Project, built_once
 from tests.support.samples.builder import Process, TraceBuilder
@@ -25,24 +25,24 @@ from tests.support.samples.builder import Process, TraceBuilder
 def stored(project: Project) -> Path:
     """The baseline of a gate."""
     project.gate_with_trace("- exposed_ns <= baseline + 50us")
-    project.refresh("--nsys-trace=run.sqlite", windows=False)
+    project.refresh("--nsys-trace=run.sqlite", keeps_windows=False)
     (path,) = (project.root / "baselines").rglob("*.json")
     return path
 
 
 def test_only_the_bytes_that_the_baseline_names_are_its_window(stored: Path) -> None:
-    store, baseline = BaselineStore(stored.parent, "gate.nsys.yaml"), load(stored)
-    window = window_beside(stored)
+    store, baseline = BaselineStore(stored.parent, "gate.nsys.yaml"), load_baseline(stored)
+    window = build_window_path(stored)
     assert window.name == f"{stored.stem}.window.gz"
-    assert store.kept_window(stored, baseline) is None
+    assert store.read_stored_window(stored, baseline) is None
     window.write_bytes(b"a cut")
-    assert store.kept_window(stored, baseline) is None  # of which is unknown run
-    baseline.provenance[WINDOW] = digest_of(b"a cut")
-    assert store.kept_window(stored, baseline) == b"a cut"
+    assert store.read_stored_window(stored, baseline) is None  # of which is unknown run
+    baseline.provenance[WINDOW_DIGEST_KEY] = compute_digest(b"a cut")
+    assert store.read_stored_window(stored, baseline) == b"a cut"
     window.write_bytes(b"of another run")
-    assert store.kept_window(stored, baseline) is None
+    assert store.read_stored_window(stored, baseline) is None
     window.unlink()
-    assert store.kept_window(stored, baseline) is None
+    assert store.read_stored_window(stored, baseline) is None
 
 
 @pytest.mark.parametrize("what", ["file", "folder"])
@@ -85,13 +85,13 @@ def refreshed(project: Project) -> Project:
 def kept(project: Project) -> tuple[Path, Path]:
     """The baseline of a gate, and the windows of its run."""
     (path,) = (refreshed(project).root / "baselines").rglob("*.json")
-    return path, window_beside(path)
+    return path, build_window_path(path)
 
 
 def known(path: Path) -> Path | None:
     """The file of windows that counts."""
-    content = BaselineStore(path.parent, "gate.nsys.yaml").kept_window(path, load(path))
-    return window_beside(path) if content is not None and content == window_beside(path).read_bytes() else None
+    content = BaselineStore(path.parent, "gate.nsys.yaml").read_stored_window(path, load_baseline(path))
+    return build_window_path(path) if content is not None and content == build_window_path(path).read_bytes() else None
 
 
 def test_it_is_the_cut_of_the_gate_and_a_trace(project: Project, kept: tuple[Path, Path]) -> None:
@@ -106,7 +106,7 @@ def test_it_is_the_cut_of_the_gate_and_a_trace(project: Project, kept: tuple[Pat
 def test_the_same_run_writes_nothing(project: Project, kept: tuple[Path, Path]) -> None:
     before = [(path.read_bytes(), path.stat().st_mtime_ns) for path in kept]
     for windows in (True, False):
-        assert "no row moved beyond its tolerance; unchanged" in project.refresh(RUN, windows=windows)
+        assert "no row moved beyond its tolerance; unchanged" in project.refresh(RUN, keeps_windows=windows)
         assert [(path.read_bytes(), path.stat().st_mtime_ns) for path in kept] == before
 
 
@@ -119,12 +119,14 @@ def test_windows_that_are_lost_are_kept_anew(project: Project, kept: tuple[Path,
         assert known(path) == window
 
 
-@pytest.mark.parametrize("mode", [Mode.MOVED, Mode.ALL, Mode.ACCEPT_RUN])
-def test_a_written_run_has_windows_of_its_own_or_none(project: Project, kept: tuple[Path, Path], mode: Mode) -> None:
+@pytest.mark.parametrize("mode", [RefreshMode.MOVED, RefreshMode.ALL, RefreshMode.ACCEPT_RUN])
+def test_a_written_run_has_windows_of_its_own_or_none(
+    project: Project, kept: tuple[Path, Path], mode: RefreshMode
+) -> None:
     path, window = kept
     first = window.read_bytes()
     project.trace("other.sqlite", 350)
-    said = project.refresh("--nsys-trace=other.sqlite", mode=mode, windows=False)
+    said = project.refresh("--nsys-trace=other.sqlite", mode=mode, keeps_windows=False)
     assert f"{window.relative_to(project.root)} was removed: its windows were of the run before" in said
     assert not window.exists()
     assert known(path) is None
@@ -137,8 +139,8 @@ def test_a_written_run_has_windows_of_its_own_or_none(project: Project, kept: tu
 def test_calibrating_leaves_them(project: Project, kept: tuple[Path, Path]) -> None:
     path, window = kept
     traces = [project.trace(f"{n}.sqlite", 200 + n).name for n in range(5)]
-    project.refresh(*(f"--nsys-trace={name}" for name in traces), mode=Mode.CALIBRATE)
-    assert "calibration" in load(path).provenance
+    project.refresh(*(f"--nsys-trace={name}" for name in traces), mode=RefreshMode.CALIBRATE)
+    assert "calibration" in load_baseline(path).provenance
     assert known(path) == window
 
 
@@ -165,8 +167,7 @@ def test_of_a_large_world_the_ranks_are_kept_that_tell_most(
     why = f"window median, kernels contained holds 20 kernels, of at most {most}"
     assert re.search(rf"holds the windows of this run \([\d.]+ kB\) of {ranks} alone, as of all ranks {why}\n", said)
     project.trace("head.sqlite", {**WORLD, (1, "stage2_f"): 650}, ranks=5)
-    said = project.pytest("--nsys-trace=head.sqlite", code=1)
-    assert "why:    rank 1 stage2_f, +350 us:" in said
+    assert "why:    rank 1 stage2_f, +350 us:" in project.pytest("--nsys-trace=head.sqlite", code=1)
     project.trace("head.sqlite", {**WORLD, (0, "stage2_f"): 650}, ranks=5)
     said = project.pytest("--nsys-trace=head.sqlite", code=1)
     assert "why:    " not in said
@@ -180,7 +181,7 @@ def test_of_a_large_world_the_ranks_are_kept_that_tell_most(
 
 def test_windows_of_too_many_kernels_are_not_even_cut(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gate_windows, "MOST_KEPT_KERNELS", 3)
-    monkeypatch.setattr(gate_windows, "write_cut", None)
+    monkeypatch.setattr(gate_windows, "render_cut", None)
     said = project.accepted("- exposed_ns <= baseline + 50us")
     line = "the windows of this run are not kept: window median, kernels contained holds 8 kernels, of at most 3"
     assert f"\n  {line}\n" in said
@@ -191,8 +192,7 @@ def test_measurements_alone_have_none(project: Project) -> None:
     project.gate("- measured mfu >= baseline - 1pp")
     row = {"metric": "mfu", "unit": "%", "value": 40}
     project.file("mfu.json", json.dumps([row]))
-    said = project.refresh("--nsys-measurements=mfu.json")
-    assert "are not kept" not in said
+    assert "are not kept" not in project.refresh("--nsys-measurements=mfu.json")
     assert not [name for name in project.files() if name.endswith(".gz")]
 
 
@@ -227,9 +227,9 @@ def test_a_red_without_windows_says_what_its_why_needs(project: Project, kept: t
 def test_windows_that_are_no_cut_are_none(project: Project, kept: tuple[Path, Path]) -> None:
     path, window = kept
     window.write_bytes(b"no cut")
-    baseline = load(path)
-    baseline.provenance[WINDOW] = digest_of(b"no cut")
-    path.write_text(baseline.dumps())
+    baseline = load_baseline(path)
+    baseline.provenance[WINDOW_DIGEST_KEY] = compute_digest(b"no cut")
+    path.write_text(baseline.serialize())
     project.trace("other.sqlite", 350)
     said = project.pytest("--nsys-trace=other.sqlite", "--nsys-html=page.html", code=1)
     assert f"no why: {window.name} is gone, or not the file that the baseline names" in " ".join(said.split())
@@ -240,13 +240,13 @@ def test_they_are_read_once_and_where_something_is_worse(
     project: Project, kept: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     opened: list[bytes] = []
-    from_bytes = CaptureCache.from_bytes
+    from_bytes = CaptureCache.open_window_bytes
 
     def counted(cache: CaptureCache, content: bytes, *how: Any) -> Captures:
         opened.append(content)
         return from_bytes(cache, content, *how)
 
-    monkeypatch.setattr(CaptureCache, "from_bytes", counted)
+    monkeypatch.setattr(CaptureCache, "open_window_bytes", counted)
     project.pytest(RUN, code=0)
     assert opened == []
     project.gate("- exposed_ns <= baseline + 50us\n- stage2 exposed_ns <= baseline + 10%\n- overlap_min >= 99%")
@@ -278,9 +278,7 @@ def test_what_is_doubtful_about_the_run_before_is_told_beside_it(project: Projec
 
         return edit
 
-    project.gate("- exposed_ns <= baseline + 50us\n- compute_ns > 1ns")
-    project.trace("base.sqlite", edit=short(37))
-    project.refresh("--nsys-trace=base.sqlite")
+    project.accepted("- exposed_ns <= baseline + 50us\n- compute_ns > 1ns", name="base.sqlite", edit=short(37))
     project.trace("head.sqlite", 350, edit=short(40))
     more = ["--nsys-against=base.sqlite"] if against else []
     cases = project.cases("--nsys-trace=head.sqlite", *more, code=1)

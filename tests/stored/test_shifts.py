@@ -7,7 +7,7 @@ from fractions import Fraction
 import pytest
 
 from pytest_nsys.core.model import Value
-from pytest_nsys.stored.history.shifts import NEWEST, Shift, shifts_of
+from pytest_nsys.stored.history.shifts import MAX_EXAMINED_RUNS, Shift, find_shifts
 
 CASES: dict[str, tuple[Sequence[Value], str, list[tuple[int, Value, Value]]]] = {
     "nothing": ([], "ns", []),
@@ -33,12 +33,12 @@ CASES: dict[str, tuple[Sequence[Value], str, list[tuple[int, Value, Value]]]] = 
 @pytest.mark.parametrize("case", CASES)
 def test_the_run_at_which_a_row_moved(case: str) -> None:
     values, unit, expected = CASES[case]
-    assert shifts_of(values, unit) == tuple(Shift(*each) for each in expected)
+    assert find_shifts(values, unit) == tuple(Shift(*each) for each in expected)
 
 
 def test_only_the_newest_runs_are_looked_at_and_counted_from_the_first() -> None:
-    long = [50] * 20 + [100] * (NEWEST - 3) + [200] * 3
-    assert shifts_of(long, "ns") == (Shift(len(long) - 3, 100, 200),)
+    long = [50] * 20 + [100] * (MAX_EXAMINED_RUNS - 3) + [200] * 3
+    assert find_shifts(long, "ns") == (Shift(len(long) - 3, 100, 200),)
 
 
 @pytest.mark.parametrize(("runs", "most"), [(5, 30), (12, 20), (30, 30)])
@@ -46,7 +46,7 @@ def test_noise_is_rarely_a_shift_and_ten_percent_mostly_is(runs: int, most: int)
     """Of 1 000 rows that vary by 2 %."""
     chance = random.Random(23)
     rows = [[round(chance.gauss(1e6, 2e4)) for _ in range(runs)] for _ in range(1_000)]
-    assert sum(bool(shifts_of(row, "ns")) for row in rows) <= most
+    assert sum(bool(find_shifts(row, "ns")) for row in rows) <= most
     if runs == 30:
         grown = [row[:20] + [value * 11 // 10 for value in row[20:]] for row in rows[:200]]
-        assert sum([shift.at for shift in shifts_of(row, "ns")] == [20] for row in grown) > 180
+        assert sum([shift.position for shift in find_shifts(row, "ns")] == [20] for row in grown) > 180

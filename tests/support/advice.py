@@ -15,8 +15,8 @@ import click
 import pytest
 
 from pytest_nsys.cli import main
-from pytest_nsys.cli.group import COMMANDS, SHOW
-from pytest_nsys.cli.show import takers
+from pytest_nsys.cli.command_group import COMMANDS, DEFAULT_COMMAND
+from pytest_nsys.cli.show import list_takers
 from pytest_nsys.plugin.settings import SETTINGS
 from tests.cli.test_surface import leaves
 from tests.generate_docs import MARKED, ROOT, pages
@@ -106,7 +106,7 @@ def _named(words: Sequence[str]) -> tuple[str, list[str]]:
     """The command of a line that begins with ``pytest-nsys``, and the words behind it."""
     rest = [*words[1:]]
     if not rest or rest[0] not in COMMANDS:
-        return SHOW, rest
+        return DEFAULT_COMMAND, rest
     name = rest.pop(0)
     if name not in commands():
         name = f"{name} {rest.pop(0)}" if rest else name
@@ -139,9 +139,11 @@ def _mistakes_of(text: str) -> Iterator[str]:
         if stated and isinstance(parameter.type, click.Choice) and value not in parameter.type.choices:
             yield f"{name}: {parameter.opts[-1]} has no {value}"
     view = given.get("view")
-    if name == SHOW and isinstance(view, str) and not view.isupper():
+    if name == DEFAULT_COMMAND and isinstance(view, str) and not view.isupper():
         typed = [each for each in order if isinstance(each, click.Option) and given.get(each.name or "") is not None]
-        yield from (f"--view {view} refuses {each.opts[-1]}" for each in typed if view not in takers(each.name or ""))
+        yield from (
+            f"--view {view} refuses {each.opts[-1]}" for each in typed if view not in list_takers(each.name or "")
+        )
 
 
 # What is printed
@@ -154,7 +156,7 @@ def lines_of_help() -> Iterator[Printed]:
         for paragraph in command.get_help(context).split("\n\n"):
             yield Printed(name, " ".join(paragraph.split()), f"{name} --help")
     for setting in SETTINGS.values():
-        yield Printed(PYTEST, str(setting.option_words().get("help", "")), f"pytest --help, {setting.option}")
+        yield Printed(PYTEST, str(setting.build_option_arguments().get("help", "")), f"pytest --help, {setting.option}")
 
 
 def lines_of_docs() -> Iterator[Printed]:

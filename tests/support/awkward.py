@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from pytest_nsys.analysis.steps.facts import UnitIs
+from pytest_nsys.analysis.steps.search_result import UnitType
 from tests.support.awkward_models import (
     aten,
     embedding,
@@ -42,7 +42,7 @@ class Awkward:
 
     program: Callable[[], Program]
     steps: tuple[int, ...]
-    found: UnitIs | None = UnitIs.STEP
+    found: UnitType | None = UnitType.STEP
     odd: int = 0
 
     def write(self, folder: Path, format: Format, seed: int = 1, *, labelled: bool = False) -> Path:
@@ -180,8 +180,8 @@ AWKWARD: Mapping[str, Awkward] = {
     "gradient accumulation": Awkward(accumulation, (6, 6)),
     "two models": Awkward(two_models, (8, 8)),
     "ranks that start at other steps": Awkward(other_starts, (8, 7)),
-    "layers without names": Awkward(unnamed_layers, (1, 1), UnitIs.MAYBE_PART),
+    "layers without names": Awkward(unnamed_layers, (1, 1), UnitType.MAYBE_PART),
     "a graph for half of the step": Awkward(half_a_graph, (12,)),
-    "prefill and decode by turns": Awkward(serving, (24, 24), UnitIs.KINDS),
+    "prefill and decode by turns": Awkward(serving, (24, 24), UnitType.KINDS),
     "no launches": Awkward(gpu_only, (8, 8)),
 }

@@ -137,13 +137,12 @@ def without_anchor(path: Path) -> Path:
 
 def empty_window(path: Path) -> Path:
     """The GPU runs 200 ms behind the CPU: no kernel lies inside the CPU time of its chunk."""
-    trace = TraceBuilder()
-    process = trace.process()
+    process = TraceBuilder().process()
     process.range(LABEL.format(rank=0), 1, 2)
     for k in range(5):
         process.range(ANCHOR.format(k), 20 * MS * k + 10, 20 * MS * k + 15 * MS)
         process.kernel("gemm", 20 * MS * k + 201 * MS, 20 * MS * k + 202 * MS, launch_ns=20 * MS * k + MS)
-    return trace.write(path)
+    return process.trace.write(path)
 
 
 def two_labels(path: Path) -> Path:

@@ -7,7 +7,7 @@ from typing import Any
 from click.testing import CliRunner, Result
 
 from pytest_nsys.cli import main
-from pytest_nsys.traces.opening import find_traces, is_of_tables
+from pytest_nsys.traces.trace_files import find_traces, is_table_trace
 
 
 def run(*arguments: object, code: int | None = None) -> Result:
@@ -28,4 +28,4 @@ def answer(*arguments: object, code: int = 0) -> dict[str, Any]:
 def name_of_cut(trace: Path, stem: str, *, packed: bool = True) -> str:
     """What a cut of a trace, or of the traces in a folder, may be called."""
     (first, *_) = find_traces(str(trace), Path())
-    return f"{stem}{'.sqlite' if is_of_tables(first) else '.json'}{'.gz' * packed}"
+    return f"{stem}{'.sqlite' if is_table_trace(first) else '.json'}{'.gz' * packed}"

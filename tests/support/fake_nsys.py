@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 import pytest
 
 from pytest_nsys.tools import nsys_command
-from pytest_nsys.tools.nsys_command import MAGIC
+from pytest_nsys.tools.nsys_command import REPORT_MAGIC
 
 VERSION = "2023.4.4.54"
 PROGRAMS = ("sh", "true", "false", "git")
@@ -153,11 +153,11 @@ class FakeNsys:
             "profile_code": profile_code,
             "explains": dict(explains),
         }
-        nsys_command._found.cache_clear()
-        nsys_command._help.cache_clear()
+        nsys_command._read_nsys.cache_clear()
+        nsys_command._read_help.cache_clear()
         self.folder.mkdir(exist_ok=True)
         (self.folder / "told").write_text(repr(told))
-        script(self.folder / "nsys", SCRIPT.format(python=PYTHON, magic=MAGIC))
+        script(self.folder / "nsys", SCRIPT.format(python=PYTHON, magic=REPORT_MAGIC))
 
     def asked(self, command: str | None = None) -> list[list[str]]:
         """The words of every call, or of those of one command, calls for help left out."""
@@ -220,7 +220,7 @@ def allocated(nsys: FakeNsys, monkeypatch: pytest.MonkeyPatch) -> Path:
 def write_report(path: Path, content: str = "of a run") -> Path:
     """A file that begins as a report does."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(MAGIC + b" " + content.encode())
+    path.write_bytes(REPORT_MAGIC + b" " + content.encode())
     return path
 
 

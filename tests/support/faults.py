@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from functools import partial
 
-from pytest_nsys.analysis.explain.parts import NEXT_STEP, ChangeKind, What
+from pytest_nsys.analysis.explain.breakdown_model import NEXT_STEP, ChangeKind, RowActivity
 from tests.support.fault_programs import (
     ADAM,
     ALL_GATHER,
@@ -42,7 +42,7 @@ class Expected:
     """
 
     kind: ChangeKind
-    of: What
+    of: RowActivity
     name: str = ""
     ranks: tuple[int, ...] = ()
     stage: str = ""
@@ -189,7 +189,7 @@ def clocked() -> Program:
 
 UNCHANGED = r"(Step|Window) unchanged \(\S+ ms\)"
 LONGER, SHORTER, NEW, GONE = ChangeKind.LONGER, ChangeKind.SHORTER, ChangeKind.NEW, ChangeKind.GONE
-KERNEL, COLLECTIVE = What.KERNEL, What.COLLECTIVE
+KERNEL, COLLECTIVE = RowActivity.KERNEL, RowActivity.COLLECTIVE
 
 FAULTS: Mapping[str, Fault] = {
     "one CUTLASS kernel of many +20 %": Fault(
@@ -209,26 +209,26 @@ FAULTS: Mapping[str, Fault] = {
     "a synchronising call": Fault(
         dense,
         put(GATE, Op(Do.SYNC, "cudaDeviceSynchronize", 150 * US)),
-        Expected(NEW, What.CALL, "cudaDeviceSynchronize"),
+        Expected(NEW, RowActivity.CALL, "cudaDeviceSynchronize"),
         says=("cudaDeviceSynchronize",),
     ),
     "one slow rank": Fault(
         data_parallel,
         stretched_compute(15, [3]),
-        Expected(LONGER, What.ALL, "", (3,)),
+        Expected(LONGER, RowActivity.ALL, "", (3,)),
         says=("rank 3", r"all compute \+1[456]%", "AllReduce|all_reduce"),
     ),
     "the clock is throttled": Fault(
         clocked,
         stretched_compute(8, mhz=1_830),
-        Expected(LONGER, What.ALL),
+        Expected(LONGER, RowActivity.ALL),
         says=(r"all (compute|kernels)", r"\+[789](\.\d+)?%"),
         formats=(NSYS,),
     ),
     "all kernels +8 %": Fault(
         dense,
         stretched_compute(8),
-        Expected(LONGER, What.ALL),
+        Expected(LONGER, RowActivity.ALL),
         says=(r"all (compute|kernels)", r"\+[789](\.\d+)?%"),
         formats=(TORCH,),
     ),
@@ -249,14 +249,14 @@ FAULTS: Mapping[str, Fault] = {
     "one dispatch more": Fault(
         launch_bound,
         put(ADAM, Op(Do.WORK, ns=2_000 * US)),
-        Expected(ChangeKind.LATER, What.HOST, ADAM),
+        Expected(ChangeKind.LATER, RowActivity.HOST, ADAM),
         says=("multi_tensor_apply_kernel",),
         gate=("compute_absent_ns <= baseline + 10%",),
     ),
     "a copy inserted": Fault(
         dense,
         put(ATTENTION, Op(Do.COPY, "DtoD", 280 * US, kind=8)),
-        Expected(NEW, What.COPY, "(?i)d2d|DtoD|device"),
+        Expected(NEW, RowActivity.COPY, "(?i)d2d|DtoD|device"),
         says=("(?i)copy|memcpy",),
     ),
     "NCCL +30 %": Fault(
@@ -293,13 +293,13 @@ FAULTS: Mapping[str, Fault] = {
     "one rank calls what synchronises": Fault(
         data_parallel,
         put(FORWARD_GEMM, Op(Do.SYNC, "cudaDeviceSynchronize", 400 * US), ranks=[2]),
-        Expected(NEW, What.CALL, "cudaDeviceSynchronize", (2,)),
+        Expected(NEW, RowActivity.CALL, "cudaDeviceSynchronize", (2,)),
         says=("rank 2", "cudaDeviceSynchronize"),
     ),
     "one rank reads its batch late": Fault(
         data_parallel,
         put(NORM, Op(Do.WORK, ns=2_000 * US), ranks=[2], every=100),
-        Expected(ChangeKind.LATER, What.HOST, NEXT_STEP, (2,)),  # before the first kernel of a step
+        Expected(ChangeKind.LATER, RowActivity.HOST, NEXT_STEP, (2,)),  # before the first kernel of a step
         says=("rank 2", "between steps"),
     ),
     "a kernel on the communication stream": Fault(
@@ -337,7 +337,9 @@ FAULTS: Mapping[str, Fault] = {
         fsdp,
         without_prefetch,
         Expected(ChangeKind.LATER, COLLECTIVE, "AllGather", stage="all_gather"),
-        beside=(Expected(ChangeKind.LATER, What.HOST, NEXT_STEP),),  # by which a step is ready sooner than the host
+        beside=(
+            Expected(ChangeKind.LATER, RowActivity.HOST, NEXT_STEP),
+        ),  # by which a step is ready sooner than the host
         says=("(?i)all_?gather", "later|after"),
         formats=(TORCH,),
     ),
@@ -360,10 +362,12 @@ FAULTS: Mapping[str, Fault] = {
     "copies of pageable memory": Fault(
         dense,
         pageable,
-        Expected(ChangeKind.REPLACED, What.COPY, "pageable", instead="pinned"),
+        Expected(ChangeKind.REPLACED, RowActivity.COPY, "pageable", instead="pinned"),
         says=("(?i)copy|memcpy",),
     ),
-    "a slower host": Fault(launch_bound, slow_host, Expected(ChangeKind.LATER, What.HOST), says=("(?i)launch|host",)),
+    "a slower host": Fault(
+        launch_bound, slow_host, Expected(ChangeKind.LATER, RowActivity.HOST), says=("(?i)launch|host",)
+    ),
     "a kernel fused away": Fault(
         dense,
         both(gone(GATE), stretched(BACK_GEMM, 60)),
@@ -394,7 +398,7 @@ FAULTS: Mapping[str, Fault] = {
     "memory set before each attention": Fault(
         dense,
         put(ATTENTION, Op(Do.MEMSET, "memset", 250 * US)),
-        Expected(ChangeKind.OFTEN, What.MEMSET, "memset"),
+        Expected(ChangeKind.OFTEN, RowActivity.MEMSET, "memset"),
         says=("memset runs 7 times instead of 1",),
         formats=(NSYS,),
     ),
@@ -409,7 +413,7 @@ FAULTS: Mapping[str, Fault] = {
     "the host waits longer in a call": Fault(
         dense,
         stretched_calls,
-        Expected(LONGER, What.CALL, SYNC),
+        Expected(LONGER, RowActivity.CALL, SYNC),
         says=(r"GPU waits 2(\.0\d)? ms longer while the host is in cudaStreamSynchronize",),
         formats=(TORCH,),
     ),

@@ -16,7 +16,7 @@ from typing import Any
 from pytest_nsys import NsysError, open_run
 from pytest_nsys.analysis.metrics.quantities import QUANTITIES
 from pytest_nsys.analysis.metrics.registry import METRICS
-from pytest_nsys.core.conventions import BUILT_IN, Convention
+from pytest_nsys.core.conventions import BUILT_IN_CONVENTIONS, Convention
 from pytest_nsys.core.model import KernelsMode, Span
 from pytest_nsys.core.workload import TwoStages, Workload
 from tests.fuzz.kinds import write_good
@@ -92,15 +92,15 @@ def uneven(trace: TraceBuilder, processes: Sequence[Process]) -> None:
 
 def traces(folder: Path) -> Iterator[tuple[str, Path, Convention]]:
     """Name, path and convention of each trace; what is built is written into the folder."""
-    pithtrain = BUILT_IN["pithtrain"]
+    pithtrain = BUILT_IN_CONVENTIONS["pithtrain"]
     yield EXAMPLE, ROOT / EXAMPLE, pithtrain
     yield "step/uneven.sqlite", write_trace(folder / "step" / "uneven.sqlite", edit=uneven), pithtrain
     for format, convention in CONVENTIONS.items():
         name = f"{format}.{ENDINGS[format]}"
         (folder / "stages").mkdir(exist_ok=True)
-        yield f"step/{name}", write_good(folder / "step" / name), BUILT_IN[convention]
+        yield f"step/{name}", write_good(folder / "step" / name), BUILT_IN_CONVENTIONS[convention]
         stages = write_two_stages(folder / "stages" / name, TwoStageShape(units=6, warm_up=1), format)
-        yield f"stages/{name}", stages, replace(BUILT_IN["generic"], anchor=ANCHOR)
+        yield f"stages/{name}", stages, replace(BUILT_IN_CONVENTIONS["generic"], anchor=ANCHOR)
     for format in (Format.NSYS, Format.KINETO):
         name = f"blocked/{format}.{ENDINGS[format]}"
         yield name, write_known_step(folder / name, format), pithtrain
@@ -121,12 +121,12 @@ def figures() -> Figures:
                             rows = run.rows(metric, **view, **every)
                             of_view[metric] = {" ".join(map(str, row.labels.values())): str(row.value) for row in rows}
                     own = {"window": "median", "span": None, "kernels": None, **view}
-                    spec = run.captures.spec(
+                    spec = run.captures.make_spec(
                         own["window"], own["span"] and Span(own["span"]), own["kernels"] and KernelsMode(own["kernels"])
                     )
                     for column in COLUMNS:
                         with contextlib.suppress(NsysError):
-                            if shown := run.captures.rows(QUANTITIES[column], spec).rows:
+                            if shown := run.captures.measure_rows(QUANTITIES[column], spec).rows:
                                 of_view[column] = {" ".join(map(str, row.labels)): str(row.value) for row in shown}
     return found
 

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from pytest_nsys.core.conventions import BUILT_IN
+from pytest_nsys.core.conventions import BUILT_IN_CONVENTIONS
 from pytest_nsys.core.errors import GateFileError
-from pytest_nsys.gates.gate_file import loads_gate_file
+from pytest_nsys.gates.gate_file import parse_gate_file
 from pytest_nsys.gates.model import Assertion, GateFile, Location, Tolerance
 from pytest_nsys.gates.sentences import parse_sentence
 from tests.gate_patterns import NAMED, SENTENCE
@@ -18,7 +18,7 @@ PATH = Path("gates.nsys.yaml")
 
 def loaded(content: str | bytes) -> GateFile:
     """The gate file that the text is."""
-    return loads_gate_file(content, path=PATH)
+    return parse_gate_file(content, path=PATH)
 
 
 def mistakes(content: str | bytes) -> list[str]:
@@ -34,7 +34,7 @@ def mistakes(content: str | bytes) -> list[str]:
 def asked(text: str, axes: Collection[str] = (), tolerance: Tolerance | None = None) -> Assertion:
     """What a sentence asks for where the mesh has these axes and the file this tolerance. Editors accept it, too."""
     run = dict.fromkeys(axes, 2)
-    gate = GateFile(PATH, (), BUILT_IN["generic"], run=run, tolerance=tolerance)
+    gate = GateFile(PATH, (), BUILT_IN_CONVENTIONS["generic"], run=run, tolerance=tolerance)
     found = parse_sentence(text, gate, Location(PATH, 1, 1))
     assert re.search(NAMED, text), text
     assert re.search(SENTENCE, text), text

@@ -24,20 +24,20 @@ import pytest
 
 from pytest_nsys.analysis.captures.cache import CaptureCache
 from pytest_nsys.cli import main
-from pytest_nsys.cli.asking import Updating
+from pytest_nsys.cli.pytest_session import BaselineUpdatePlugin
 from pytest_nsys.core.errors import NsysError
 from pytest_nsys.core.file_names import WINDOW_SUFFIX
 from pytest_nsys.core.trace import Trace
+from pytest_nsys.gates.assertion_names import strip_limit
 from pytest_nsys.gates.gate_file import load_gate_file
 from pytest_nsys.gates.model import Assertion
-from pytest_nsys.gates.names import without_limit
-from pytest_nsys.reports.session.record import record_of
-from pytest_nsys.reports.words.explanation import explanation
-from pytest_nsys.stored.baselines.store import store_of
-from pytest_nsys.traces import opening
+from pytest_nsys.reports.session.record import make_record
+from pytest_nsys.reports.words.verdict_text import render_explanation
+from pytest_nsys.stored.baselines.store import find_store
+from pytest_nsys.traces import trace_files
 from pytest_nsys.traces.nsys.sqlite import NsysSqlite
-from pytest_nsys.verdicts.evaluate import GateContext, evaluate, resolved
-from pytest_nsys.verdicts.refresh_modes import Acceptance
+from pytest_nsys.verdicts.evaluate import GateContext, evaluate, resolve_gate_convention
+from pytest_nsys.verdicts.refresh_modes import RefreshOptions
 from pytest_nsys.verdicts.stored_baseline import StoredBaseline
 from tests.support.samples.builder import Process, TraceBuilder
 from tests.support.samples.schema import CURRENT
@@ -243,19 +243,21 @@ class Project:
         """By full name, without a pytest around it, which costs five times as much: held against what is stored."""
         gate = load_gate_file(self.root / self.name)
         with contextlib.closing(CaptureCache()) as cache:
-            store = store_of(gate.path, self.root / "baselines", self.root)
+            store = find_store(gate.path, self.root / "baselines", self.root)
             try:
-                gate = resolved(gate, partial(cache.fitting, [trace], self.root, None), store=store)
+                gate = resolve_gate_convention(
+                    gate, partial(cache.choose_convention, [trace], self.root, None), store=store
+                )
             except NsysError as error:
                 return {assertion.full_name: _error(error) for assertion in gate.assertions}
-            captures = cache.captures([trace], self.root, gate.resolved_convention, gate.workload)
-            stored = StoredBaseline(captures, gate, store, library=cache)
+            captures = cache.open_captures([trace], self.root, gate.resolved_convention, gate.workload)
+            stored = StoredBaseline(captures, gate, store, capture_cache=cache)
             context = GateContext(captures, gate, stored)
             return {assertion.full_name: _judged(assertion, context) for assertion in gate.assertions}
 
     def refresh(self, *arguments: str | Path, code: int | None = 0, **accepting: Any) -> str:
         """Accept a run as the new normal; ``accepting`` is what ``pytest-nsys baseline`` hands over."""
-        plugins = [Updating(Acceptance(**accepting))] if accepting else []
+        plugins = [BaselineUpdatePlugin(RefreshOptions(**accepting))] if accepting else []
         return self.pytest(*ACCEPTING, *arguments, code=code, plugins=plugins)
 
     def baselines(self, folder: str = "baselines") -> dict[str, str]:
@@ -314,7 +316,7 @@ class ByName(dict[str, Found]):
         """Raises KeyError where no assertion is meant."""
         brackets = re.search(r"(\[.*\])?$", sentence)
         assert brackets is not None
-        name = without_limit(sentence) + brackets[0]
+        name = strip_limit(sentence) + brackets[0]
         if name == sentence:
             raise KeyError(sentence)
         return self[name]
@@ -325,9 +327,9 @@ def _judged(assertion: Assertion, context: GateContext) -> Case:
         verdict = evaluate(assertion, context)
     except NsysError as error:
         return _error(error)
-    record = record_of(verdict, "run")
-    properties = {name: str(value) for name, value in record.properties()}
-    return Case("passed" if verdict.good else "failure", "\n".join(explanation(record.verdict, ())), properties)
+    record = make_record(verdict, "run")
+    properties = {name: str(value) for name, value in record.list_junit_properties()}
+    return Case("passed" if verdict.good else "failure", "\n".join(render_explanation(record.verdict, ())), properties)
 
 
 def _error(error: NsysError) -> Case:
@@ -360,5 +362,5 @@ def watch_openings(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
         opened.append(path)
         return NsysSqlite(path)
 
-    monkeypatch.setattr(opening, "READERS", {".sqlite": read})
+    monkeypatch.setattr(trace_files, "READERS", {".sqlite": read})
     return opened

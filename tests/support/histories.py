@@ -12,8 +12,8 @@ from pytest_nsys.core.model import Label, Value
 from pytest_nsys.gates.model import Assertion, Comparator, Constant, Location, Requirement
 from pytest_nsys.stored.baselines.baseline_file import SeriesId
 from pytest_nsys.stored.history import database
-from pytest_nsys.stored.history.database import RunEntry, append
-from pytest_nsys.stored.history.of_assertion import OfAssertion, PastOf
+from pytest_nsys.stored.history.assertion_history import AssertionHistory, AssertionIdentity
+from pytest_nsys.stored.history.database import RunEntry, append_session
 from pytest_nsys.tools.git import Revision
 from tests.support.gates import GPU
 
@@ -80,7 +80,7 @@ def past_of(
     on: Sequence[str] | None = None,
     others: Sequence[str] = (),
     **assertion: Any,
-) -> PastOf:
+) -> AssertionHistory:
     """What a history has of an assertion of that name, or of another one."""
     require = Requirement(Comparator.LT, Constant(Fraction(1_000_000)), "< 1 ms")
     asked = {
@@ -90,12 +90,14 @@ def past_of(
         "location": Location(Path("g"), 3, 1),
         "metric": sid.metric,
     }
-    return PastOf(
+    return AssertionHistory(
         path,
         gate,
         key,
-        OfAssertion(
-            Assertion(require=require, **{**asked, "full_name": assertion.get("name", NAME), **assertion}), sid, others
+        AssertionIdentity(
+            Assertion(requirement=require, **{**asked, "full_name": assertion.get("name", NAME), **assertion}),
+            sid,
+            others,
         ),
         on,
     )
@@ -109,7 +111,7 @@ def values(runs: Sequence[Mapping[tuple[Label, ...], Value]]) -> list[Value]:
 def nightly(path: Path, monkeypatch: pytest.MonkeyPatch, runs: Sequence[RunEntry]) -> Path:
     """A history with one run a night, from the first of January 2026 on, each of a commit of its own."""
     for number, run in enumerate(runs):
-        monkeypatch.setattr(database, "now", lambda at=FIRST + timedelta(days=number): at)
+        monkeypatch.setattr(database, "read_clock", lambda at=FIRST + timedelta(days=number): at)
         run.revision = Revision(f"{number:x}" * 40, run.revision.branch, run.revision.dirty)
-        append(path, [run])
+        append_session(path, [run])
     return path

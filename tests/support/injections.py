@@ -252,7 +252,7 @@ def _event(kernel: Kernel) -> dict[str, Any]:
 def tape(path: Path, run: Run | None = None) -> Tape:
     """The tape of a trace, whose steps begin at the anchors of ``run``: the same trace, opened."""
     ranks = () if run is None else run.ranks
-    steps = {rank.process: [each.start_ns - ROUNDED_NS for each in run.anchors(rank)] for rank in ranks if run}
+    steps = {rank.process: [each.start_ns - ROUNDED_NS for each in run.find_anchors(rank)] for rank in ranks if run}
     if path.suffix == ".sqlite":
         return SqliteTape(path, {process.global_pid: starts for process, starts in steps.items()})
     return JsonTape(path, {process.trace: starts for process, starts in steps.items()})

@@ -3,7 +3,7 @@
 from array import array
 from collections.abc import Sequence
 
-from pytest_nsys.analysis.windows.kernel_anchors import KernelOrder, LaunchedKernels, kernel_order
+from pytest_nsys.analysis.windows.kernel_anchors import KernelLaunches, KernelOrder, order_kernels
 from pytest_nsys.core.model import NO_LAUNCH, Stream
 from pytest_nsys.core.tables import Kernels
 from tests.support.samples.builder import Process
@@ -43,4 +43,4 @@ def tape(names: Sequence[int], *, shift_ns: int = 0, spelled: Sequence[str] = ()
     launches = array("q", [start - 500 if launched else NO_LAUNCH for start in starts])
     flags = bytearray(len(numbers))
     kernels = Kernels(starts, ends, zeros, zeros, numbers, numbers, (Stream(0, 0, 7),), texts, flags)
-    return kernel_order(LaunchedKernels(kernels, launches))
+    return order_kernels(KernelLaunches(kernels, launches))

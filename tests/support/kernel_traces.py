@@ -7,27 +7,27 @@ from pathlib import Path
 from typing import Any
 
 from pytest_nsys.analysis.captures.cache import CaptureCache
-from pytest_nsys.analysis.metrics.families import FamilySums, sums_of
-from pytest_nsys.core.conventions import BUILT_IN, Convention
+from pytest_nsys.analysis.metrics.families import FamilySums, sum_families
+from pytest_nsys.core.conventions import BUILT_IN_CONVENTIONS, Convention
 from pytest_nsys.core.model import Value
 from pytest_nsys.core.workload import Workload
 from tests.support.samples.builder import TraceBuilder
 
-PLAIN = replace(BUILT_IN["generic"], anchor="step%")
+PLAIN = replace(BUILT_IN_CONVENTIONS["generic"], anchor="step%")
 
 
 @contextmanager
 def sums(*traces: Path, convention: Convention = PLAIN, window: str = "run", **stated: Any) -> Iterator[FamilySums]:
     """What one run of all traces amounts to."""
     with closing(CaptureCache()) as library:
-        run = library.one_run([str(path) for path in traces], Path(), convention, Workload(**stated))
-        (together,) = run.runs[0].measured(run.spec(window)).together()
-        yield sums_of(together)
+        run = library.open_one_run([str(path) for path in traces], Path(), convention, Workload(**stated))
+        (together,) = run.runs[0].load_windows(run.make_spec(window)).list_run_windows()
+        yield sum_families(together)
 
 
 def ran(found: FamilySums) -> Mapping[str, tuple[Value, Value]]:
     """Time and launches of the families that ran."""
-    return {name: (usage.ns, usage.launches) for name, usage in found.families.items() if usage.launches}
+    return {name: (usage.time_ns, usage.launches) for name, usage in found.usage_by_family.items() if usage.launches}
 
 
 Kernel = tuple[int, int, str, int, int]

@@ -8,15 +8,15 @@ from pathlib import Path
 
 from pytest_nsys.analysis.captures.cache import CaptureCache
 from pytest_nsys.analysis.captures.captures import Captures
-from pytest_nsys.analysis.explain.parts import Breakdown, Explanation
+from pytest_nsys.analysis.explain.breakdown_model import Breakdown, Explanation
 from pytest_nsys.analysis.metrics.quantities import QUANTITIES
 from pytest_nsys.analysis.metrics.registry import METRICS
-from pytest_nsys.analysis.windows.spans import WindowSpec
-from pytest_nsys.core.conventions import BUILT_IN, Convention
+from pytest_nsys.analysis.windows.window_selection import WindowSpec
+from pytest_nsys.core.conventions import BUILT_IN_CONVENTIONS, Convention
 from pytest_nsys.core.model import KernelsMode, Label, Span, Value, Window
 from pytest_nsys.core.workload import Workload
 
-STEP = replace(BUILT_IN["pithtrain"], name="step", anchor="step%")
+STEP = replace(BUILT_IN_CONVENTIONS["pithtrain"], name="step", anchor="step%")
 """PithTrain's stages, purposes and setup label around anchors that are quick to write."""
 
 STEPS = replace(STEP, part=False)
@@ -46,7 +46,7 @@ def captures(
 ) -> Iterator[Captures]:
     """Captures of one run each, closed at the end."""
     with closing(CaptureCache()) as library:
-        yield library.captures([os.fspath(path) for path in captures], Path(), convention, workload)
+        yield library.open_captures([os.fspath(path) for path in captures], Path(), convention, workload)
 
 
 def rows(
@@ -60,7 +60,7 @@ def rows(
 ) -> Mapping[object, Value]:
     """The values of a metric, or of a column that views show, by label, or by tuple of labels of several dimensions."""
     with captures(trace, convention=convention) as run:
-        spec = run.spec(window, Span(span) if span else None, KernelsMode(kernels) if kernels else None)
+        spec = run.make_spec(window, Span(span) if span else None, KernelsMode(kernels) if kernels else None)
         return rows_of(run, metric, spec)
 
 
@@ -69,7 +69,9 @@ def rows_of(run: Captures, metric: str, spec: WindowSpec) -> Mapping[object, Val
     if metric in COMPLEMENTS:
         whole, rest = rows_of(run, "window_ns", spec), rows_of(run, COMPLEMENTS[metric], spec)
         return {label: whole[label] - value for label, value in rest.items()}
-    return {_key(row.labels): row.value for row in run.rows(METRICS.get(metric) or QUANTITIES[metric], spec).rows}
+    return {
+        _key(row.labels): row.value for row in run.measure_rows(METRICS.get(metric) or QUANTITIES[metric], spec).rows
+    }
 
 
 def windows(
@@ -78,8 +80,8 @@ def windows(
     """The windows that a window spec gives, of every rank, in order; kernels need not be in them."""
     with captures(trace, convention=convention) as run:
         (capture,) = run.runs
-        spec = run.spec(window, Span(span))
-        return [window for rank in capture.ranks for window in capture.windows(rank, spec)]
+        spec = run.make_spec(window, Span(span))
+        return [window for rank in capture.ranks for window in capture.pick_windows(rank, spec)]
 
 
 def notes(
@@ -91,10 +93,10 @@ def notes(
 ) -> list[str]:
     """What is told beside the metrics."""
     with captures(trace, convention=convention) as run:
-        spec = run.spec(window, None, KernelsMode(kernels) if kernels else None)
+        spec = run.make_spec(window, None, KernelsMode(kernels) if kernels else None)
         for metric in metrics:
-            run.rows(METRICS[metric], spec)
-        return [note.text for note in run.notes(spec, *(METRICS[metric] for metric in metrics))]
+            run.measure_rows(METRICS[metric], spec)
+        return [note.text for note in run.list_notes(spec, *(METRICS[metric] for metric in metrics))]
 
 
 def why(
@@ -108,9 +110,11 @@ def why(
 ) -> str:
     """Why a metric has no row."""
     with captures(trace, convention=convention, workload=workload) as run:
-        table = run.rows(METRICS[metric], run.spec(window, None, KernelsMode(kernels) if kernels else None))
+        table = run.measure_rows(
+            METRICS[metric], run.make_spec(window, None, KernelsMode(kernels) if kernels else None)
+        )
     assert table.rows == ()
-    return table.without
+    return table.no_row_reason
 
 
 def _key(labels: tuple[Label, ...]) -> Label | tuple[Label, ...]:

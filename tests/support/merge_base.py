@@ -11,7 +11,7 @@ import pytest
 
 from pytest_nsys.merge_base.base_verdict import BaseVerdict
 from pytest_nsys.merge_base.judge_process import JudgeRequest, start_judge
-from pytest_nsys.plugin.settings import SETTINGS, spell_whole_options
+from pytest_nsys.plugin.settings import SETTINGS, format_whole_options
 from tests.support.gates import LEFT_OUT, Project
 from tests.support.git_project import commit, git, start
 
@@ -61,7 +61,7 @@ def judge(
     """What the merge base says of a trace. ``more`` are settings of pytest, and fields of the request."""
     here = here or project.root
     given = {"nsys_trace": [trace] if trace else []} | {name: more.pop(name) for name in [*more] if name in SETTINGS}
-    options = [*spell_whole_options(given, here)]
+    options = [*format_whole_options(given, here)]
     request = JudgeRequest(ref, here, paths, options, **more)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(subprocess, "Popen", _popen())

@@ -7,7 +7,7 @@ import subprocess
 import tempfile
 from pathlib import Path
 
-from pytest_nsys.cli.demo import FSDP, Demo, write_demo
+from pytest_nsys.cli.demo import FSDP, DemoSample, write_demo
 from tests.support.browser import chromium
 from tests.support.quick_python import quick_python
 
@@ -18,11 +18,11 @@ LEFT_OUT = (".producers", "figure.timeline :is(p.none, details, .readout, .tools
 """Selectors of what the picture goes without."""
 
 
-def red_session(folder: Path, option: str, name: str, demo: Demo = FSDP) -> Path:
+def red_session(folder: Path, option: str, name: str, demo: DemoSample = FSDP) -> Path:
     """The file that an option writes of a demo's regressed run."""
     write_demo(folder / "demo", demo)
     written = folder / name
-    options = [f"--nsys-trace=demo/traces/{demo.regressed}", f"{option}={written}"]
+    options = [f"--nsys-trace=demo/traces/{demo.regressed_trace}", f"{option}={written}"]
     words = [quick_python(), "-m", "pytest", "-q", "-p", "no:cacheprovider", *options, "demo"]
     assert subprocess.run(words, cwd=folder, stdout=subprocess.DEVNULL, check=False).returncode == 1
     return written

@@ -9,12 +9,12 @@ from typing import Any
 
 import jsonschema
 
-from pytest_nsys.analysis.windows.circumstances import RunKey
+from pytest_nsys.analysis.windows.run_conditions import RunKey
 from pytest_nsys.gates.model import (
     Assertion,
+    BaselineLimit,
     Comparator,
     Constant,
-    FromBaseline,
     Location,
     Outcome,
     Requirement,
@@ -25,7 +25,7 @@ from pytest_nsys.gates.model import (
 from pytest_nsys.merge_base.base_verdict import BaseVerdict, JudgedGate
 from pytest_nsys.merge_base.differences import FileDifference, FileKind
 from pytest_nsys.reports.session import json_report
-from pytest_nsys.reports.session.record import Record
+from pytest_nsys.reports.session.record import AssertionRecord
 from pytest_nsys.reports.session.session import Session
 from tests.support.gates import ByName, Project
 
@@ -57,17 +57,19 @@ def by_name(report: dict[str, Any]) -> dict[str, dict[str, Any]]:
     return ByName({a["name"]: a for file in report["gate_files"] for a in file["assertions"]})
 
 
-def record(name: str = "red", outcome: str = "failed", *, good: bool | None = None, **more: Any) -> Record:
+def record(name: str = "red", outcome: str = "failed", *, good: bool | None = None, **more: Any) -> AssertionRecord:
     """The record of a verdict on the rows that were ``judged``. ``more`` are fields of the record, of the verdict, or
     of what is asserted, whose metric is the ``subject``.
     """
     rows = tuple(more.pop("judged", ()))
-    own = {"rows": len(rows)} | {each.name: more.pop(each.name) for each in fields(Record) if each.name in more}
+    own = {"rows": len(rows)} | {
+        each.name: more.pop(each.name) for each in fields(AssertionRecord) if each.name in more
+    }
     own["good"] = outcome == "passed" if good is None else good
     judged = {each.name: more.pop(each.name) for each in fields(Verdict) if each.name in more}
     assertion = _assertion(name, **more)
     told = {"message": "below its limit", "unit": "count", "rows": rows, **judged}
-    return Record(Verdict(assertion, Outcome(outcome), **told), **own)
+    return AssertionRecord(Verdict(assertion, Outcome(outcome), **told), **own)
 
 
 def _assertion(
@@ -78,7 +80,7 @@ def _assertion(
     severity: str = "fail",
     sentence: str = "",
     comparator: str = "<=",
-    limit: Constant | FromBaseline | None = None,
+    limit: Constant | BaselineLimit | None = None,
 ) -> Assertion:
     balance = re.fullmatch(r"balance of (\w+) across (\w+)", subject)
     return Assertion(
@@ -102,15 +104,15 @@ def base_verdict(text: str = "3 rows", *, red: bool = False, **more: Any) -> Bas
     """What a merge base says, told by some text."""
     told: dict[str, Any] = {
         "headline": text,
-        "accepted": [text],
-        "judged": [JudgedGate(text, [text], 1, 2)],
-        "new": [text],
+        "accepted_texts": [text],
+        "judged_gates": [JudgedGate(text, [text], 1, 2)],
+        "new_paths": [text],
         "notes": [text],
         "differences": [FileDifference(text, FileKind.GATE_FILE, 1, 2, "changed")],
     }
-    return BaseVerdict(red=red, **told | more)
+    return BaseVerdict(is_red=red, **told | more)
 
 
-def make_session(*records: Record, **more: Any) -> Session:
+def make_session(*records: AssertionRecord, **more: Any) -> Session:
     """A session of these records."""
     return Session(records=records, **more)

@@ -5,8 +5,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from pytest_nsys.analysis.captures.captures import Captures
-from pytest_nsys.analysis.summary.summary import Summary, summary_of
-from pytest_nsys.analysis.windows.spans import WindowSpec
+from pytest_nsys.analysis.summary.summary import Summary, summarize_captures
+from pytest_nsys.analysis.windows.window_selection import WindowSpec
 from pytest_nsys.cli.options import MeasureOptions
 from tests.support.samples.builder import TraceBuilder
 from tests.support.samples.data_parallel import DataParallelShape, write_data_parallel
@@ -22,8 +22,8 @@ SMALL = StepShape(pp=2, cp=1, ep=1, chunks=7, layers=2, kernels_per_stage=2, tra
 def summarised(*traces: Path | str, window: str | None = None) -> Iterator[tuple[Captures, WindowSpec, Summary]]:
     """The captures, what they are measured on, and the summary."""
     asked = MeasureOptions(window=window)
-    with asked.one_run([*map(str, traces)]) as (captures, spec):
-        yield captures, spec, summary_of(captures, spec, [*map(str, traces)])
+    with asked.open_one_run([*map(str, traces)]) as (captures, spec):
+        yield captures, spec, summarize_captures(captures, spec, [*map(str, traces)])
 
 
 def summary(*traces: Path | str, window: str | None = None) -> Summary:

@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import cast
 
+from pytest_nsys.analysis.windows.rank_track import RankTrack, TraceContext, WindowGroupInterface
 from pytest_nsys.analysis.windows.rank_window import RankWindow
-from pytest_nsys.analysis.windows.spans import WindowSpec
-from pytest_nsys.analysis.windows.tracks import Around, AskedWindows, RankTrack
+from pytest_nsys.analysis.windows.window_selection import WindowSpec
 from pytest_nsys.core.conventions import Convention
 from pytest_nsys.core.errors import NoRows
 from pytest_nsys.core.model import Interval, Lane, ProcessId, Range, Rank, Window
@@ -24,7 +24,7 @@ class SaidTrace:
     """Answers what tracks ask of a trace; kernels are told apart by their correlation."""
 
     def __init__(self, launches: Sequence[int], ranges: Sequence[Range]) -> None:
-        self.said, self.ranges = launches, Ranges.of(ranges)
+        self.said, self.ranges = launches, Ranges.from_ranges(ranges)
 
     def launch_calls(self, kernels: Mapping[Lane, Kernels]) -> Mapping[Lane, LaunchCalls]:
         each = {lane: array("q", [self.said[c] for c in own.correlation]) for lane, own in kernels.items()}
@@ -57,16 +57,16 @@ class SaidGroup:
     def __init__(self) -> None:
         self.run = self
         self.tracks: dict[int, RankTrack] = {}
-        self.on_gpu = self.tracks
-        self.ranks: dict[int, Sequence[RankWindow]] = {}
+        self.gpu_tracks = self.tracks
+        self.windows_by_rank: dict[int, Sequence[RankWindow]] = {}
 
-    def rank_steps(self, *_: object) -> None:
+    def find_rank_steps(self, *_: object) -> None:
         """Its window is no step."""
 
-    def whole(self) -> SaidGroup:
+    def load_whole_run(self) -> SaidGroup:
         return self
 
-    def anchors(self, _rank: Rank, _pattern: str | None) -> Sequence[Range]:
+    def find_anchors(self, _rank: Rank, _pattern: str | None) -> Sequence[Range]:
         return ()
 
 
@@ -79,9 +79,9 @@ def track_of(
     rank: Rank = RANK,
 ) -> RankTrack:
     """The track of a rank; ``launches`` by correlation. Its whole run is all of ``kernels``."""
-    around = Around(cast(Trace, SaidTrace(launches, ranges)), convention, {rank.lane: kernels})
+    around = TraceContext(cast(Trace, SaidTrace(launches, ranges)), convention, {rank.lane: kernels})
     group = SaidGroup()
-    found = RankTrack(rank, around, cast(AskedWindows, group))
+    found = RankTrack(rank, around, cast(WindowGroupInterface, group))
     group.tracks[rank.number] = found
-    group.ranks[rank.number] = [RankWindow(found, RUN_WINDOW, WindowSpec("run"), range(len(kernels)))]
+    group.windows_by_rank[rank.number] = [RankWindow(found, RUN_WINDOW, WindowSpec("run"), range(len(kernels)))]
     return found

@@ -15,11 +15,11 @@ from typing import Any
 
 import pytest
 
-from pytest_nsys.analysis.captures.parallel import TraceJob, _finished, read
+from pytest_nsys.analysis.captures.parallel import TraceJob, _run_jobs, read_trace_job
 from pytest_nsys.core.errors import UsageMistake
 from pytest_nsys.core.trace import Trace
 from pytest_nsys.tools import workers as dask_cluster
-from pytest_nsys.tools.executors import Progress, check_executor, executor_of
+from pytest_nsys.tools.executors import ProgressBar, open_executor, parse_executor
 from tests.support.gates import Project
 from tests.support.many_traces import KILLER, kill_whoever_reads_it, write_nodes
 
@@ -28,7 +28,7 @@ distributed = pytest.importorskip("distributed", reason="needs the extra dask")
 
 @pytest.mark.parametrize("asked", ["serial", "processes", "processes:1", "processes:64", "dask:tcp://host:8786"])
 def test_words_for_executors(asked: str) -> None:
-    check_executor(asked)
+    parse_executor(asked)
 
 
 @pytest.mark.parametrize(
@@ -36,7 +36,7 @@ def test_words_for_executors(asked: str) -> None:
 )
 def test_a_word_for_none_names_those_that_there_are(asked: str) -> None:
     with pytest.raises(UsageMistake, match="is not an executor: write serial, processes:N"):
-        check_executor(asked)
+        parse_executor(asked)
 
 
 def test_a_word_for_none_is_refused_before_anything_is_read(project: Project) -> None:
@@ -57,13 +57,13 @@ def test_the_ini_file_may_say_it_and_the_option_wins(project: Project) -> None:
 
 @pytest.mark.parametrize("asked", ["serial", "processes:2"])
 def test_an_executor_gives_results_in_their_order(asked: str) -> None:
-    with executor_of(asked) as executor:
+    with open_executor(asked) as executor:
         assert list(executor.map(math.factorial, range(8))) == [1, 1, 2, 6, 24, 120, 720, 5040]
 
 
 def test_an_interruption_leaves_no_process() -> None:
     def interrupted() -> None:
-        with executor_of("processes:2") as executor:
+        with open_executor("processes:2") as executor:
             sleeping = [executor.submit(time.sleep, 60) for _ in range(4)]
             while not any(future.running() for future in sleeping):
                 time.sleep(0.01)
@@ -78,11 +78,11 @@ def test_an_interruption_leaves_no_process() -> None:
 
 SLEEPERS = """
 import signal, sys, time
-from pytest_nsys.tools.executors import executor_of
+from pytest_nsys.tools.executors import open_executor
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs are started without
-with executor_of("processes:1") as executor:
+with open_executor("processes:1") as executor:
     future = executor.submit(time.sleep, 60)
-    print(executor._own.started[0].pid, flush=True)
+    print(executor._context.started[0].pid, flush=True)
     future.result()
 """
 
@@ -115,7 +115,7 @@ def _lives(pid: int) -> bool:
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[str]:
     """The address of a scheduler with two workers on this machine."""
-    with dask_cluster._quiet(), _local_cluster(2) as local:
+    with dask_cluster._silence_dask(), _local_cluster(2) as local:
         yield local.scheduler_address
 
 
@@ -154,10 +154,10 @@ def test_a_trace_that_fails_on_the_cluster_says_the_same(project: Project, clust
 
 
 def test_nobody_at_the_address_is_one_line_within_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(dask_cluster, "CONNECT_S", 1)
+    monkeypatch.setattr(dask_cluster, "CONNECT_TIMEOUT_S", 1)
     began = time.monotonic()
     with pytest.raises(UsageMistake) as caught:
-        executor_of("dask:tcp://127.0.0.1:1").__enter__()
+        open_executor("dask:tcp://127.0.0.1:1").__enter__()
     assert time.monotonic() - began < 10
     why = "no scheduler answered within 1 s: give the address that `dask scheduler` prints"
     assert str(caught.value) == f"dask:tcp://127.0.0.1:1: {why}"
@@ -167,7 +167,7 @@ def test_nobody_at_the_address_is_one_line_within_seconds(monkeypatch: pytest.Mo
 def test_what_is_no_address_is_refused_at_once(address: str) -> None:
     began = time.monotonic()
     with pytest.raises(UsageMistake, match=f"^dask:{address}: is not an address: give the address"):
-        executor_of(f"dask:{address}").__enter__()
+        open_executor(f"dask:{address}").__enter__()
     assert time.monotonic() - began < 5
 
 
@@ -182,7 +182,7 @@ def test_without_dask_the_extra_is_named(project: Project, monkeypatch: pytest.M
 def test_a_worker_without_the_package_is_named(project: Project) -> None:
     write_nodes(project.root / "run", 2, ranks=1)
     preload = project.file("preload.py", "import sys\nsys.modules['pytest_nsys'] = None\n")
-    with dask_cluster._quiet(), _local_cluster(preload=[str(preload)]) as local:
+    with dask_cluster._silence_dask(), _local_cluster(preload=[str(preload)]) as local:
         said = project.command("--view=overlap", "run", f"--executor=dask:{local.scheduler_address}", code=2)
     assert "has no pytest-nsys: install" in said
     assert len(said.strip().splitlines()) == 1
@@ -196,16 +196,20 @@ def test_a_worker_that_dies_is_named_with_its_trace(project: Project, monkeypatc
     paths[2].rename(paths[2].with_name(KILLER))
     kill_whoever_reads_it(project.root, monkeypatch)
     at_once = dask.config.set({"distributed.scheduler.allowed-failures": 0})
-    with at_once, dask_cluster._quiet(), _local_cluster() as local:
+    with at_once, dask_cluster._silence_dask(), _local_cluster() as local:
         said = project.command("--view=overlap", "run", f"--executor=dask:{local.scheduler_address}", code=2)
     assert f"{KILLER}: cannot be read: every Dask worker that read it died, the last was tcp://" in said
     assert len(said.strip().splitlines()) == 1
 
 
 def test_workers_that_stay_away_are_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(dask_cluster, "WORKERS_S", 0.5)
-    monkeypatch.setattr(dask_cluster, "LOOK_S", 0.05)
-    with dask_cluster._quiet(), _local_cluster() as local, executor_of(f"dask:{local.scheduler_address}") as executor:
+    monkeypatch.setattr(dask_cluster, "WORKERS_TIMEOUT_S", 0.5)
+    monkeypatch.setattr(dask_cluster, "WATCH_INTERVAL_S", 0.05)
+    with (
+        dask_cluster._silence_dask(),
+        _local_cluster() as local,
+        open_executor(f"dask:{local.scheduler_address}") as executor,
+    ):
         futures = [executor.submit(time.sleep, 60) for _ in range(3)]
         local.scale(0)
         for future in futures:
@@ -263,7 +267,7 @@ def nothing(_: Trace) -> None:
 
 
 def test_a_reader_without_the_file_is_named(tmp_path: Path) -> None:
-    outcome = read(TraceJob(tmp_path / "gone.sqlite", nothing))
+    outcome = read_trace_job(TraceJob(tmp_path / "gone.sqlite", nothing))
     assert str(outcome.error).startswith(f"{tmp_path}/gone.sqlite: process {os.getpid()}")
 
 
@@ -283,8 +287,8 @@ class Forgetful(Executor):
 def test_what_is_cancelled_is_not_waited_for(tmp_path: Path) -> None:
     jobs = [TraceJob(tmp_path / f"{n}.sqlite", nothing) for n in range(3)]
     done: list[list[Future[Any]]] = []
-    silent = Progress("", 3, shown=False)
-    reading = threading.Thread(target=lambda: done.append(_finished(Forgetful(), jobs, silent)), daemon=True)
+    silent = ProgressBar("", 3, is_shown=False)
+    reading = threading.Thread(target=lambda: done.append(_run_jobs(Forgetful(), jobs, silent)), daemon=True)
     reading.start()
     reading.join(timeout=20)
     assert done

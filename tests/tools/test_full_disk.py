@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_nsys.tools.files import append
+from pytest_nsys.tools.files import append_to_file
 from tests.support.gates import Project
 
 EARLIER = "an earlier report\n"
@@ -73,9 +73,9 @@ def test_a_session_leaves_the_earlier_report(project: Project, option: str) -> N
 
 def test_what_a_full_disk_took_of_a_summary_is_taken_back(tmp_path: Path) -> None:
     path = tmp_path / "summary.md"
-    append(path, EARLIER.encode())
+    append_to_file(path, EARLIER.encode())
     with full_disk(), pytest.raises(OSError, match="too large"):
-        append(path, b"x" * 100)
+        append_to_file(path, b"x" * 100)
     assert path.read_text() == EARLIER
 
 

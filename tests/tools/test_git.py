@@ -14,11 +14,11 @@ from pytest_nsys.tools.git import (
     BRANCH_VARIABLES,
     Revision,
     find_merge_base,
+    find_outermost_repository,
+    format_merge_advice,
     list_tree,
-    merge_advice,
-    outermost_repository,
     read_blobs,
-    revision_of,
+    read_revision,
 )
 from tests.support.gates import Project
 from tests.support.git_project import commit, git, isolate
@@ -51,9 +51,9 @@ def root(tmp_path: Path) -> Path:
 
 
 def read(root: Path, ref: str = "main") -> bytes | None:
-    root = outermost_repository(root)
+    root = find_outermost_repository(root)
     entry = list_tree(root, find_merge_base(root, ref)).get(BASELINE)
-    return None if entry is None else read_blobs(root, [entry.name])[0]
+    return None if entry is None else read_blobs(root, [entry.object_name])[0]
 
 
 def clone(root: Path, depth: int, branch: str) -> Path:
@@ -183,11 +183,11 @@ def test_without_git_or_its_trust(root: Path, monkeypatch: pytest.MonkeyPatch, n
 
 def test_the_advice_on_merging(root: Path, tmp_path: Path) -> None:
     line = '"perf/my baselines/**/*.json" -merge'
-    assert str(merge_advice(root / "perf/my baselines")).endswith(f"add to .gitattributes: {line}")
-    assert merge_advice(tmp_path / "baselines") is None
+    assert str(format_merge_advice(root / "perf/my baselines")).endswith(f"add to .gitattributes: {line}")
+    assert format_merge_advice(tmp_path / "baselines") is None
     for said in (line, "*.json binary"):
         (root / ".gitattributes").write_text(f"{said}\n")
-        assert merge_advice(root / "perf/my baselines") is None
+        assert format_merge_advice(root / "perf/my baselines") is None
 
 
 GATE = "- exposed_ns < 1 ms"
@@ -213,15 +213,15 @@ def test_a_detached_head_takes_the_branch_from_ci(project: Project) -> None:
     project.gate(GATE)
     git(project.root, "init", "-q", "-b", "main")
     commit(project.root)
-    assert revision_of(project.root, {"GITHUB_REF_NAME": "elsewhere"}).branch == "main"
+    assert read_revision(project.root, {"GITHUB_REF_NAME": "elsewhere"}).branch == "main"
     git(project.root, "checkout", "-q", "--detach")
-    assert revision_of(project.root, {}).branch is None
+    assert read_revision(project.root, {}).branch is None
     for name in BRANCH_VARIABLES:
-        assert revision_of(project.root, {name: "topic", "GITHUB_REF_NAME": "topic"}).branch == "topic"
+        assert read_revision(project.root, {name: "topic", "GITHUB_REF_NAME": "topic"}).branch == "topic"
     github = {"GITHUB_HEAD_REF": "", "GITHUB_REF_NAME": "main"}
-    assert revision_of(project.root, github).branch == "main"
+    assert read_revision(project.root, github).branch == "main"
     github = {"GITHUB_HEAD_REF": "topic", "GITHUB_REF_NAME": "12/merge"}
-    assert revision_of(project.root, github).branch == "pull/12/merge"
+    assert read_revision(project.root, github).branch == "pull/12/merge"
 
 
 @pytest.mark.parametrize(
@@ -237,14 +237,14 @@ def test_the_main_of_a_fork_is_not_our_main(project: Project, environment: dict[
     git(project.root, "init", "-q", "-b", "main")
     git(project.root, "commit", "-q", "--allow-empty", "-m", "first")
     git(project.root, "checkout", "-q", "--detach")
-    assert revision_of(project.root, environment).branch == branch
+    assert read_revision(project.root, environment).branch == branch
 
 
 def test_without_git_nothing_is_known(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert revision_of(tmp_path, {"GITHUB_REF_NAME": "main"}) == Revision(None, None, None)
+    assert read_revision(tmp_path, {"GITHUB_REF_NAME": "main"}) == Revision(None, None, None)
 
 
 def test_a_repository_without_a_commit(tmp_path: Path) -> None:
     git(tmp_path, "init", "-q")
-    assert revision_of(tmp_path, {}) == Revision(None, None, None)
+    assert read_revision(tmp_path, {}) == Revision(None, None, None)

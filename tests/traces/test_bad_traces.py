@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from pytest_nsys.core.conventions import BUILT_IN
+from pytest_nsys.core.conventions import BUILT_IN_CONVENTIONS
 from pytest_nsys.core.errors import NsysError
 from pytest_nsys.traces.chrome import json_stream
 from tests.support.bad_traces import BAD, BOMBS, FORMATS, good, text
@@ -45,7 +45,7 @@ def test_reader_and_command_say_what_is_wrong(tmp_path: Path, monkeypatch: pytes
     for name, size in (("BLOCK", 700), ("FIRST_WINDOW", 700), ("PIECE", 300), ("TAIL", 300)):
         monkeypatch.setattr(json_stream, name, size)
     with pytest.raises(NsysError, match=bad.said) as caught:
-        notes(path, bad.metric, convention=BUILT_IN[bad.convention])
+        notes(path, bad.metric, convention=BUILT_IN_CONVENTIONS[bad.convention])
     assert "\n" not in str(caught.value)
     assert path.read_bytes() == before
     assert list(tmp_path.iterdir()) == [path]

@@ -13,18 +13,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_nsys.analysis.captures.captures import Captures
-from pytest_nsys.analysis.captures.parallel import TraceJob, ask_all, read
-from pytest_nsys.analysis.metrics.registry import METRICS, Request
-from pytest_nsys.core.conventions import BUILT_IN, COPY_NAMES, Convention, CopyKind
+from pytest_nsys.analysis.captures.parallel import TraceJob, query_all, read_trace_job
+from pytest_nsys.analysis.metrics.registry import METRICS, MetricRequest
+from pytest_nsys.core.conventions import BUILT_IN_CONVENTIONS, COPY_NAMES, Convention, CopyKind
 from pytest_nsys.core.errors import NothingMeasured, NsysError, TraceError
-from pytest_nsys.core.families import FAMILIES, OTHER, Family, classifier
+from pytest_nsys.core.families import FAMILIES, OTHER_FAMILY, Family, make_classifier
 from pytest_nsys.core.model import KernelsMode
 from pytest_nsys.core.trace import Trace
 from pytest_nsys.core.workload import Workload
-from pytest_nsys.traces.chrome.kineto_said import kind_of
-from pytest_nsys.traces.copies_as_kernels import with_copies
-from pytest_nsys.traces.opening import open_trace
-from pytest_nsys.traces.recorded import RecordedTrace
+from pytest_nsys.traces.chrome.kineto_metadata import parse_copy_kind
+from pytest_nsys.traces.copies_as_kernels import add_copies
+from pytest_nsys.traces.recorded_trace import RecordedTrace
+from pytest_nsys.traces.trace_files import open_trace
 from tests.support.commands import name_of_cut
 from tests.support.gates import MS, Project
 from tests.support.measure import captures, rows
@@ -37,7 +37,7 @@ from tests.support.samples.nccl import NcclRanges
 from tests.support.samples.odd_rows import raw
 from tests.support.sql import execute
 
-PLAIN = replace(BUILT_IN["generic"], anchor="step%")
+PLAIN = replace(BUILT_IN_CONVENTIONS["generic"], anchor="step%")
 PEER = replace(PLAIN, copies=(CopyKind.PEER,))
 COLLECTIVE = replace(PLAIN, copies=(CopyKind.COLLECTIVE,))
 
@@ -133,7 +133,7 @@ def test_without_a_launch_they_are_where_they_ran(tmp_path: Path, write: Write) 
     assert rows(path, "comm_ns", convention=PEER, kernels="contained") == {(0, "none"): 1_500}
     assert rows(path, "comm_ns", convention=PEER, kernels="launched") == {(0, "none"): 500}
     with captures(path, convention=PEER) as opened:
-        notes = opened.notes(opened.spec("median", None, KernelsMode.LAUNCHED), METRICS["launches"])
+        notes = opened.list_notes(opened.make_spec("median", None, KernelsMode.LAUNCHED), METRICS["launches"])
     assert any(
         "1 of 3 kernels around the windows, 28.6% of their time, has no launch on record" in note.text for note in notes
     )
@@ -146,7 +146,7 @@ def test_devices_and_contexts_of_one_labelled_process(gpu: OneProcess) -> None:
         gpu.kernel("gemm", 1_000, 2_000, device=device, launch_ns=400)
         gpu.memcpy(3_000, 3_100 + device, kind=10, device=device, context=1, launch_ns=500)
         gpu.memcpy(4_000, 4_010 + device, kind=10, device=device, context=2, launch_ns=500)
-    labelled = replace(BUILT_IN["pithtrain"], anchor="step%", copies=(CopyKind.PEER,))
+    labelled = replace(BUILT_IN_CONVENTIONS["pithtrain"], anchor="step%", copies=(CopyKind.PEER,))
     assert rows(gpu, "barrier_ns", convention=labelled) == {0: 201}
     assert rows(gpu, "comm_ns", convention=labelled) == {(0, "none"): 21}
 
@@ -170,13 +170,13 @@ def test_only_those_of_a_span_are_read_into_it(tmp_path: Path, write: Write) -> 
     trace = open_trace(write(tmp_path, [Copied(TO_PEER, *t, launch_ns=100 * i) for i, t in enumerate(times, 1)]))
     with contextlib.closing(trace):
         (lane,) = trace.lanes()
-        copies = with_copies(trace, [CopyKind.PEER])
+        copies = add_copies(trace, [CopyKind.PEER])
         touching = copies.kernels({lane: (1_000, 2_000)})[lane]
         assert list(zip(touching.start_ns, touching.end_ns, strict=True)) == [*times[1:3], (1_000, 3_000), *times[3:5]]
         launched = copies.kernels_launched({lane: (200, 300)})[lane]
         assert list(launched.start_ns) == [900, 950]
         assert copies.kernels_launched({lane: (700, 800)}) == {}
-        assert with_copies(trace, []) is trace
+        assert add_copies(trace, []) is trace
 
 
 def test_a_kernel_keeps_the_launch_that_only_an_arrow_tells(tmp_path: Path) -> None:
@@ -216,7 +216,7 @@ def test_what_profilers_call_copies() -> None:
         "Memset (Device)": None,
         "": None,
     }
-    assert {name: kind_of(name) for name in named} == named
+    assert {name: parse_copy_kind(name) for name in named} == named
 
 
 @in_every_format
@@ -293,11 +293,11 @@ NOT_ALIKE = (
 def measured(path: Path, convention: Convention, window: str, mode: KernelsMode) -> dict[str, object]:
     found: dict[str, object] = {}
     with captures(path, convention=convention) as opened:
-        spec = opened.spec(window, None, mode)
+        spec = opened.make_spec(window, None, mode)
         for name, metric in METRICS.items():
             if name not in NOT_ALIKE:
                 try:
-                    found[name] = opened.rows(metric, spec).rows
+                    found[name] = opened.measure_rows(metric, spec).rows
                 except NsysError as error:
                     found[name] = type(error)
     return found
@@ -340,8 +340,8 @@ def test_families_are_free_of_copies_unless_one_asks_for_them(tmp_path: Path) ->
 
 
 def test_no_built_in_family_takes_a_copy() -> None:
-    classify = classifier(FAMILIES)
-    assert {classify(name, name) for name in COPY_NAMES.values()} == {OTHER}
+    classify = make_classifier(FAMILIES)
+    assert {classify(name, name) for name in COPY_NAMES.values()} == {OTHER_FAMILY}
 
 
 # -- as a gate and a person see it
@@ -407,8 +407,7 @@ def test_a_trace_without_such_copies_says_so(project: Project) -> None:
     ],
 )
 def test_an_export_whose_copies_cannot_be_kernels_is_one_line(project: Project, change: str, what: str) -> None:
-    path = nsys(project.root, [Copied(TO_PEER, 2_000, 5_000)])
-    execute(path, change.format("CUPTI_ACTIVITY_KIND_MEMCPY"))
+    execute(nsys(project.root, [Copied(TO_PEER, 2_000, 5_000)]), change.format("CUPTI_ACTIVITY_KIND_MEMCPY"))
     project.file("peer.yaml", "extends: generic\ncopies: peer\n")
     said = project.command("--view=streams", "run.sqlite", "--convention=peer.yaml", "--window=run", code=2)
     assert what in said
@@ -489,9 +488,9 @@ def test_a_cut_that_was_changed_is_one_line(project: Project, held: object) -> N
 def test_what_another_process_read_answers_without_the_file(tmp_path: Path, write: Write) -> None:
     path = write(tmp_path, [Copied(TO_PEER, 2_000, 5_000)])
     with captures(path, convention=PEER) as opened:
-        spec = opened.spec("median", None, KernelsMode.LAUNCHED)
-        expected = opened.rows(METRICS["exposed_ns"], spec).rows
-    outcome = read(TraceJob(path, partial(ask_all, PEER, Workload(), (Request("exposed_ns", spec),))))
+        spec = opened.make_spec("median", None, KernelsMode.LAUNCHED)
+        expected = opened.measure_rows(METRICS["exposed_ns"], spec).rows
+    outcome = read_trace_job(TraceJob(path, partial(query_all, PEER, Workload(), (MetricRequest("exposed_ns", spec),))))
 
     def closed(_: Path) -> Trace:
         raise AssertionError("the file was opened again")
@@ -499,14 +498,14 @@ def test_what_another_process_read_answers_without_the_file(tmp_path: Path, writ
     from pytest_nsys.analysis.windows.run import Run
 
     trace = cast(Trace, RecordedTrace(path, closed, outcome.recording))
-    assert Captures([Run([trace], PEER)]).rows(METRICS["exposed_ns"], spec).rows == expected
+    assert Captures([Run([trace], PEER)]).measure_rows(METRICS["exposed_ns"], spec).rows == expected
     # What nobody foresaw is asked of the file, which must know the launches of copies that it was not asked for.
     late = cast(Trace, RecordedTrace(path, open_trace, outcome.recording))
     with captures(path, convention=PEER) as opened:
-        whole = opened.spec("run", None, None)
+        whole = opened.make_spec("run", None, None)
         assert (
-            Captures([Run([late], PEER)]).rows(METRICS["launches"], whole).rows
-            == opened.rows(METRICS["launches"], whole).rows
+            Captures([Run([late], PEER)]).measure_rows(METRICS["launches"], whole).rows
+            == opened.measure_rows(METRICS["launches"], whole).rows
         )
     late.close()
 

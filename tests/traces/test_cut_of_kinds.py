@@ -10,7 +10,7 @@ from pytest_nsys.core.model import KernelsMode
 from tests.support.commands import name_of_cut, run
 from tests.support.gates import Project
 from tests.support.serving import decode, four_requests, prefill, write_serving
-from tests.traces.test_cut import FORMATS, cut, measured
+from tests.traces.test_cut_trace import FORMATS, cut, measured
 from tests.verdicts.test_kinds_of_steps import SENTENCES
 
 ENGINES = ("vllm", "sglang")
@@ -65,8 +65,7 @@ def test_a_cut_of_a_kind_shows_the_screen_of_its_window(format: str, options: tu
 
 @pytest.mark.parametrize("asked", ["--window=prefill", "--window=first", "--kernels=clipped"])
 def test_a_cut_shows_no_other_window_than_is_asked_for(asked: str, tmp_path: Path) -> None:
-    trace = write_serving(tmp_path / "run", "nsys", four_requests())
-    told = run("show", cut(trace), asked, code=3).stderr
+    told = run("show", cut(write_serving(tmp_path / "run", "nsys", four_requests())), asked, code=3).stderr
     assert "is a cut (window median decode, kernels launched), and does not hold all kernels of this window" in told
 
 

@@ -15,7 +15,7 @@ from tests.support.commands import run
 from tests.support.gates import MS, Project
 from tests.support.reference_data import DUALPIPE
 from tests.support.samples.builder import Process, TraceBuilder
-from tests.traces.test_cut import CONVENTIONS, FORMATS, cut, measured
+from tests.traces.test_cut_trace import CONVENTIONS, FORMATS, cut, measured
 
 WAYS = [
     {"span": span, "kernels": mode} for span, mode in product(("range", "period"), ("contained", "clipped", "launched"))

@@ -7,14 +7,14 @@ from typing import Any
 import pytest
 
 from pytest_nsys.analysis.metrics.collectives import DTYPE_BYTES
-from pytest_nsys.core.conventions import BUILT_IN
+from pytest_nsys.core.conventions import BUILT_IN_CONVENTIONS
 from pytest_nsys.traces.chrome import json_stream
-from pytest_nsys.traces.chrome.kineto import Kineto
-from pytest_nsys.traces.chrome.kineto_said import dtype_of
+from pytest_nsys.traces.chrome.kineto import KinetoTrace
+from pytest_nsys.traces.chrome.kineto_metadata import normalize_dtype
 from tests.support.measure import captures, rows_of
 from tests.support.samples.kineto import KinetoBuilder
 
-KINETO = BUILT_IN["kineto"]
+KINETO = BUILT_IN_CONVENTIONS["kineto"]
 STEP_NS, STEPS = 1_000_000, 5
 COMPUTE, COMMUNICATION, LANE = 7, 28, 61
 METRICS = (
@@ -99,8 +99,8 @@ def written(folder: Path, spell: Spelling | None, ranks: int = 2, *, moved: bool
 def figures(folder: Path) -> Mapping[str, object]:
     """Every row of the median step, the groups of the collectives included."""
     with captures(folder, convention=KINETO) as opened:
-        found: dict[str, object] = {name: rows_of(opened, name, opened.spec("median")) for name in METRICS}
-    trace = Kineto(folder / "rank0.json")
+        found: dict[str, object] = {name: rows_of(opened, name, opened.make_spec("median")) for name in METRICS}
+    trace = KinetoTrace(folder / "rank0.json")
     (known,) = (trace.collectives(trace.kernels(dict.fromkeys(trace.lanes()))) or {}).values()
     return found | {"records": sorted(filter(None, known))}
 
@@ -122,7 +122,7 @@ def test_a_copy_of_a_graph_is_on_its_own_stream_too(tmp_path: Path) -> None:
     trace.kernel("gemm", 1_000, 2_000)
     trace.memcpy(3_000, 4_000, stream=LANE)
     trace.events[-1]["args"] |= {"original_stream": 13, "graph node id": 2}
-    opened = Kineto(trace.write(tmp_path / "trace.json"))
+    opened = KinetoTrace(trace.write(tmp_path / "trace.json"))
     (copies,) = (opened.transfers(dict.fromkeys(opened.lanes())) or {}).values()
     assert [stream.number for stream in copies.streams] == [13]
 
@@ -146,11 +146,11 @@ def test_a_copy_of_a_graph_is_on_its_own_stream_too(tmp_path: Path) -> None:
     ],
 )
 def test_every_spelling_of_a_type_is_the_word_of_c10(spellings: tuple[str, ...], word: str) -> None:
-    assert {dtype_of(spelt) for spelt in spellings} == {word}
+    assert {normalize_dtype(spelt) for spelt in spellings} == {word}
     assert word in DTYPE_BYTES
 
 
 def test_every_type_whose_size_is_known_keeps_its_name() -> None:
-    assert {name: dtype_of(name) for name in DTYPE_BYTES} == {name: name for name in DTYPE_BYTES}
-    assert {dtype_of(name.lower()) for name in DTYPE_BYTES} == {*DTYPE_BYTES}
-    assert dtype_of("float3_new") == "float3_new"
+    assert {name: normalize_dtype(name) for name in DTYPE_BYTES} == {name: name for name in DTYPE_BYTES}
+    assert {normalize_dtype(name.lower()) for name in DTYPE_BYTES} == {*DTYPE_BYTES}
+    assert normalize_dtype("float3_new") == "float3_new"

@@ -10,7 +10,7 @@ import pytest
 
 from pytest_nsys.core.model import OPEN_END_NS, Interval, Lane
 from pytest_nsys.core.trace import Trace
-from pytest_nsys.traces.opening import open_trace
+from pytest_nsys.traces.trace_files import open_trace
 from tests.support.samples.formats import Format, write_one
 
 KERNELS = [(10, 20), (30, 90), (40, 50), (200, 210), (5_000, 5_001)]
@@ -51,7 +51,7 @@ def test_every_format_says_which_spans_are_idle(tmp_path: Path, format: str) -> 
 @pytest.mark.parametrize("format", ["nsys", "rocpd"])
 @pytest.mark.parametrize("order", ["by start", "by chance", "from the last"])
 def test_the_order_of_rows_is_nothing(tmp_path: Path, format: str, order: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pytest_nsys.traces.sqlite_file.PLACE_ROWS", 2)
+    monkeypatch.setattr("pytest_nsys.traces.sqlite.file.SAMPLED_ROW_DISTANCE", 2)
     chance = random.Random(order)
     kernels = [(start, start + chance.randrange(1, 30)) for start in chance.sample(range(3_000), 150)]
     kernels.sort(reverse=order == "from the last")

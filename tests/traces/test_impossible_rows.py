@@ -7,18 +7,18 @@ from typing import Any
 
 import pytest
 
-from pytest_nsys.core.conventions import BUILT_IN
+from pytest_nsys.core.conventions import BUILT_IN_CONVENTIONS
 from pytest_nsys.core.errors import TraceError
 from pytest_nsys.core.model import ImpossibleRows
-from pytest_nsys.traces.opening import open_trace
+from pytest_nsys.traces.trace_files import open_trace
 from tests.support.measure import captures, rows_of
 from tests.support.samples import schema
 from tests.support.samples.formats import Format, write_one
 from tests.support.samples.kineto import KinetoBuilder
 from tests.support.sql import execute
-from tests.traces.test_cut import cut
+from tests.traces.test_cut_trace import cut
 
-GENERIC = BUILT_IN["generic"]
+GENERIC = BUILT_IN_CONVENTIONS["generic"]
 METRICS = ("window_ns", "compute_ns", "comm_ns", "exposed_ns", "idle_ns", "device_idle_ns")
 SINCE_1970_NS = 1_700_000_000_000_000_000
 
@@ -38,13 +38,13 @@ def good(gpu: Any) -> None:
 def figures(path: Path) -> Mapping[str, object]:
     """The rows of the whole run."""
     with captures(path, convention=GENERIC) as opened:
-        return {name: rows_of(opened, name, opened.spec("run")) for name in METRICS}
+        return {name: rows_of(opened, name, opened.make_spec("run")) for name in METRICS}
 
 
 def impossible(path: Path) -> ImpossibleRows:
     """What the reader left out."""
     with closing(open_trace(path)) as trace:
-        return trace.facts().impossible
+        return trace.facts().impossible_rows
 
 
 def check_left_out(folder: Path, format: Format, bad: Put) -> ImpossibleRows:
@@ -76,15 +76,15 @@ def test_a_kernel_that_ends_early_or_was_not_timed(tmp_path: Path, format: Forma
 def test_a_copy_that_ends_early_or_was_not_timed(tmp_path: Path, format: Format, start: int, end: int) -> None:
     found = check_left_out(tmp_path, format, lambda gpu: gpu.memcpy(start, end, launch_ns=9_800))
     assert found.number == 2
-    assert found.first.startswith("copy ")
-    assert found.first.endswith(f" on stream 7: start {start}, end {end}")
+    assert found.first_row.startswith("copy ")
+    assert found.first_row.endswith(f" on stream 7: start {start}, end {end}")
 
 
 @pytest.mark.parametrize("format", [Format.NSYS, Format.KINETO, Format.JAX])
 def test_a_memset_that_was_not_timed(tmp_path: Path, format: Format) -> None:
     found = check_left_out(tmp_path, format, lambda gpu: gpu.memset(0, 0, launch_ns=9_800))
     assert found.number == 2
-    assert found.first.startswith("memset")
+    assert found.first_row.startswith("memset")
 
 
 @in_every_format

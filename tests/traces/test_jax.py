@@ -8,18 +8,18 @@ from types import ModuleType
 
 import pytest
 
-from pytest_nsys.core.conventions import BUILT_IN
+from pytest_nsys.core.conventions import BUILT_IN_CONVENTIONS
 from pytest_nsys.core.errors import UsageMistake
 from pytest_nsys.traces.chrome import jax, json_stream
-from pytest_nsys.traces.chrome.jax import Jax
-from pytest_nsys.traces.opening import find_traces
+from pytest_nsys.traces.chrome.jax import JaxTrace
+from pytest_nsys.traces.trace_files import find_traces
 from tests.support.commands import run
 from tests.support.gates import Project
 from tests.support.measure import captures, notes, rows, windows
 from tests.support.reference_data import REAL
 from tests.support.samples.jax import JaxBuilder
 
-JAX = BUILT_IN["jax"]
+JAX = BUILT_IN_CONVENTIONS["jax"]
 AT = 9_716_533_018
 MS = 1_000_000
 Edit = Callable[[JaxBuilder], object]
@@ -67,7 +67,7 @@ def test_only_the_lanes_of_streams_count(tmp_path: Path) -> None:
     assert rows(path, "compute_ns", convention=JAX) == {0: 300_000}
     assert exposed(path) == {0: 50_000}
     with captures(path, convention=JAX) as opened:
-        assert len(opened.runs[0].whole().tracks[0].kernels) == 10
+        assert len(opened.runs[0].load_whole_run().tracks[0].kernels) == 10
 
 
 def test_steps_are_the_anchors(tmp_path: Path) -> None:
@@ -96,7 +96,7 @@ def test_copies_python_and_other_lanes_are_nothing(tmp_path: Path) -> None:
     path = jax_trace(edit=more).write(tmp_path / "a.json")
     assert rows(path, "compute_ns", convention=JAX) == {0: 300_000}
     assert rows(path, "syncs", convention=JAX) == {0: 1}
-    trace = Jax(path)
+    trace = JaxTrace(path)
     ((pid, found),) = trace.ranges(["%"]).items()
     assert {r.name for r in found} == {*(f"train step_num={k}" for k in range(5)), "PjitFunction(step)"}
     assert pid > 0
@@ -120,7 +120,7 @@ def test_kernels_of_a_graph_count_one_by_one(tmp_path: Path) -> None:
     path = jax_trace(edit=graph).write(tmp_path / "a.json")
     assert rows(path, "compute_ns", convention=JAX) == {0: 330_000}
     with captures(path, convention=JAX) as opened:
-        assert sum(opened.runs[0].whole().tracks[0].kernels.graph_node) == 3
+        assert sum(opened.runs[0].load_whole_run().tracks[0].kernels.graph_node) == 3
 
 
 def test_the_last_step_is_left_out_where_its_kernels_are_missing(tmp_path: Path) -> None:
@@ -207,7 +207,7 @@ def test_the_most_events_of_xprof_are_doubted(project: Project, monkeypatch: pyt
     trace = jax_trace()
     trace.write(project.root / "host.trace.json.gz")
     count = sum(event["ph"] != "M" for event in trace.events)
-    monkeypatch.setattr(jax, "MOST_EVENTS", count + below)
+    monkeypatch.setattr(jax, "MAX_EVENTS", count + below)
     project.gate("convention: jax\ntrace: host.trace.json.gz\nassertions: [wall_exposed_ns < 60us]")
     said = project.pytest(code=0 if below else 1)
     assert (f"holds exactly {count} events, where XProf stops: later events were dropped" in said) is not bool(below)
@@ -248,7 +248,7 @@ def test_gpus_are_held_against_the_world_that_the_gate_states(project: Project) 
 
 @pytest.mark.reference
 def test_every_kernel_of_the_real_trace_has_its_launch() -> None:
-    trace = Jax(REAL / "jax_te_attn.trace.json.gz")
+    trace = JaxTrace(REAL / "jax_te_attn.trace.json.gz")
     (lane,) = trace.lanes()
     kernels = trace.kernels({lane: None})[lane]
     launches = trace.launch_calls({lane: kernels})[lane].start_ns

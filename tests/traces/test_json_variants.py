@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from pytest_nsys.core.conventions import BUILT_IN
+from pytest_nsys.core.conventions import BUILT_IN_CONVENTIONS
 from tests.support.measure import captures, notes, rows, windows
 from tests.support.samples.gpu_state import torch_memory
 from tests.support.samples.jax import JaxBuilder
 from tests.support.samples.kineto import KinetoBuilder
 
-KINETO, JAX = BUILT_IN["kineto"], BUILT_IN["jax"]
+KINETO, JAX = BUILT_IN_CONVENTIONS["kineto"], BUILT_IN_CONVENTIONS["jax"]
 AT = 4_458_676_522_690_655_001
 MS = 1_000_000
 
@@ -23,7 +23,7 @@ MS = 1_000_000
 def decoder(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every test reads in both ways: many events at once, and one by one, as what msgspec does not take."""
     if request.param == "one by one":
-        monkeypatch.setattr("pytest_nsys.traces.chrome.json_stream.EventStream._many", lambda _: iter(()))
+        monkeypatch.setattr("pytest_nsys.traces.chrome.json_stream.EventStream._decode_pieces", lambda _: iter(()))
     else:
         monkeypatch.setattr("pytest_nsys.traces.chrome.json_stream.TAIL", 300)
 
@@ -135,8 +135,7 @@ def test_a_list_of_2021_without_order(tmp_path: Path) -> None:
     trace.events.append(
         {"ph": "X", "cat": "Trace", "ts": 1, "dur": "never", "name": "PyTorch Profiler (0)", "pid": "S"}
     )
-    path = trace.write(tmp_path / "a.json", as_list=True)
-    assert rows(path, "compute_ns", convention=KINETO) == {0: 300_001}
+    assert rows(trace.write(tmp_path / "a.json", as_list=True), "compute_ns", convention=KINETO) == {0: 300_001}
 
 
 @pytest.mark.parametrize(

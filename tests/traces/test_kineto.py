@@ -10,16 +10,16 @@ from typing import Any
 
 import pytest
 
-from pytest_nsys.core.conventions import BUILT_IN
+from pytest_nsys.core.conventions import BUILT_IN_CONVENTIONS
 from pytest_nsys.core.errors import NothingMeasured, UsageMistake
-from pytest_nsys.core.families import short_name
+from pytest_nsys.core.families import extract_short_name
 from pytest_nsys.traces.chrome import json_stream
-from pytest_nsys.traces.chrome.kineto import Kineto
-from pytest_nsys.traces.opening import find_traces
+from pytest_nsys.traces.chrome.kineto import KinetoTrace
+from pytest_nsys.traces.trace_files import find_traces
 from tests.support.measure import STEP, captures, notes, rows, rows_of, windows
 from tests.support.samples.kineto import KinetoBuilder
 
-KINETO = BUILT_IN["kineto"]
+KINETO = BUILT_IN_CONVENTIONS["kineto"]
 AT = 4_458_676_522_690_655_000
 """A time of 19 digits."""
 NCCL = "ncclDevKernel_AllGather_RING_LL(ncclDevKernelArgsStorage<4096ul>)"
@@ -56,7 +56,7 @@ FIGURES = {"compute_ns": 300_000, "comm_ns": 200_000, "exposed_ns": 50_000, "wal
 def figures(path: Path) -> dict[str, object]:
     """The figures of rank 0 in the median step."""
     with captures(path, convention=KINETO) as opened:
-        found = {name: rows_of(opened, name, opened.spec("median")) for name in FIGURES}
+        found = {name: rows_of(opened, name, opened.make_spec("median")) for name in FIGURES}
     return {name: next(iter(values.values()), None) for name, values in found.items()}
 
 
@@ -134,7 +134,7 @@ def test_names_with_broken_characters_and_numbers_that_are_none(tmp_path: Path) 
     for number in ("NaN", "-nan", "inf", "Infinity"):
         path.write_bytes(text.replace('"@"', number).encode().replace(b"gemm<4", b"gemm\xff<4"))
         assert figures(path) == FIGURES
-    trace = Kineto(path)
+    trace = KinetoTrace(path)
     names = [name for name, _ in trace.common_range_names(100 << 24)]
     assert any(name.startswith("lone ") for name in names)
     assert all(name.encode() for name in names)
@@ -153,7 +153,7 @@ def test_ranges_are_those_of_the_cpu(tmp_path: Path) -> None:
     staged = replace(STEP, anchor="ProfilerStep#%", setup=None)
     assert rows(path, "exposed_ns", convention=staged) == {(0, "stage2_f"): 50_000}
     assert rows(path, "launches", convention=staged) == {(0, "stage2_f"): 1, (0, "stage3_f"): 1}
-    trace = Kineto(path)
+    trace = KinetoTrace(path)
     around = trace.ranges_around({100 << 24: (AT + 2_026_000, AT + 2_027_000)})[100 << 24]
     assert [r.name for r in around] == ["ProfilerStep#2", "layer00_stage2_f"]
     assert list(around[:1]) == [around[0]]
@@ -177,7 +177,7 @@ def test_ranks_come_from_the_file_not_from_its_name(tmp_path: Path) -> None:
     with captures(tmp_path, convention=KINETO) as opened:
         ranks = opened.runs[0].ranks
         assert [(rank.number, rank.trace.name) for rank in ranks] == [(0, "rank1_trace.json"), (1, "rank0_trace.json")]
-        assert opened.runs[0].gpu_model() == "NVIDIA H100 80GB HBM3"
+        assert opened.runs[0].find_gpu_model() == "NVIDIA H100 80GB HBM3"
 
 
 def test_files_without_a_rank_are_ordinals_by_number(tmp_path: Path) -> None:
@@ -192,7 +192,7 @@ def test_a_setup_label_says_more_than_the_file(tmp_path: Path) -> None:
         trace.range("rank=1; pp=1/2 dp=0/1 cp=0/1 ep=0/1; mbs=1 seq=2048", AT, AT + 5)
 
     path = step_trace(rank=0, world=2, edit=label).write(tmp_path / "a.json")
-    with captures(path, convention=BUILT_IN["pithtrain"]) as opened:
+    with captures(path, convention=BUILT_IN_CONVENTIONS["pithtrain"]) as opened:
         (rank,) = opened.runs[0].ranks
     assert (rank.number, rank.coordinates["pp"]) == (1, 1)
 
@@ -220,7 +220,7 @@ def test_torchtitan_stages_and_purposes(tmp_path: Path) -> None:
         trace.kernel(NCCL, begin + 710_000, begin + 720_000, stream=31, launch_ns=begin + 555_000)
 
     path = step_trace(edit=fsdp).write(tmp_path / "iteration_10" / "rank0_trace.json")
-    titan = BUILT_IN["torchtitan"]
+    titan = BUILT_IN_CONVENTIONS["torchtitan"]
     assert rows(path, "exposed_ns", convention=titan) == {(0, "all_gather"): 100_000, (0, "none"): 60_000}
     purposes = rows(path, "comm_streams", convention=titan)
     assert purposes[0, "fsdp_all_gather"] == purposes[0, "pp_p2p"] == purposes[0, "unknown"] == 1
@@ -277,4 +277,4 @@ def test_a_trace_without_ranges_says_how_to_mark_a_step(tmp_path: Path) -> None:
     ],
 )
 def test_short_names_are_as_nsys_has_them(full: str, short: str) -> None:
-    assert short_name(full) == short
+    assert extract_short_name(full) == short

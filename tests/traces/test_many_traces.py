@@ -10,13 +10,13 @@ from pathlib import Path
 import pytest
 
 from pytest_nsys.analysis.captures.cache import CaptureCache
-from pytest_nsys.analysis.captures.parallel import MANY, ReadAhead
-from pytest_nsys.analysis.metrics.registry import METRICS, Request
-from pytest_nsys.analysis.windows.spans import spec_under
-from pytest_nsys.core.conventions import BUILT_IN
-from pytest_nsys.tools.executors import on_terminal
-from pytest_nsys.traces import sqlite_file
-from pytest_nsys.traces.recorded import RecordedTrace
+from pytest_nsys.analysis.captures.parallel import MIN_READ_AHEAD_TRACES, ReadAhead
+from pytest_nsys.analysis.metrics.registry import METRICS, MetricRequest
+from pytest_nsys.analysis.windows.window_selection import complete_window_spec
+from pytest_nsys.core.conventions import BUILT_IN_CONVENTIONS
+from pytest_nsys.tools.executors import is_on_terminal
+from pytest_nsys.traces.recorded_trace import RecordedTrace
+from pytest_nsys.traces.sqlite import file as sqlite_file
 from tests.support.gates import Project, heard
 from tests.support.many_traces import KILLER, kill_whoever_reads_it, write_nodes
 from tests.support.samples.kineto import KinetoBuilder
@@ -64,14 +64,18 @@ def test_compare_prints_the_same_whoever_reads(project: Project) -> None:
 
 def opened_here(traces: Path, convention: str, metrics: list[str], executor: str | None) -> tuple[list[object], int]:
     """The rows and notes of some metrics, and how many files this process had to open for them."""
-    spec = spec_under(BUILT_IN[convention], "median", None, None)
+    spec = complete_window_spec(BUILT_IN_CONVENTIONS[convention], "median", None, None)
     library = CaptureCache(ReadAhead(executor))
-    captures = library.captures(
-        [str(traces)], Path(), BUILT_IN[convention], requests=[Request(m, spec) for m in metrics]
+    captures = library.open_captures(
+        [str(traces)], Path(), BUILT_IN_CONVENTIONS[convention], requests=[MetricRequest(m, spec) for m in metrics]
     )
-    found: list[object] = [captures.key({}), captures.facts]
+    found: list[object] = [captures.build_key({}), captures.facts]
     for name in metrics:
-        found += [captures.rows(METRICS[name], spec), captures.notes(spec, METRICS[name]), captures.windows(spec)]
+        found += [
+            captures.measure_rows(METRICS[name], spec),
+            captures.list_notes(spec, METRICS[name]),
+            captures.list_windows(spec),
+        ]
     files = sum("_file" in trace.__dict__ for trace in captures.runs[0].traces)
     library.close()
     return found, files
@@ -79,14 +83,18 @@ def opened_here(traces: Path, convention: str, metrics: list[str], executor: str
 
 def test_what_nobody_foresaw_is_read_from_the_file(tmp_path: Path) -> None:
     write_nodes(tmp_path, 3, ranks=2)
-    spec = spec_under(BUILT_IN["pithtrain"], "median", None, None)
+    spec = complete_window_spec(BUILT_IN_CONVENTIONS["pithtrain"], "median", None, None)
     library = CaptureCache(ReadAhead("processes:2"))
-    captures = library.captures([str(tmp_path)], Path(), BUILT_IN["pithtrain"], requests=[Request("anchors", spec)])
-    rows = captures.rows(METRICS["overlap"], spec)
+    captures = library.open_captures(
+        [str(tmp_path)], Path(), BUILT_IN_CONVENTIONS["pithtrain"], requests=[MetricRequest("anchors", spec)]
+    )
+    rows = captures.measure_rows(METRICS["overlap"], spec)
     assert all(isinstance(trace, RecordedTrace) and "_file" in trace.__dict__ for trace in captures.runs[0].traces)
     library.close()
     plain = CaptureCache()
-    assert rows == plain.captures([str(tmp_path)], Path(), BUILT_IN["pithtrain"]).rows(METRICS["overlap"], spec)
+    assert rows == plain.open_captures([str(tmp_path)], Path(), BUILT_IN_CONVENTIONS["pithtrain"]).measure_rows(
+        METRICS["overlap"], spec
+    )
     plain.close()
 
 
@@ -122,7 +130,7 @@ def test_what_was_read_ahead_needs_no_file_here(tmp_path: Path, convention: str,
 
 
 def test_many_traces_are_let_go_one_by_one_in_one_process_too(tmp_path: Path) -> None:
-    write_nodes(tmp_path, MANY, ranks=2)
+    write_nodes(tmp_path, MIN_READ_AHEAD_TRACES, ranks=2)
     few, _ = opened_here(tmp_path, "pithtrain", ["overlap"], "processes:2")
     serial, opened = opened_here(tmp_path, "pithtrain", ["overlap"], None)
     assert serial == few
@@ -178,24 +186,24 @@ def test_a_thousand_files_are_no_thousand_descriptors(tmp_path: Path) -> None:
     write_nodes(tmp_path / "run", 300, ranks=1)  # more than there may be
     code = (
         "import resource; resource.setrlimit(resource.RLIMIT_NOFILE, (256, 256)); from pathlib import Path; "
-        "from pytest_nsys.core.conventions import BUILT_IN as B; "
+        "from pytest_nsys.core.conventions import BUILT_IN_CONVENTIONS as B; "
         "from pytest_nsys.analysis.captures.cache import CaptureCache; "
         "from pytest_nsys.analysis.metrics.registry import METRICS as M; "
-        "e = CaptureCache().captures(['run'], Path(), B['pithtrain']); "
-        "print(len(e.rows(M['overlap'], e.spec('median')).rows))"
+        "e = CaptureCache().open_captures(['run'], Path(), B['pithtrain']); "
+        "print(len(e.measure_rows(M['overlap'], e.make_spec('median')).rows))"
     )
     done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.stdout == "600\n", done.stderr
 
 
 def test_a_file_that_is_being_read_stays_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sqlite_file, "OPEN_AT_ONCE", 1)
+    monkeypatch.setattr(sqlite_file, "MOST_OPEN_FILES", 1)
     monkeypatch.setattr(sqlite_file, "CHUNK_ROWS", 1)
     first, second = (sqlite_file.SqliteFile(path) for path in write_nodes(tmp_path, 2, ranks=1))
     sql = "SELECT text FROM NVTX_EVENTS ORDER BY rowid"
-    rows = first.chunks(sql)
+    rows = first.fetch_chunks(sql)
     read = [next(rows)]
-    other = [[row] for row in second.rows(sql)]
+    other = [[row] for row in second.fetch_rows(sql)]
     read += rows
     assert len(read) == len(other) > 1
     first.close()
@@ -210,7 +218,7 @@ def terminal() -> Iterator[tuple[int, int]]:
     os.close(ours)
 
 
-SLOW = "import pytest_nsys.tools.executors as p; p.PATIENCE_S = 0.0; "
+SLOW = "import pytest_nsys.tools.executors as p; p.BAR_DELAY_S = 0.0; "
 OVERLAP = SLOW + "from pytest_nsys.cli import main; main(['--view=overlap', 'run', '--executor=processes:2'])"
 GATES = SLOW + "import pytest; raise SystemExit(pytest.main(['--nsys-executor=processes:2', *{options}]))"
 
@@ -238,20 +246,20 @@ def test_a_terminal_is_one_where_a_person_looks_at_it(
 ) -> None:
     monkeypatch.delenv("CI", raising=False)
     with os.fdopen(terminal[1], "w") as stream, (tmp_path / "log").open("w") as log:
-        assert (on_terminal(stream), on_terminal(log)) == (True, False)
+        assert (is_on_terminal(stream), is_on_terminal(log)) == (True, False)
         monkeypatch.setenv("CI", "true")
-        assert not on_terminal(stream)
+        assert not is_on_terminal(stream)
 
 
 def test_a_command_that_prints_json_shows_no_bar(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     write_nodes(project.root / "run", 1, ranks=1)
     seen: list[bool] = []
 
-    def watched(executor: str | None, shown: bool) -> ReadAhead:
-        seen.append(shown)
+    def watched(executor: str | None, shows_progress: bool) -> ReadAhead:
+        seen.append(shows_progress)
         return ReadAhead(executor)
 
-    monkeypatch.setattr("pytest_nsys.cli.options.on_terminal", lambda _: True)
+    monkeypatch.setattr("pytest_nsys.cli.options.is_on_terminal", lambda _: True)
     monkeypatch.setattr("pytest_nsys.cli.options.ReadAhead", watched)
     for options in ([], ["--format=json"]):
         project.command("--view=overlap", "run", *options, code=0)

@@ -7,17 +7,22 @@ from typing import Any
 
 import pytest
 
-from pytest_nsys.core.conventions import BUILT_IN
+from pytest_nsys.core.conventions import BUILT_IN_CONVENTIONS
 from pytest_nsys.core.errors import TraceError
 from pytest_nsys.traces.chrome import json_stream
-from pytest_nsys.traces.chrome.kineto import Kineto
-from pytest_nsys.traces.chrome.merged import in_order, label_of, number_of, ranks_of
+from pytest_nsys.traces.chrome.kineto import KinetoTrace
+from pytest_nsys.traces.chrome.rank_labels import (
+    parse_process_number,
+    parse_rank_label,
+    resolve_label_ranks,
+    sort_labels,
+)
 from tests.support.measure import captures, notes, rows_of, windows
 from tests.support.samples.gpu_state import torch_memory
 from tests.support.samples.kineto import KinetoBuilder
-from tests.traces.test_cut import cut
+from tests.traces.test_cut_trace import cut
 
-KINETO = BUILT_IN["kineto"]
+KINETO = BUILT_IN_CONVENTIONS["kineto"]
 STEP_NS, STEPS = 4_060_000, 5
 BASE_NS = 1_700_000_000_000_000_000
 METRICS = (
@@ -96,7 +101,7 @@ def merged(path: Path, traces: Sequence[KinetoBuilder], label: Label, *, order: 
 def figures(path: Path) -> Mapping[str, object]:
     """Every row of all ranks, and the median step of each."""
     with captures(path, convention=KINETO) as opened:
-        found: dict[str, object] = {name: rows_of(opened, name, opened.spec("median")) for name in METRICS}
+        found: dict[str, object] = {name: rows_of(opened, name, opened.make_spec("median")) for name in METRICS}
         (run,) = opened.runs
         ranks = [(rank.number, rank.pid) for rank in run.ranks]
     spans = [(window.start_ns, window.end_ns, window.count) for window in windows(path, convention=KINETO)]
@@ -132,8 +137,7 @@ def test_a_merged_file_has_the_figures_of_its_files(tmp_path: Path, style: str, 
     assert expected["step_time_ns"]
     for name in ("collective_wait_ns", "peak_allocated_bytes", "collective_bytes"):
         assert expected[name]
-    path = merged(tmp_path / "all.json", traces, STYLES[style])
-    assert figures(path) == expected
+    assert figures(merged(tmp_path / "all.json", traces, STYLES[style])) == expected
     backwards = merged(tmp_path / "backwards.json", traces, STYLES[style], order=(1, 0))
     assert figures(backwards) == expected
 
@@ -148,7 +152,7 @@ def test_every_rank_of_a_cut_of_a_merged_file_is_there(tmp_path: Path) -> None:
     window = cut(path, "--convention=kineto")
     with captures(path, convention=KINETO) as whole, captures(window, convention=KINETO) as part:
         for name in ("compute_ns", "exposed_ns", "window_ns"):
-            assert rows_of(part, name, part.spec("median")) == rows_of(whole, name, whole.spec("median"))
+            assert rows_of(part, name, part.make_spec("median")) == rows_of(whole, name, whole.make_spec("median"))
 
 
 def test_the_rest_of_what_a_process_says_is_its_own_too(tmp_path: Path) -> None:
@@ -161,9 +165,9 @@ def test_the_rest_of_what_a_process_says_is_its_own_too(tmp_path: Path) -> None:
         trace.event("ac2g", "ac2g", called_ns, called_ns, ph="s", id=9_000)
     traces[1].events = [event for event in traces[1].events if event["name"] != "Record Window End"]
     traces[1].recorded_until(5 * STEP_NS)
-    opened = Kineto(merged(tmp_path / "all.json", traces, STYLES["sglang"]))
+    opened = KinetoTrace(merged(tmp_path / "all.json", traces, STYLES["sglang"]))
     assert [own[0].name for own in opened.module_calls().values()] == ["nn.Module: Block_0", "nn.Module: Block_1"]
-    launched = [process.launches.starts()[9_000] for process in opened.processes.values()]
+    launched = [process.launches.build_start_map()[9_000] for process in opened.processes.values()]
     assert launched == [5 * STEP_NS, 5 * STEP_NS + 1_000]
     (note,) = [note for note in opened.facts().notes if "incomplete" in note]
     assert "the recording ended inside it" in note
@@ -175,7 +179,7 @@ def test_what_no_axis_tells_apart_is_numbered_in_order(tmp_path: Path) -> None:
     with captures(path, convention=KINETO) as opened:
         (run,) = opened.runs
         assert [rank.number for rank in run.ranks] == [0, 1, 2, 3]
-        found = rows_of(opened, "compute_ns", opened.spec("median"))
+        found = rows_of(opened, "compute_ns", opened.make_spec("median"))
     assert found == {0: 1_900_000, 1: 2_100_000, 2: 2_000_000, 3: 2_200_000}
 
 
@@ -202,7 +206,7 @@ def test_a_process_beside_the_labelled_ones_is_one_of_them(tmp_path: Path) -> No
     path.write_text(text)
     assert "was merged of 2 ranks: one without, [TP01]" in " ".join(notes(path, convention=KINETO))
     with captures(path, convention=KINETO) as opened:
-        assert rows_of(opened, "compute_ns", opened.spec("median")) == {0: 1_900_000, 1: 2_000_000}
+        assert rows_of(opened, "compute_ns", opened.make_spec("median")) == {0: 1_900_000, 1: 2_000_000}
 
 
 # -- what cannot be told apart
@@ -226,7 +230,7 @@ def test_processes_of_one_number(tmp_path: Path, label: Label, ends: bool, numbe
         trace.events = [event for event in trace.events if event["name"] != "Record Window End"]
     path = merged(tmp_path / "all.json", traces, label)
     with pytest.raises(TraceError, match=f"{said}: a merged trace; give the file of each rank"):
-        Kineto(path).lanes()
+        KinetoTrace(path).lanes()
 
 
 def test_two_ranks_in_the_root_are_two_traces(tmp_path: Path) -> None:
@@ -235,9 +239,9 @@ def test_two_ranks_in_the_root_are_two_traces(tmp_path: Path) -> None:
     other = '"distributedInfo": {"backend": "nccl", "rank": 1, "world_size": 2}, '
     path.write_text("{" + other + text.lstrip()[1:])
     with pytest.raises(TraceError, match="a second distributedInfo: these are two traces"):
-        Kineto(path).lanes()
+        KinetoTrace(path).lanes()
     path.write_text("{" + other.replace('"rank": 1', '"rank": 0') + text.lstrip()[1:])
-    assert Kineto(path).lanes()
+    assert KinetoTrace(path).lanes()
 
 
 # -- labels
@@ -263,12 +267,12 @@ def test_two_ranks_in_the_root_are_two_traces(tmp_path: Path) -> None:
     ],
 )
 def test_a_label_stands_before_the_number(pid: int | str, label: str, number: int | None) -> None:
-    assert (label_of(pid), number_of(pid)) == (label, number)
+    assert (parse_rank_label(pid), parse_process_number(pid)) == (label, number)
 
 
 def test_labels_are_ordered_by_their_numbers() -> None:
     labels = ["[TP10]", "[TP2]", "", "[TP02-DP01]", "[TP01]"]
-    assert in_order(labels) == ["", "[TP01]", "[TP2]", "[TP02-DP01]", "[TP10]"]
+    assert sort_labels(labels) == ["", "[TP01]", "[TP2]", "[TP02-DP01]", "[TP10]"]
 
 
 @pytest.mark.parametrize(
@@ -287,4 +291,4 @@ def test_labels_are_ordered_by_their_numbers() -> None:
 )
 def test_the_rank_of_a_label(labels: Sequence[str], world: int | None, ranks: Sequence[int] | None) -> None:
     expected = {} if ranks is None else dict(zip(labels, ranks, strict=True))
-    assert ranks_of(labels, world) == expected
+    assert resolve_label_ranks(labels, world) == expected

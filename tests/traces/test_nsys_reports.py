@@ -11,12 +11,18 @@ from typing import Any
 
 import pytest
 
-from pytest_nsys.core.conventions import BUILT_IN
+from pytest_nsys.core.conventions import BUILT_IN_CONVENTIONS
 from pytest_nsys.core.errors import TraceError, UsageMistake
-from pytest_nsys.tools.nsys_command import MAGIC, _last_words, short, version_order
+from pytest_nsys.tools.nsys_command import REPORT_MAGIC, _find_last_words, parse_version, shorten_version
 from pytest_nsys.traces.nsys import parquet as nsys_parquet
-from pytest_nsys.traces.nsys.exports import CACHE, _of_report, export_to, exported, is_export_of
-from pytest_nsys.traces.opening import find_traces, open_trace
+from pytest_nsys.traces.nsys.export_cache import (
+    CACHE_FOLDER,
+    _read_report_starts,
+    export_report,
+    find_or_write_export,
+    is_export_of,
+)
+from pytest_nsys.traces.trace_files import find_traces, open_trace
 from tests.support.fake_nsys import (
     CUT,
     FULL,
@@ -49,7 +55,7 @@ def nsys(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeNsys:
 
 def cached(report: Path, folder: Path | None = None) -> list[str]:
     """What lies in the cache, hidden helpers left out."""
-    found = (folder or report.parent / CACHE).glob("*")
+    found = (folder or report.parent / CACHE_FOLDER).glob("*")
     return sorted(path.name for path in found if not path.name.startswith("."))
 
 
@@ -74,30 +80,30 @@ def test_a_report_is_judged_and_exported_once(project: Project, nsys: FakeNsys) 
 @pytest.mark.usefixtures("nsys")
 def test_what_the_cache_holds_is_out_of_the_way_of_git(tmp_path: Path) -> None:
     report = write_report(tmp_path / "run.nsys-rep")
-    export = exported(report)
-    assert export.path.parent == tmp_path / CACHE
-    assert (tmp_path / CACHE / ".gitignore").read_text().splitlines()[-1] == "*"
+    export = find_or_write_export(report)
+    assert export.path.parent == tmp_path / CACHE_FOLDER
+    assert (tmp_path / CACHE_FOLDER / ".gitignore").read_text().splitlines()[-1] == "*"
     assert export.note is None
 
 
 @pytest.mark.usefixtures("nsys")
 def test_another_content_is_exported_again_and_the_old_export_goes(tmp_path: Path) -> None:
     report = write_report(tmp_path / "run.nsys-rep", "first")
-    neighbour = exported(write_report(tmp_path / "run.nsys-rep-2.nsys-rep")).path
-    first = exported(report).path
+    neighbour = find_or_write_export(write_report(tmp_path / "run.nsys-rep-2.nsys-rep")).path
+    first = find_or_write_export(report).path
     status = report.stat()
     write_report(report, "other")
     os.utime(report, ns=(status.st_atime_ns, status.st_mtime_ns))  # neither time nor length tells
-    second = exported(report).path
+    second = find_or_write_export(report).path
     assert first != second
     assert (first.exists(), second.exists(), neighbour.exists()) == (False, True, True)
 
 
 def test_another_nsys_exports_again(tmp_path: Path, nsys: FakeNsys) -> None:
     report = write_report(tmp_path / "run.nsys-rep")
-    first = exported(report).path
+    first = find_or_write_export(report).path
     nsys.tell(content=tmp_path / "export" / "good.sqlite", version="2025.5.1.121")
-    second = exported(report).path
+    second = find_or_write_export(report).path
     assert first != second
     assert second.name.endswith("-2025.5.1.121.sqlite")
     assert len(cached(report)) == 2
@@ -107,9 +113,9 @@ def test_without_nsys_the_newest_export_in_the_cache_is_read(tmp_path: Path, nsy
     report = write_report(tmp_path / "run.nsys-rep")
     for version in ("2023.10.1", "2023.4.4.54"):
         nsys.tell(content=tmp_path / "export" / "good.sqlite", version=version)
-        exported(report)
+        find_or_write_export(report)
     (nsys.folder / "nsys").unlink()
-    assert exported(report).path.name.endswith("-2023.10.1.sqlite")
+    assert find_or_write_export(report).path.name.endswith("-2023.10.1.sqlite")
 
 
 def test_two_workers_export_once(project: Project, nsys: FakeNsys) -> None:
@@ -121,7 +127,7 @@ def test_two_workers_export_once(project: Project, nsys: FakeNsys) -> None:
 
 def test_who_comes_second_waits_for_the_first(tmp_path: Path, nsys: FakeNsys, monkeypatch: pytest.MonkeyPatch) -> None:
     report = write_report(tmp_path / "run.nsys-rep")
-    export = exported(report).path
+    export = find_or_write_export(report).path
     kept = export.rename(tmp_path / "kept")
 
     def flock(_: int, how: int) -> None:
@@ -130,30 +136,30 @@ def test_who_comes_second_waits_for_the_first(tmp_path: Path, nsys: FakeNsys, mo
         kept.rename(export)  # what the first one, which held the lock, has done meanwhile
 
     monkeypatch.setattr(fcntl, "flock", flock)
-    assert exported(report).path == export
+    assert find_or_write_export(report).path == export
     assert len(nsys.asked("export")) == 1
 
 
 def test_a_disk_without_locks_is_written_too(tmp_path: Path, nsys: FakeNsys, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fcntl, "flock", lambda *_: (_ for _ in ()).throw(OSError(37, "No locks available")))
-    assert exported(write_report(tmp_path / "run.nsys-rep")).path.is_file()
+    assert find_or_write_export(write_report(tmp_path / "run.nsys-rep")).path.is_file()
     assert len(nsys.asked("export")) == 1
 
 
 @pytest.mark.usefixtures("nsys")
 def test_what_a_killed_export_left_is_cleared_away(tmp_path: Path) -> None:
     report = write_report(tmp_path / "run.nsys-rep")
-    export = exported(report).path
+    export = find_or_write_export(report).path
     start = export.name.removesuffix(f"{VERSION}.sqlite")
     export.rename(export.with_name(f".{start}123.partial"))
-    assert exported(report).path == export
+    assert find_or_write_export(report).path == export
     assert partial(tmp_path) == []
 
 
 @pytest.mark.parametrize("blobs", [True, False])
 def test_payloads_are_asked_for_where_nsys_knows_them(tmp_path: Path, nsys: FakeNsys, blobs: bool) -> None:
     nsys.tell(content=tmp_path / "export" / "good.sqlite", blobs=blobs)
-    exported(write_report(tmp_path / "run.nsys-rep"))
+    find_or_write_export(write_report(tmp_path / "run.nsys-rep"))
     (words,) = nsys.asked("export")
     assert ("--include-blobs=true" in words) == blobs
 
@@ -176,23 +182,23 @@ def make_older(path: Path, than: Path) -> None:
 def test_an_export_beside_its_report_is_read(tmp_path: Path, nsys: FakeNsys) -> None:
     report, own = write_report(tmp_path / "run.nsys-rep"), write_trace(tmp_path / "run.sqlite")
     make_older(report, own)
-    assert exported(report).path == own
+    assert find_or_write_export(report).path == own
     assert nsys.asked("export") == []
 
 
 def why_not_without_nsys(report: Path, nsys: FakeNsys) -> str:
     """What is said of a report where neither nsys nor its export is there."""
     (nsys.folder / "nsys").unlink()
-    shutil.rmtree(report.parent / CACHE)
+    shutil.rmtree(report.parent / CACHE_FOLDER)
     with pytest.raises(TraceError) as caught:
-        exported(report)
+        find_or_write_export(report)
     return str(caught.value)
 
 
 def test_an_export_older_than_its_report_is_not_read(tmp_path: Path, nsys: FakeNsys) -> None:
     stale, report = write_trace(tmp_path / "run.sqlite", 900), write_report(tmp_path / "run.nsys-rep")
     make_older(stale, report)
-    assert exported(report).path.parent == tmp_path / CACHE
+    assert find_or_write_export(report).path.parent == tmp_path / CACHE_FOLDER
     assert len(nsys.asked("export")) == 1
     said = why_not_without_nsys(report, nsys)
     assert "is not on PATH; run.sqlite beside it is older than the report, so it is not read: install" in said
@@ -216,7 +222,7 @@ def test_a_newer_export_of_another_capture_is_not_read(tmp_path: Path, nsys: Fak
     export = export_of_session(tmp_path / "run.sqlite", 657_382_416)
     report = write_report(tmp_path / "run.nsys-rep", of_session(618_815_714))
     make_older(report, export)
-    assert exported(report).path.parent == tmp_path / CACHE
+    assert find_or_write_export(report).path.parent == tmp_path / CACHE_FOLDER
     assert len(nsys.asked("export")) == 1
     said = why_not_without_nsys(report, nsys)
     assert "run.sqlite beside it is the export of another capture, so it is not read" in said
@@ -226,7 +232,7 @@ def test_the_export_of_the_same_session_is_read_whatever_its_time(tmp_path: Path
     export = export_of_session(tmp_path / "run.sqlite", 657_382_416)
     report = write_report(tmp_path / "run.nsys-rep", of_session(657_382_416))
     make_older(export, report)
-    assert exported(report) == (export, None)
+    assert find_or_write_export(report) == (export, None)
     assert nsys.asked("export") == []
 
 
@@ -239,9 +245,8 @@ def test_where_neither_says_it_is_told_whose_rows_these_are(project: Project) ->
 
 @pytest.mark.reference
 def test_real_reports_state_their_session(tmp_path: Path) -> None:
-    path = shutil.copy(REAL / "mordred.qdrep", tmp_path / "run.qdrep")
-    assert _of_report(Path(path)) == {248_600_000}
-    assert _of_report(REAL / "jtb_pdl_2p2c.nsys-rep") == {1_051_102_214_536_768}
+    assert _read_report_starts(Path(shutil.copy(REAL / "mordred.qdrep", tmp_path / "run.qdrep"))) == {248_600_000}
+    assert _read_report_starts(REAL / "jtb_pdl_2p2c.nsys-rep") == {1_051_102_214_536_768}
 
 
 @needs_nsys
@@ -252,7 +257,7 @@ def test_a_real_report_and_its_export_state_the_same_session(tmp_path: Path) -> 
         if subprocess.run(words, capture_output=True, check=False).returncode or not target.is_file():
             pytest.skip("this nsys cannot profile here")
     export = tmp_path / "run.sqlite"
-    export_to(report, export)
+    export_report(report, export)
     assert is_export_of(export, report) is True
     assert is_export_of(export, other) is False
 
@@ -267,7 +272,7 @@ def test_a_folder_with_reports_and_exports_counts_each_rank_once(tmp_path: Path,
     for value in ("run", "run/*"):
         found = find_traces(value, tmp_path)
         assert [path.name for path in found] == ["node0.nsys-rep", "node1.nsys-rep"]
-        with captures(tmp_path / value, convention=BUILT_IN["pithtrain"]) as opened:
+        with captures(tmp_path / value, convention=BUILT_IN_CONVENTIONS["pithtrain"]) as opened:
             assert [rank.number for run in opened.runs for rank in run.ranks] == [0, 1]
     assert [path.name for path in find_traces("run/*.sqlite", tmp_path)] == ["node0.sqlite"]
 
@@ -279,24 +284,24 @@ def test_beside_a_report_in_a_folder_that_is_read_only(tmp_path: Path, nsys: Fak
     report = write_report(tmp_path / "traces" / "run.nsys-rep")
     report.parent.chmod(0o555)
     try:
-        first, second = exported(report), exported(report)
+        first, second = find_or_write_export(report), find_or_write_export(report)
     finally:
         report.parent.chmod(0o755)
     assert first == second
     assert first.note == f"{report}: its export lies at {first.path}, not beside it"
     assert len(nsys.asked("export")) == 1
     assert len(cached(report, nsys.folder / "cache" / "pytest-nsys")) == 1
-    assert not (report.parent / CACHE).exists()
+    assert not (report.parent / CACHE_FOLDER).exists()
 
 
 @pytest.mark.usefixtures("nsys")
 def test_no_place_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     report = write_report(tmp_path / "traces" / "run.nsys-rep")
-    (report.parent / CACHE).write_text("a file")
+    (report.parent / CACHE_FOLDER).write_text("a file")
     (tmp_path / "file").write_text("a file")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
     with pytest.raises(TraceError, match=r"there is no place for its export: .*File exists.*Not a directory"):
-        exported(report)
+        find_or_write_export(report)
 
 
 # Each failure is one line
@@ -321,7 +326,7 @@ def test_a_failed_export_is_one_line_and_leaves_nothing(tmp_path: Path, nsys: Fa
     nsys.tell(**{"content": write_trace(tmp_path / "good.sqlite"), **behaviour})
     report = write_report(tmp_path / "run.nsys-rep")
     with pytest.raises(TraceError) as caught:
-        exported(report)
+        find_or_write_export(report)
     said = str(caught.value)
     assert said.startswith(f"{report}: ")
     assert line in said
@@ -333,7 +338,7 @@ def test_a_failed_export_is_one_line_and_leaves_nothing(tmp_path: Path, nsys: Fa
 def test_a_report_without_nsys(tmp_path: Path, nsys: FakeNsys) -> None:
     (nsys.folder / "nsys").unlink()
     with pytest.raises(TraceError) as caught:
-        exported(write_report(tmp_path / "run.nsys-rep"))
+        find_or_write_export(write_report(tmp_path / "run.nsys-rep"))
     assert (
         "is a report, and nsys, which must export it, is not on PATH: install Nsight Systems, or run `nsys export "
         "--type=sqlite -o run.sqlite run.nsys-rep` elsewhere"
@@ -382,13 +387,15 @@ def test_raw_data_in_place_of_a_report(tmp_path: Path) -> None:
 
 
 def test_what_nsys_said_last() -> None:
-    assert _last_words("Processing 3 events: [==10%  ]\rProcessing 3 events: [====100%]\n") == "no word"
-    assert _last_words("unrecognised option '--x'\n\nusage: nsys export\nTry 'nsys'\n") == "unrecognised option '--x'"
+    assert _find_last_words("Processing 3 events: [==10%  ]\rProcessing 3 events: [====100%]\n") == "no word"
+    assert (
+        _find_last_words("unrecognised option '--x'\n\nusage: nsys export\nTry 'nsys'\n") == "unrecognised option '--x'"
+    )
 
 
 def test_versions_are_shown_as_releases_and_ordered_as_numbers() -> None:
-    assert short("2025.5.1.121-255136380782v0") == "2025.5"
-    assert sorted(["2023.10.1", "2023.4.4.54", "2022.12"], key=version_order) == ["2022.12", "2023.4.4.54", "2023.10.1"]
+    assert shorten_version("2025.5.1.121-255136380782v0") == "2025.5"
+    assert sorted(["2023.10.1", "2023.4.4.54", "2022.12"], key=parse_version) == ["2022.12", "2023.4.4.54", "2023.10.1"]
 
 
 # On a terminal
@@ -413,8 +420,7 @@ def test_a_terminal_is_shown_how_far_the_export_is(project: Project, nsys: FakeN
 @pytest.mark.usefixtures("nsys")
 def test_nothing_is_shown_where_there_is_no_terminal(project: Project) -> None:
     write_report(project.root / "run.nsys-rep")
-    said = project.command("--view=overlap", "run.nsys-rep", code=0)
-    assert "exporting" not in said
+    assert "exporting" not in project.command("--view=overlap", "run.nsys-rep", code=0)
 
 
 # With a real nsys
@@ -430,7 +436,7 @@ def test_a_real_report_gives_the_figures_of_its_export(project: Project) -> None
         code=0,
     )
     assert "compute_ns,0,6128761,ns\n" in said
-    (export,) = (project.root / CACHE).glob("*.sqlite")
+    (export,) = (project.root / CACHE_FOLDER).glob("*.sqlite")
     assert ask(export, "SELECT count(*) FROM CUPTI_ACTIVITY_KIND_KERNEL") == [(12,)]
 
 
@@ -438,7 +444,7 @@ def test_a_real_report_gives_the_figures_of_its_export(project: Project) -> None
 @pytest.mark.reference
 def test_the_real_nsys_says_what_the_fake_says(tmp_path: Path) -> None:
     whole = (REAL / "mordred.qdrep").read_bytes()
-    assert whole.startswith(MAGIC)
+    assert whole.startswith(REPORT_MAGIC)
     cut = tmp_path / "cut.qdrep"
     cut.write_bytes(whole[: len(whole) // 2])
     with pytest.raises(TraceError, match="is truncated or damaged"):
@@ -455,7 +461,7 @@ def test_a_report_of_an_nsys_newer_than_the_one_at_hand(tmp_path: Path) -> None:
     report = tmp_path / "jtb.nsys-rep"
     shutil.copyfile(REAL / "jtb_pdl_2p2c.nsys-rep", report)
     said = subprocess.run(["nsys", "--version"], capture_output=True, text=True, check=True).stdout
-    if version_order(said) >= (2025, 5):
+    if parse_version(said) >= (2025, 5):
         pytest.skip("this nsys is not older than the report")
     with pytest.raises(TraceError, match=r"report was made by a newer nsys \(2025.5\) than the one on PATH \(20"):
         open_trace(report)
@@ -473,7 +479,7 @@ def test_a_gate_judges_it_as_it_judges_the_sqlite_export(project: Project) -> No
     assert {case.state for case in of_export.values()} == {"passed"}
     for _ in range(2):
         assert project.judged("run_pqtdir") == of_export
-    assert len(list((project.root / CACHE).glob("*.sqlite"))) == 1
+    assert len(list((project.root / CACHE_FOLDER).glob("*.sqlite"))) == 1
 
 
 @needs_pyarrow
@@ -481,7 +487,7 @@ def test_every_row_is_that_of_the_sqlite_export(tmp_path: Path) -> None:
     export = write_trace(tmp_path / "run.sqlite")
     for table, column in (("CUPTI_ACTIVITY_KIND_KERNEL", "globalPid"), ("NVTX_EVENTS", "globalTid")):
         execute(export, f"UPDATE {table} SET {column} = {column} | (1 << 63)")  # as ids of other hardware are
-    found = nsys_parquet.exported(to_parquet(export, tmp_path / "a_pqtdir")).path
+    found = nsys_parquet.export_parquet(to_parquet(export, tmp_path / "a_pqtdir")).path
     tables = [name for (name,) in ask(found, "SELECT name FROM sqlite_master")]
     assert {"CUPTI_ACTIVITY_KIND_KERNEL", "CUPTI_ACTIVITY_KIND_RUNTIME", "NVTX_EVENTS", "StringIds"} <= set(tables)
     for table in tables:
@@ -492,10 +498,10 @@ def test_every_row_is_that_of_the_sqlite_export(tmp_path: Path) -> None:
 def test_another_content_is_written_anew_and_the_environment_never(tmp_path: Path) -> None:
     folder = to_parquet(write_trace(tmp_path / "run.sqlite"), tmp_path / "run_pqtdir")
     shutil.copyfile(folder / "StringIds.parquet", folder / f"{SECRETS}.parquet")
-    first = nsys_parquet.exported(folder).path
+    first = nsys_parquet.export_parquet(folder).path
     assert ask(first, f"SELECT * FROM sqlite_master WHERE name = '{SECRETS}'") == []
     to_parquet(write_trace(tmp_path / "other.sqlite", 900), folder)
-    assert nsys_parquet.exported(folder).path != first
+    assert nsys_parquet.export_parquet(folder).path != first
     assert not first.exists()
 
 
@@ -524,7 +530,7 @@ def test_folders_of_parquet_are_traces(project: Project) -> None:
 def test_a_damaged_table(tmp_path: Path) -> None:
     with pytest.raises(TraceError, match=r"StringIds.parquet: is damaged, or no Parquet file \(.*\): export the"):
         open_trace(folder_of(tmp_path / "run_pqtdir"))
-    assert not list((tmp_path / CACHE).glob("*.sqlite"))
+    assert not list((tmp_path / CACHE_FOLDER).glob("*.sqlite"))
 
 
 def test_without_pyarrow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

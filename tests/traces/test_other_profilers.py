@@ -76,11 +76,10 @@ def without_kernels(trace: KinetoBuilder) -> None:
 
 def nsys(path: Path) -> Path:
     """One launch is there twice, as CUDA backtraces repeat it; the GPU's own rows were never written."""
-    trace = TraceBuilder()
-    process = trace.process()
+    process = TraceBuilder().process()
     for at in range(10_000, 15_000, 1_000):
         process.kernel("gemm", at, at + 500)
-    written = trace.write(path / "t.sqlite")
+    written = process.trace.write(path / "t.sqlite")
     calls = "CUPTI_ACTIVITY_KIND_RUNTIME"
     again = f"INSERT INTO {calls} SELECT * FROM {calls} LIMIT 1"
     execute(written, "DROP TABLE CUPTI_ACTIVITY_KIND_KERNEL", again)

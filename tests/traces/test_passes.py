@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from pytest_nsys.analysis.facts.steps import empty_anchors
+from pytest_nsys.analysis.facts.steps import find_empty_anchors
 from pytest_nsys.analysis.windows.run import Run
-from pytest_nsys.analysis.windows.spans import WindowSpec
-from pytest_nsys.core.conventions import BUILT_IN
+from pytest_nsys.analysis.windows.window_selection import WindowSpec
+from pytest_nsys.core.conventions import BUILT_IN_CONVENTIONS
 from pytest_nsys.core.model import OPEN_END_NS
 from pytest_nsys.traces.nsys.sqlite import NsysSqlite
-from pytest_nsys.traces.sqlite_file import SqliteFile
+from pytest_nsys.traces.sqlite.file import SqliteFile
 from tests.support.bad_traces import waiting
 from tests.support.gates import ANCHOR, MS, Project
 from tests.support.samples.builder import TraceBuilder
@@ -108,11 +108,11 @@ def test_copies_are_passed_once_for_all_ranks(tmp_path: Path, passes: Passes) ->
             process.range(ANCHOR.format(step), (1 + step) * MS, (1 + step) * MS + MS // 2)
             process.kernel("gemm", (1 + step) * MS + 20, (1 + step) * MS + 30, launch_ns=(1 + step) * MS + 10)
             process.memcpy((1 + step) * MS + 40, (1 + step) * MS + 50, launch_ns=(1 + step) * MS + 35)
-    run = Run([NsysSqlite(trace.write(tmp_path / "trace.sqlite"))], BUILT_IN["pithtrain"])
-    windows = [*run.measured(WindowSpec("steady"))]
+    run = Run([NsysSqlite(trace.write(tmp_path / "trace.sqlite"))], BUILT_IN_CONVENTIONS["pithtrain"])
+    windows = [*run.load_windows(WindowSpec("steady"))]
     before = passes()
     spans = [(window.window.start_ns, window.window.end_ns) for window in windows]
-    found = [window.track.copies(span) for window, span in zip(windows, spans, strict=True)]
+    found = [window.track.select_copies(span) for window, span in zip(windows, spans, strict=True)]
     assert [[copy.start_ns - low for copy in own or ()] for own, (low, _) in zip(found, spans, strict=True)] == [
         [40]
     ] * len(windows)
@@ -132,15 +132,15 @@ def test_more_processes_than_sqlite_may_nest_comparisons(tmp_path: Path, passes:
             process.range(ANCHOR.format(step), step * MS + number, step * MS + number + MS // 2)
         process.kernel("gemm", MS + number + 20, MS + number + 30, launch_ns=MS + number + 10)
         process.kernel("gemm", number + 20, number + 30, launch_ns=number + 10)
-    run = Run([NsysSqlite(trace.write(tmp_path / "trace.sqlite"))], BUILT_IN["pithtrain"])
-    group = run.measured(WindowSpec())
+    run = Run([NsysSqlite(trace.write(tmp_path / "trace.sqlite"))], BUILT_IN_CONVENTIONS["pithtrain"])
+    group = run.load_windows(WindowSpec())
     windows = list(group)
     assert len(windows) == count
     for number, window in enumerate(windows):
         assert list(window.kernels.start_ns) == [MS + number + 20]
         assert list(window.track.launch_ns) == [MS + number + 10]
-        assert window.by_stage == {}
-    assert empty_anchors(group) == []
+        assert window.communication_by_stage == {}
+    assert find_empty_anchors(group) == []
     late = {rank.lane: [(MS + rank.number + 30 - rank.number % 2, OPEN_END_NS)] for rank in run.ranks}
     assert {*run.traces[0].idle(late)} == {rank.lane for rank in run.ranks if not rank.number % 2}
     assert max(passes().values()) <= 16

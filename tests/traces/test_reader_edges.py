@@ -13,32 +13,33 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from msgspec import Raw
 
-from pytest_nsys.analysis.metrics.registry import Request
+from pytest_nsys.analysis.metrics.registry import MetricRequest
 from pytest_nsys.core.conventions import CopyKind
 from pytest_nsys.core.errors import TraceError, UsageMistake
 from pytest_nsys.core.model import NO_LAUNCH, OPEN_END_NS, ImpossibleRows, Lane, Range
 from pytest_nsys.core.model import Collective as CollectiveRecord
 from pytest_nsys.core.tables import Kernels
-from pytest_nsys.traces import opening, sqlite_columns
-from pytest_nsys.traces.answers import EMPTY, Earliest
+from pytest_nsys.traces import trace_files
 from pytest_nsys.traces.chrome import json_stream
-from pytest_nsys.traces.chrome.events import Event, EventColumns, column_of_ns, nanoseconds
-from pytest_nsys.traces.chrome.jax import JaxEvent, Lanes
-from pytest_nsys.traces.chrome.kineto import Kineto, KinetoProcess
-from pytest_nsys.traces.chrome.kineto_said import (
+from pytest_nsys.traces.chrome.events import Event, EventColumns, convert_column_to_ns, convert_to_ns
+from pytest_nsys.traces.chrome.jax import JaxEvent, JaxLanes
+from pytest_nsys.traces.chrome.kineto import KinetoProcess, KinetoTrace
+from pytest_nsys.traces.chrome.kineto_metadata import (
     CollectiveArgs,
-    _collective,
-    memories_of,
-    models_of,
-    setup_of,
-    version_of,
+    _build_collective,
+    parse_copy_memories,
+    parse_distributed_info,
+    read_gpu_models,
+    read_torch_version,
 )
-from pytest_nsys.traces.messages import without_names
-from pytest_nsys.traces.nsys.collectives import BYTES, Launch, PayloadRow, _Calls
-from pytest_nsys.traces.nsys.memory import _calls
+from pytest_nsys.traces.nsys.collectives import BYTES_FIELD, LaunchPoint, PayloadRow, _ProcessCalls
+from pytest_nsys.traces.nsys.memory import _read_call_starts
 from pytest_nsys.traces.nsys.sqlite import NsysSqlite
-from pytest_nsys.traces.opening import _reader_of, find_traces, given_twice, traces_in
-from pytest_nsys.traces.sqlite_file import SqliteFile
+from pytest_nsys.traces.profiler_messages import hide_names
+from pytest_nsys.traces.sqlite import columns as sqlite_columns
+from pytest_nsys.traces.sqlite.file import SqliteFile
+from pytest_nsys.traces.trace_files import _choose_reader, find_duplicate_trace, find_traces, list_traces_in
+from pytest_nsys.traces.trace_queries import EMPTY_CALL_TABLE, EarliestCalls
 from tests.support.commands import answer
 from tests.support.gates import write_trace
 from tests.support.measure import captures, notes
@@ -60,7 +61,7 @@ def starts(found: Kernels | None) -> list[int]:
 
 def columns(*events: dict[str, Any]) -> EventColumns:
     found = EventColumns(Path("trace.json"))
-    found.add(list(map(Event.of, events)))
+    found.add_events(list(map(Event.from_json, events)))
     return found
 
 
@@ -97,21 +98,21 @@ def test_a_range_that_ends_before_it_starts_is_damaged(beside: Sequence[str]) ->
     others = [event("user_annotation", ts, tid="a name") for ts in beside]
     with pytest.raises(TraceError, match=r"'it' at ts 5\.000 ends before it starts: damaged; profile again"):
         columns(*others, event("user_annotation", "5.000", "-0.001"))
-    assert columns(*others, event("user_annotation", "5.000", "0.000")).ranges.end[-1] == 5_000
+    assert columns(*others, event("user_annotation", "5.000", "0.000")).ranges.end_ns[-1] == 5_000
 
 
 @pytest.mark.parametrize("beside", [(), ("1.0",)], ids=["in columns", "one by one"])
 def test_a_kernel_that_ends_before_it_starts_is_left_out(beside: Sequence[str]) -> None:
     others = [event("kernel", ts) for ts in beside]
     found = columns(*others, event("kernel", "5.000", "-0.001"), event("kernel", "6.000", "0.000"))
-    assert list(found.kernels.start) == [*(1_000 for _ in beside), 6_000]
+    assert list(found.kernels.start_ns) == [*(1_000 for _ in beside), 6_000]
     assert found.impossible == ImpossibleRows(1, "kernel it on stream 7: start 5000, end 4999")
 
 
 @pytest.mark.parametrize("thread", [6, "6", "a thread"])
 def test_a_range_is_the_same_in_columns_and_one_by_one(thread: object) -> None:
     found = columns(event("user_annotation", "5.000", "2.500", tid=thread))
-    assert (list(found.ranges.start), list(found.ranges.end)) == ([5_000], [7_500])
+    assert (list(found.ranges.start_ns), list(found.ranges.end_ns)) == ([5_000], [7_500])
     assert list(found.ranges.thread) == [-1 if thread == "a thread" else 6]
     assert found.range_pids == {5}
 
@@ -119,35 +120,35 @@ def test_a_range_is_the_same_in_columns_and_one_by_one(thread: object) -> None:
 def test_ranges_without_an_end_are_open() -> None:
     begun = event("user_annotation", "5.000", ph="B")
     without = event("user_annotation", "6.000", None)
-    assert list(columns(begun, without).ranges.end) == [OPEN_END_NS, OPEN_END_NS]
+    assert list(columns(begun, without).ranges.end_ns) == [OPEN_END_NS, OPEN_END_NS]
 
 
 @pytest.mark.parametrize("one_by_one", [False, True])
 def test_a_kernel_is_the_same_in_columns_and_one_by_one(one_by_one: bool) -> None:
     args = {"device": "0" if one_by_one else 0, "context": None, "stream": 7, "correlation": None, "graph node id": 4}
     found = columns(event("kernel", "5.000", "2.500", args=args), event("kernel", "6.000", "0.001"))
-    assert (list(found.kernels.start), list(found.kernels.end)) == ([5_000, 6_000], [7_500, 6_001])
+    assert (list(found.kernels.start_ns), list(found.kernels.end_ns)) == ([5_000, 6_000], [7_500, 6_001])
     assert list(found.kernels.correlation) == [NO_LAUNCH, 3]
     assert list(found.kernels.places) == [(0, 0, 7), (0, 1, 7)]
-    assert list(found.kernels.place) == [0, 1]
+    assert list(found.kernels.place_number) == [0, 1]
     assert list(found.kernels.graph_node) == [1, 0]
 
 
 def test_events_as_the_profiler_writes_them_go_through_column_by_column(monkeypatch: pytest.MonkeyPatch) -> None:
     """One by one gives the same, and takes ten times as long."""
-    monkeypatch.setattr(EventColumns, "_span", lambda *_: pytest.fail("one by one"))
+    monkeypatch.setattr(EventColumns, "_read_span", lambda *_: pytest.fail("one by one"))
     some = [event(kind, f"{ts}.000") for kind in ("kernel", "cuda_runtime", "user_annotation") for ts in (5, 3)]
     found = columns(*some, event("kernel", "7.000", args={"device": 1, "stream": 9}), event("cpu_op", "9.000", pid=4))
-    assert list(found.kernels.start) == [5_000, 3_000, 7_000]
-    assert list(found.kernels.end) == [6_000, 4_000, 8_000]
+    assert list(found.kernels.start_ns) == [5_000, 3_000, 7_000]
+    assert list(found.kernels.end_ns) == [6_000, 4_000, 8_000]
     assert list(found.kernels.correlation) == [3, 3, NO_LAUNCH]
-    assert (list(found.kernels.place), list(found.kernels.places)) == ([0, 0, 1], [(0, 1, 7), (1, 0, 9)])
-    assert (list(found.calls.start), list(found.calls.correlation), found.call_pids) == ([5_000, 3_000], [3, 3], {5})
-    assert list(found.ranges.start) == [5_000, 3_000, 9_000]
-    assert list(found.ranges.end) == [6_000, 4_000, 10_000]
+    assert (list(found.kernels.place_number), list(found.kernels.places)) == ([0, 0, 1], [(0, 1, 7), (1, 0, 9)])
+    assert (list(found.calls.start_ns), list(found.calls.correlation), found.call_pids) == ([5_000, 3_000], [3, 3], {5})
+    assert list(found.ranges.start_ns) == [5_000, 3_000, 9_000]
+    assert list(found.ranges.end_ns) == [6_000, 4_000, 10_000]
     assert (list(found.ranges.thread), found.range_pids) == ([6, 6, 6], {4, 5})
-    assert {*found.kernels.name, *found.calls.name, *found.ranges.name} == {0}
-    assert found.names.texts() == ["it"]
+    assert {*found.kernels.name_number, *found.calls.name_number, *found.ranges.name_number} == {0}
+    assert found.names.list_names() == ["it"]
 
 
 def test_processes_are_told_by_what_they_are_called() -> None:
@@ -162,7 +163,7 @@ def test_calls_have_their_start_and_correlation(one_by_one: bool) -> None:
     found = columns(
         event("cuda_runtime", "5.000", args={"correlation": correlation}), event("cuda_runtime", "6.000", args={})
     )
-    assert (list(found.calls.start), list(found.calls.correlation)) == ([5_000, 6_000], [3, NO_LAUNCH])
+    assert (list(found.calls.start_ns), list(found.calls.correlation)) == ([5_000, 6_000], [3, NO_LAUNCH])
     with pytest.raises(TraceError, match="API call 'it' at ts soon has no time that can be read"):
         columns(event("cuda_runtime", "soon"))
 
@@ -175,7 +176,7 @@ def test_copies_are_those_of_a_known_device() -> None:
         event("gpu_memcpy", "8.000", pid=1 << 31, args={}),
         event("gpu_memcpy", "9.000", ph="i"),
     )
-    assert list(found.transfers.start) == [5_000, 6_000, 8_000]
+    assert list(found.transfers.start_ns) == [5_000, 6_000, 8_000]
     assert [device for device, _, _ in found.transfers.places] == [2, 3, 1 << 31]
     assert list(found.transfers.correlation) == [4, NO_LAUNCH, NO_LAUNCH]
 
@@ -198,26 +199,26 @@ def test_a_lane_may_be_told_by_process_and_thread() -> None:
 @pytest.mark.parametrize("category", ["kernel", "cuda_runtime", "user_annotation"])
 def test_instants_and_metadata_are_nothing(category: str) -> None:
     found = columns(event(category, "5.000"), event(category, "6.000", ph="i"), event(category, "7.000", ph="M"))
-    assert len(found.kernels.start) + len(found.calls.start) + len(found.ranges.start) == 1
+    assert len(found.kernels.start_ns) + len(found.calls.start_ns) + len(found.ranges.start_ns) == 1
 
 
 def test_a_time_beyond_every_clock_is_damaged() -> None:
     with pytest.raises(TraceError, match="lies outside of every clock"):
         columns(event("user_annotation", "9223372036854774.000", "2.000"))
-    assert columns(event("user_annotation", "9223372036854774.000", "1.806")).ranges.end[0] == OPEN_END_NS - 1
+    assert columns(event("user_annotation", "9223372036854774.000", "1.806")).ranges.end_ns[0] == OPEN_END_NS - 1
 
 
 # One file of torch.profiler
 
 
 def content(tmp_path: Path, trace: KinetoBuilder) -> KinetoProcess:
-    (process,) = Kineto(trace.write(tmp_path / "trace.json")).processes.values()
+    (process,) = KinetoTrace(trace.write(tmp_path / "trace.json")).processes.values()
     return process
 
 
-def kineto(tmp_path: Path, trace: KinetoBuilder) -> tuple[Kineto, Lane]:
+def kineto(tmp_path: Path, trace: KinetoBuilder) -> tuple[KinetoTrace, Lane]:
     """The trace, and its only lane."""
-    opened = Kineto(trace.write(tmp_path / "trace.json"))
+    opened = KinetoTrace(trace.write(tmp_path / "trace.json"))
     (lane,) = opened.lanes()
     return opened, lane
 
@@ -253,7 +254,7 @@ def test_of_several_calls_of_one_correlation_the_earliest_counts(tmp_path: Path)
         trace.api("cudaLaunchKernel", start, correlation=7)
     opened, lane = kineto(tmp_path, trace)
     (process,) = opened.processes.values()
-    assert process.launches.starts() == {7: 90}
+    assert process.launches.build_start_map() == {7: 90}
     assert opened.kernels_launched({lane: SPAN}) == {}
     assert starts(opened.kernels_launched({lane: (0, 90)})[lane]) == [500]
 
@@ -266,7 +267,7 @@ def test_a_launch_that_no_call_tells_is_that_of_the_earliest_arrow(tmp_path: Pat
     for number, start in ((7, 130), (7, 90), (7, 120), (8, 50), (9, 10)):
         trace.event("ac2g", "ac2g", start, start, ph="s", id=number)
     trace.event("ac2g", "ac2g", 5, 5, ph="f", id=7)
-    found = content(tmp_path, trace).launches.of(array("q", [6, 7, 8, 9]))
+    found = content(tmp_path, trace).launches.find_calls(array("q", [6, 7, 8, 9]))
     assert list(found.start_ns) == [NO_LAUNCH, 90, 300, NO_LAUNCH]
 
 
@@ -274,7 +275,7 @@ def test_ranges_touch_a_span_with_their_edges_and_are_ordered_by_start_end_and_n
     trace = KinetoBuilder()
     for name, start, end in (("c", 201, 300), ("b", 200, 300), ("z", 50, 100), ("y", 50, 100), ("x", 50, 99)):
         trace.range(name, start, end)
-    opened = Kineto(trace.write(tmp_path / "trace.json"))
+    opened = KinetoTrace(trace.write(tmp_path / "trace.json"))
     (pid,) = opened.processes
     assert [each.name for each in opened.ranges(["%"])[pid]] == ["x", "y", "z", "b", "c"]
     assert [each.name for each in opened.ranges_around({pid: SPAN})[pid]] == ["y", "z", "b"]
@@ -392,7 +393,7 @@ def test_a_file_without_kernels_and_ranges_does_not_say_when_it_began(tmp_path: 
     ],
 )
 def test_a_copy_names_what_it_reads_and_writes(name: str, memories: tuple[str, str]) -> None:
-    assert memories_of(name) == memories
+    assert parse_copy_memories(name) == memories
 
 
 def group(description: object, ranks: object) -> dict[str, object]:
@@ -418,7 +419,7 @@ def group(description: object, ranks: object) -> dict[str, object]:
 def test_the_mesh_is_that_of_the_groups_where_they_span_the_world(
     groups: object, coordinates: dict[str, int], sizes: dict[str, int]
 ) -> None:
-    found = setup_of({"distributedInfo": {"rank": 1, "world_size": 4, "pg_config": groups}})
+    found = parse_distributed_info({"distributedInfo": {"rank": 1, "world_size": 4, "pg_config": groups}})
     assert found is not None
     assert (found.rank, dict(found.coordinates), dict(found.sizes)) == (1, coordinates, sizes)
 
@@ -428,16 +429,16 @@ def test_the_mesh_is_that_of_the_groups_where_they_span_the_world(
     [({"rank": 3, "world_size": 4}, 3), ({"rank": 4, "world_size": 4}, 4), ({"rank": -1}, None), ({}, None), (5, None)],
 )
 def test_a_rank_is_a_number(info: object, rank: int | None) -> None:
-    found = setup_of({"distributedInfo": info})
+    found = parse_distributed_info({"distributedInfo": info})
     assert (found.rank if found else None) == rank
     assert found is None or bool(found.sizes) == (rank == 3)
 
 
 def test_a_device_has_a_model_where_its_number_and_name_are_known() -> None:
     devices = [7, {"id": 0, "name": 5}, {"id": True, "name": "A"}, {"name": "B"}, {"id": 2, "name": "H100"}, {"id": 3}]
-    assert models_of({"deviceProperties": devices}) == {2: "H100"}
+    assert read_gpu_models({"deviceProperties": devices}) == {2: "H100"}
     for odd in ({}, {"deviceProperties": {"id": 0, "name": "A"}}, {"deviceProperties": 5}):
-        assert models_of(odd) == {}
+        assert read_gpu_models(odd) == {}
 
 
 @pytest.mark.parametrize(
@@ -445,7 +446,7 @@ def test_a_device_has_a_model_where_its_number_and_name_are_known() -> None:
     [({"torch_version": "2.9", "schemaVersion": 1}, "2.9"), ({"schemaVersion": 1}, "1"), ({"schemaVersion": []}, None)],
 )
 def test_the_version_is_that_of_torch_or_of_its_layout(members: dict[str, object], version: str | None) -> None:
-    assert version_of(members) == version
+    assert read_torch_version(members) == version
 
 
 def test_ranks_of_file_names_that_are_missing_are_told(tmp_path: Path) -> None:
@@ -457,14 +458,14 @@ def test_ranks_of_file_names_that_are_missing_are_told(tmp_path: Path) -> None:
     told = "1 of 3 ranks is missing: no trace holds rank 1, though there is a rank 2; profile all ranks"
     assert told in notes(tmp_path / "run", "compute_ns", window="run")
     with captures(tmp_path / "run") as run, pytest.raises(TraceError, match="missing_ranks: 1"):
-        run.measure(Request("compute_ns", run.spec("run")))
+        run.measure(MetricRequest("compute_ns", run.make_spec("run")))
 
 
 def test_kernels_of_two_devices_are_lanes_of_their_own(tmp_path: Path) -> None:
     trace = KinetoBuilder()
     for i, device in enumerate((1, 0, 1, 0)):
         trace.kernel("gemm", 100 * i, 100 * i + 10, device=device)
-    with closing(Kineto(trace.write(tmp_path / "trace.json"))) as opened:
+    with closing(KinetoTrace(trace.write(tmp_path / "trace.json"))) as opened:
         lanes = opened.lanes()
         assert [lane.device for lane in lanes] == [0, 1]
         found = opened.kernels(dict.fromkeys(lanes))
@@ -483,7 +484,7 @@ def test_kernels_of_two_devices_of_one_labelled_process_are_one_lane(tmp_path: P
     trace = KinetoBuilder()
     for i, device in enumerate((1, 0, 1, 0)):
         trace.kernel(f"gemm{i}", 100 * i, 100 * i + 10, device=device, stream=7 + i)
-    with closing(Kineto(trace.write(tmp_path / "trace.json"))) as opened:
+    with closing(KinetoTrace(trace.write(tmp_path / "trace.json"))) as opened:
         lane = Lane(opened.lanes()[0].global_pid, None)
         found = opened.kernels({lane: None})[lane]
         places = [found.streams[place] for place in found.stream]
@@ -525,7 +526,7 @@ def test_nsys_counts_from_its_session(gpu: OneProcess, starts: Sequence[int | st
     gpu.kernel("gemm", 10, 20)
     for start in starts:
         gpu.trace.insert("TARGET_INFO_SESSION_START_TIME", utcEpochNs=start)
-    assert NsysSqlite(Path(gpu)).facts().zeros_ns == zeros
+    assert NsysSqlite(Path(gpu)).facts().clock_zeros_ns == zeros
 
 
 @pytest.mark.parametrize(
@@ -544,7 +545,7 @@ def test_torch_profiler_counts_from_its_base(tmp_path: Path, base: object, at: i
     trace.kernel("gemm", at, at + 10)
     if base is not None:
         trace.members["baseTimeNanoseconds"] = base
-    assert Kineto(trace.write(tmp_path / "trace.json")).facts().zeros_ns == zeros
+    assert KinetoTrace(trace.write(tmp_path / "trace.json")).facts().clock_zeros_ns == zeros
 
 
 @pytest.mark.parametrize(
@@ -594,19 +595,18 @@ def test_processes_that_nobody_asked_for_are_told(tmp_path: Path) -> None:
     trace, lanes = two_processes()
     run = NsysSqlite(trace.write(tmp_path / "trace.sqlite"))
     run.kernels({lanes[0]: (0, 45)})
-    assert run.unasked() == {lanes[1].global_pid}
+    assert run.list_unrequested_processes() == {lanes[1].global_pid}
 
 
 def test_of_several_rows_of_one_correlation_id_the_earliest_is_the_launch(tmp_path: Path) -> None:
-    trace = TraceBuilder()
-    process = trace.process()
-    other = trace.process(pid=101)
+    process = TraceBuilder().process()
+    other = process.trace.process(pid=101)
     process.kernel("gemm", 500, 600, launch=False, correlation=7)
     for start in (130, 90, 120):
         process.api("cudaLaunchKernel_v7000", start, start + 5, correlation=7)
     other.api("cudaLaunchKernel_v7000", 10, 15, correlation=7)  # another process's id says nothing
     lane = Lane(process.global_pid, None)
-    run = NsysSqlite(trace.write(tmp_path / "trace.sqlite"))
+    run = NsysSqlite(process.trace.write(tmp_path / "trace.sqlite"))
     kernels = run.kernels({lane: None})
     assert list(run.launch_calls(kernels)[lane].start_ns) == [90]
     assert starts(run.kernels_launched({lane: (115, 125)}).get(lane)) == [500]
@@ -665,31 +665,31 @@ def test_many_rows_pass_with_one_process_before_the_other(gpu: OneProcess, monke
         for at in (-90, -80, *range(0, 1000, 10)):
             gpu.range("step", at, at + 5)
     with closing(SqliteFile(Path(gpu))) as file:
-        found = [sqlite_columns.has_many(file, "NVTX_EVENTS", f"start <= {end}") for end in (-100, 99, 495, 5000)]
+        found = [sqlite_columns.has_many_rows(file, "NVTX_EVENTS", f"start <= {end}") for end in (-100, 99, 495, 5000)]
     assert found == [False, False, True, True]
 
 
 @pytest.mark.parametrize("ids", [(5, 6, 9), (5, 1 << 40, -(1 << 40)), (5,)])
 def test_of_all_calls_the_earliest_of_the_correlations_that_were_asked_for_counts(ids: Sequence[int]) -> None:
-    asked = Earliest(array("q", [*ids, NO_LAUNCH, ids[0]]))
-    assert list(asked.ids) == sorted(ids)
-    assert asked.table() == EMPTY
+    asked = EarliestCalls(array("q", [*ids, NO_LAUNCH, ids[0]]))
+    assert list(asked.correlations) == sorted(ids)
+    assert asked.build_table() == EMPTY_CALL_TABLE
     for start, end in ((30, 31), (10, 40), (10, 15), (20, 21), (10, 16)):
-        asked.see(
+        asked.add_calls(
             array("q", [*ids, 77, NO_LAUNCH]), *(array("q", [each] * (len(ids) + 2)) for each in (start, end, end))
         )
-    found = asked.table().of(array("q", ids))
+    found = asked.build_table().find_calls(array("q", ids))
     assert [*zip(*found, strict=True)] == [(10, 15, 15)] * len(ids)
     others = array("q", [min(ids) - 1, max(ids) + 1, 77, NO_LAUNCH])
-    assert list(asked.table().starts_of(others)) == [NO_LAUNCH] * 4
+    assert list(asked.build_table().find_starts(others)) == [NO_LAUNCH] * 4
 
 
 @pytest.mark.parametrize(
     "pieces", [["1.500", "2.000"], ["1.5", "2"], ["1.500", "2"], [b"1.500", b"2.000"], ['"1.5"', "2"]]
 )
 def test_a_column_of_times_is_exact_however_they_are_written(pieces: list[object]) -> None:
-    assert column_of_ns(pieces) == [1_500, 2_000]
-    assert column_of_ns([1, 2]) == [1_000, 2_000]
+    assert convert_column_to_ns(pieces) == [1_500, 2_000]
+    assert convert_column_to_ns([1, 2]) == [1_000, 2_000]
 
 
 _NUMBERS = st.from_regex(r"-?(0|[1-9][0-9]{0,14})(\.[0-9]{3}|\.[0-9]{1,4})?([eE][+-]?[0-9])?", fullmatch=True)
@@ -708,9 +708,9 @@ _WHOLE = st.from_regex(r"-?(0|[1-9][0-9]{0,14})", fullmatch=True)
 @example(["-"])
 @example(["1.000e3", "1.50e00", "15.e3"])
 def test_a_column_of_times_is_that_of_each(pieces: list[str]) -> None:
-    assert _all_or_none(lambda: column_of_ns(pieces)) == _all_or_none(lambda: list(map(nanoseconds, pieces)))
+    assert _all_or_none(lambda: convert_column_to_ns(pieces)) == _all_or_none(lambda: list(map(convert_to_ns, pieces)))
     raw = [Raw(piece.encode()) for piece in pieces]
-    assert _all_or_none(lambda: column_of_ns(raw)) == _all_or_none(lambda: list(map(nanoseconds, raw)))
+    assert _all_or_none(lambda: convert_column_to_ns(raw)) == _all_or_none(lambda: list(map(convert_to_ns, raw)))
 
 
 def _all_or_none(read: Callable[[], list[int]]) -> list[int] | None:
@@ -725,24 +725,28 @@ def _all_or_none(read: Callable[[], list[int]]) -> list[int] | None:
 
 def test_a_kernel_that_no_call_of_nccl_launched_has_no_collective() -> None:
     """Though its thread has calls: one before, one after, and one inside of which it does not start."""
-    calls = _Calls([PayloadRow(start, end, 1, "ncclAllReduce", {BYTES: 8}) for start, end in ((10, 20), (40, 50))])
-    found = calls.of([Launch(at, 1) for at in (9, 21, 39, 51)] + [Launch(15, 2), None])
-    assert found == [None] * 6
-    at_edges = calls.of([Launch(10, 1), Launch(50, 1)])
+    calls = _ProcessCalls(
+        [PayloadRow(start, end, 1, "ncclAllReduce", {BYTES_FIELD: 8}) for start, end in ((10, 20), (40, 50))]
+    )
+    assert (
+        calls.find_collectives([LaunchPoint(at, 1) for at in (9, 21, 39, 51)] + [LaunchPoint(15, 2), None])
+        == [None] * 6
+    )
+    at_edges = calls.find_collectives([LaunchPoint(10, 1), LaunchPoint(50, 1)])
     assert [each is not None and each.name for each in at_edges] == ["ncclAllReduce"] * 2
 
 
 def test_a_record_of_torch_is_what_it_says_in_text_and_whole_numbers() -> None:
-    unset: dict[str, Any] = {"description": None, "group": None, "ranks": None, "group_size": None}
+    unset: dict[str, Any] = {"group_description": None, "group_name": None, "ranks": None, "group_size": None}
     sizes: dict[str, Any] = {"in_elements": 3, "out_elements": True, "dtype": ""}
-    bare = _collective(CollectiveArgs(name="allreduce", **unset, **sizes))
+    bare = _build_collective(CollectiveArgs(name="allreduce", **unset, **sizes))
     assert bare == CollectiveRecord("allreduce", in_elements=3)
-    named = unset | {"group": "3", "group_size": -1}
-    assert _collective(CollectiveArgs(name="x", **named, **sizes))[1:4] == ("3", "3 None", None)
-    listed = unset | {"ranks": "[0, 1]", "description": "mesh_dp", "group_size": 2}
-    assert _collective(CollectiveArgs(name="x", **listed, **sizes))[1:4] == ("mesh_dp", "None [0, 1]", 2)
-    undefined = named | {"description": "undefined"}
-    assert _collective(CollectiveArgs(name="x", **undefined, **sizes)).group == "3"
+    named = unset | {"group_name": "3", "group_size": -1}
+    assert _build_collective(CollectiveArgs(name="x", **named, **sizes))[1:4] == ("3", "3 None", None)
+    listed = unset | {"ranks": "[0, 1]", "group_description": "mesh_dp", "group_size": 2}
+    assert _build_collective(CollectiveArgs(name="x", **listed, **sizes))[1:4] == ("mesh_dp", "None [0, 1]", 2)
+    undefined = named | {"group_description": "undefined"}
+    assert _build_collective(CollectiveArgs(name="x", **undefined, **sizes)).group == "3"
 
 
 def test_of_several_calls_of_one_copy_the_earliest_is_its_launch(gpu: OneProcess) -> None:
@@ -750,7 +754,7 @@ def test_of_several_calls_of_one_copy_the_earliest_is_its_launch(gpu: OneProcess
     for start in (130, 110, 120):
         gpu.api("cudaMemcpyAsync", start, start + 5, correlation=7)
     with closing(SqliteFile(Path(gpu))) as file:
-        found = _calls(file, {Lane(gpu.global_pid, 0): (100, 115), Lane(gpu.global_pid, 1): (118, 200)})
+        found = _read_call_starts(file, {Lane(gpu.global_pid, 0): (100, 115), Lane(gpu.global_pid, 1): (118, 200)})
     assert found == {gpu.global_pid: {7: 110}}
 
 
@@ -760,8 +764,8 @@ def test_two_folders_are_the_same_trace_where_all_of_their_files_are(tmp_path: P
         (tmp_path / name / "one.parquet").write_bytes(b"11")
         (tmp_path / name / "two.parquet").write_bytes(second)
     a, b, c = (tmp_path / name for name in "abc")
-    assert given_twice([[a], [b]]) is None
-    assert given_twice([[a], [b], [c]]) == (a, c)
+    assert find_duplicate_trace([[a], [b]]) is None
+    assert find_duplicate_trace([[a], [b], [c]]) == (a, c)
 
 
 def test_traces_of_one_size_are_not_all_compared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -769,22 +773,28 @@ def test_traces_of_one_size_are_not_all_compared(tmp_path: Path, monkeypatch: py
     for number, path in enumerate(paths):
         path.write_bytes(b"the same head" * 10_000 + number.to_bytes(2) * 10_000)
     compared: list[Path] = []
-    monkeypatch.setattr(opening, "_same_bytes", lambda *pair: compared.extend(pair))
-    assert given_twice([path] for path in paths) is None
+    monkeypatch.setattr(trace_files, "_have_same_bytes", lambda *pair: compared.extend(pair))
+    assert find_duplicate_trace([path] for path in paths) is None
     assert compared == []
     paths[-1].write_bytes(paths[0].read_bytes())
     monkeypatch.undo()
-    assert given_twice([path] for path in paths) == (paths[0], paths[-1])
+    assert find_duplicate_trace([path] for path in paths) == (paths[0], paths[-1])
 
 
 @pytest.mark.parametrize(
     ("content", "reader"),
-    [(b"\x1f\x8b\x08", "_json"), (b"{}  ", "_json"), (b"[1]", "_json"), (b"SQLite", "_sqlite"), (b"", "_sqlite")],
+    [
+        (b"\x1f\x8b\x08", "_open_json_trace"),
+        (b"{}  ", "_open_json_trace"),
+        (b"[1]", "_open_json_trace"),
+        (b"SQLite", "_open_sqlite"),
+        (b"", "_open_sqlite"),
+    ],
 )
 def test_a_file_of_any_name_is_read_as_its_first_bytes_say(tmp_path: Path, content: bytes, reader: str) -> None:
     path = tmp_path / "trace"
     path.write_bytes(content)
-    assert _reader_of(path).__name__ == reader
+    assert _choose_reader(path).__name__ == reader
 
 
 @pytest.mark.parametrize("rest", [b" " * 900, b" " * 900 + b"{}", b"\n" * 70 + b"]"])
@@ -801,11 +811,11 @@ def test_behind_its_end_a_file_has_only_space(tmp_path: Path, monkeypatch: pytes
 
 
 def test_among_events_of_jax_only_objects_count(tmp_path: Path) -> None:
-    lanes, path = Lanes(0), tmp_path / "a.json"
+    lanes, path = JaxLanes(0), tmp_path / "a.json"
     named = {"ph": "M", "pid": 1, "name": "process_name", "args": {"name": "/device:GPU:3"}}
     path.write_text(json.dumps([named, 5, "text", ["list"], {}]))
-    assert [lanes.events(events) for events in json_stream.EventStream(path, JaxEvent)] == [[]]
-    assert lanes.gpus == {1: 3}
+    assert [lanes.convert_events(events) for events in json_stream.EventStream(path, JaxEvent)] == [[]]
+    assert lanes.gpu_devices == {1: 3}
 
 
 def test_an_export_without_texts_and_strings_has_no_ranges(gpu: OneProcess) -> None:
@@ -816,8 +826,8 @@ def test_an_export_without_texts_and_strings_has_no_ranges(gpu: OneProcess) -> N
 
 
 def test_of_a_message_the_names_of_its_trace_are_hidden() -> None:
-    assert without_names("failed on Alpha7: no events, alpha", {"alpha7"}) == "failed on …: no events, alpha"
-    assert without_names("no events were lost", ()) == "no events were lost"
+    assert hide_names("failed on Alpha7: no events, alpha", {"alpha7"}) == "failed on …: no events, alpha"
+    assert hide_names("no events were lost", ()) == "no events were lost"
 
 
 @pytest.mark.parametrize(("phase", "copies"), [("X", 1), ("i", 0), ("M", 0)])
@@ -826,7 +836,7 @@ def test_of_copies_only_those_with_a_length_are_kernels(tmp_path: Path, phase: s
     place = {"device": 0, "context": 1, "stream": 7}
     trace.event("gpu_memcpy", "Memcpy HtoD (Pinned -> Device)", 1_000, 2_000, pid=0, tid=7, args=place)
     trace.events[-1]["ph"] = phase
-    found = content(tmp_path, trace).copies_as_kernels({CopyKind.HOST_TO_DEVICE})
+    found = content(tmp_path, trace).select_copies({CopyKind.HOST_TO_DEVICE})
     assert sum(map(len, found.values())) == copies
 
 
@@ -838,7 +848,7 @@ def test_a_folder_without_a_trace_says_what_is_looked_for(tmp_path: Path) -> Non
 def test_a_folder_is_searched_for_suffixes_of_two_parts(tmp_path: Path) -> None:
     for name in ("run.kernels.csv", "run.csv"):
         (tmp_path / name).touch()
-    assert traces_in(tmp_path, (".sqlite", ".kernels.csv")) == [tmp_path / "run.kernels.csv"]
+    assert list_traces_in(tmp_path, (".sqlite", ".kernels.csv")) == [tmp_path / "run.kernels.csv"]
 
 
 @pytest.mark.parametrize(

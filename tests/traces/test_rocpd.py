@@ -11,9 +11,9 @@ from pytest_nsys.core.errors import TraceError, UsageMistake
 from pytest_nsys.core.model import NO_LAUNCH, NO_STREAM, KernelsMode, Lane, Stream
 from pytest_nsys.core.tables import Kernels
 from pytest_nsys.core.trace import Trace
-from pytest_nsys.traces import sqlite_columns
-from pytest_nsys.traces.opening import find_traces, format_of, open_trace
-from pytest_nsys.traces.rocpd.database import Rocpd
+from pytest_nsys.traces.rocpd.database import RocpdDatabase
+from pytest_nsys.traces.sqlite import columns as sqlite_columns
+from pytest_nsys.traces.trace_files import describe_format, find_traces, open_trace
 from tests.support.commands import run
 from tests.support.measure import SETUP, rows
 from tests.support.samples.rocpd import HSA, RCCL, RocpdBuilder
@@ -46,7 +46,7 @@ def path(tmp_path: Path) -> Path:
 
 def read(path: Path) -> closing[Trace]:
     trace = open_trace(path)
-    assert isinstance(trace, Rocpd)
+    assert isinstance(trace, RocpdDatabase)
     return closing[Trace](trace)
 
 
@@ -61,7 +61,7 @@ def whole(path: Path) -> Kernels:
 
 def test_it_is_told_by_its_tables(tmp_path: Path) -> None:
     for name in ("100_results.db", "run.sqlite", "of any name"):
-        assert format_of(step().write(tmp_path / name)) == "database of rocprofv3"
+        assert describe_format(step().write(tmp_path / name)) == "database of rocprofv3"
         assert rows(tmp_path / name, "exposed_ns")
 
 
@@ -123,9 +123,9 @@ def test_processes_of_one_number_on_two_hosts_are_two(tmp_path: Path) -> None:
         first, second = trace.lanes()
         assert first.global_pid != second.global_pid
         assert {len(kernels) for kernels in trace.kernels({first: None, second: None}).values()} == {10}
-        assert not trace.unasked()
+        assert not trace.list_unrequested_processes()
         assert list(trace.kernels({first: (0, 15 * MS)})) == [first]
-        assert trace.unasked() == {second.global_pid}
+        assert trace.list_unrequested_processes() == {second.global_pid}
 
 
 def test_processes_of_one_number_in_two_containers_of_a_host_are_two(tmp_path: Path) -> None:
@@ -284,7 +284,7 @@ def test_a_copy_of_nothing_excuses_no_copy_of_another_process(tmp_path: Path) ->
     with read(empty.write(tmp_path / "a.db", lost)) as opened:
         records = opened.launch_records({}, opened.kernels(dict.fromkeys(opened.lanes())))
     assert records is not None
-    assert [[(each.kind, each.without) for each in own] for _, own in sorted(records.items())] == [
+    assert [[(each.kind, each.unrecorded) for each in own] for _, own in sorted(records.items())] == [
         [("kernel", 0)],
         [("kernel", 0), ("copy", 1)],
     ]
@@ -384,7 +384,7 @@ def test_memory_is_freed_by_its_address(tmp_path: Path) -> None:
     with read(trace.write(tmp_path / "a.db")) as opened:
         (memory,) = opened.memory().values()  # type: ignore[union-attr]
     assert list(zip(*memory.levels, strict=True)) == [(10, 1_000), (20, 1_500), (30, 500)]
-    assert memory.earlier == 1
+    assert memory.earlier_frees == 1
 
 
 def test_without_allocations_it_says_how_to_have_them(path: Path) -> None:

@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 
 from pytest_nsys.analysis.metrics.registry import METRICS
-from pytest_nsys.core.conventions import BUILT_IN
+from pytest_nsys.core.conventions import BUILT_IN_CONVENTIONS
 from pytest_nsys.core.errors import NothingMeasured, TraceError
 from pytest_nsys.core.model import KernelsMode, Value
-from pytest_nsys.traces import sqlite_file
+from pytest_nsys.traces.sqlite import file as sqlite_file
 from tests.support.measure import OF_SIZES, OF_THE_GPU, captures, rows, rows_of
 from tests.support.one_process import OneProcess
 from tests.support.samples import schema
@@ -31,12 +31,11 @@ Figures = Mapping[tuple[str, str, str], Mapping[object, Value]]
 
 def one_step(tmp_path: Path) -> Path:
     """A step of a stage in which 40 ns of communication are exposed."""
-    trace = TraceBuilder()
-    gpu = trace.process()
+    gpu = TraceBuilder().process()
     gpu.range("step", 100, 900)
     gpu.range("layer00_stage2_f", 110, 300)
     gpu.kernel("ncclKernel", 340, 380, launch_ns=130, stream=28)
-    return trace.write(tmp_path / "trace.sqlite")
+    return gpu.trace.write(tmp_path / "trace.sqlite")
 
 
 EXPOSED = {(0, "stage2_f"): 40}
@@ -45,9 +44,9 @@ EXPOSED = {(0, "stage2_f"): 40}
 def figures(path: Path) -> Figures:
     """Every metric of every pick, from one reading."""
     found: dict[tuple[str, str, str], Mapping[object, Value]] = {}
-    with captures(path, convention=BUILT_IN["pithtrain"]) as opened:
+    with captures(path, convention=BUILT_IN_CONVENTIONS["pithtrain"]) as opened:
         for window, mode in PICKS:
-            spec = opened.spec(window, kernels=KernelsMode(mode))
+            spec = opened.make_spec(window, kernels=KernelsMode(mode))
             found |= {(window, mode, metric): rows_of(opened, metric, spec) for metric in METRICS}
     return found
 
@@ -64,7 +63,9 @@ def expected(dualpipe: Path) -> Figures:
     found = figures(dualpipe)
     unsaid = {*OF_SIZES, *OF_THE_GPU, "step_time_ns", "samples_per_s", "tokens_per_s"}
     unsaid.add("between_steps_ns")  # an anchor is a part of a step
-    for name in (metric.name for metric in METRICS.values() if metric.needs is None and metric.name not in unsaid):
+    for name in (
+        metric.name for metric in METRICS.values() if metric.required_key is None and metric.name not in unsaid
+    ):
         assert any(found[window, mode, name] for window, mode in PICKS), name
     return found
 
@@ -161,7 +162,7 @@ def test_broken_utf8_hides_no_row(gpu: OneProcess) -> None:
         f"UPDATE {schema.STRINGS} SET value = CAST(x'6E63636CFF' AS TEXT) WHERE value = 'ncclKernel'",
     )
     with captures(path) as opened:
-        (window,) = opened.windows(opened.spec("median"))
+        (window,) = opened.list_windows(opened.make_spec("median"))
     assert (window.window.name, window.window.index, window.window.count) == ("step\ufffd\ufffd(", 1, 2)
     assert rows(path, "comm_ns") == {(0, "stage2_f"): 10}
 
@@ -225,7 +226,7 @@ def test_endless_view_is_never_read(tmp_path: Path) -> None:
         "(SELECT 1, 'gpu' UNION ALL SELECT id + 1, name FROM n) SELECT * FROM n",
     )
     with captures(path) as opened:
-        assert opened.runs[0].gpu_model() is None
+        assert opened.runs[0].find_gpu_model() is None
     assert rows(path, "exposed_ns") == EXPOSED
 
 

@@ -6,15 +6,15 @@ from pathlib import Path
 
 import pytest
 
-from pytest_nsys.analysis.budget.budget import budget_of, facts_of
+from pytest_nsys.analysis.budget.budget import build_budget_facts, measure_budget
 from pytest_nsys.analysis.explain.budget_lines import BudgetFacts
-from pytest_nsys.core.conventions import BUILT_IN, CopyKind
+from pytest_nsys.core.conventions import BUILT_IN_CONVENTIONS, CopyKind
 from pytest_nsys.core.model import NO_LAUNCH, NO_STREAM, KernelsMode, Stream
-from pytest_nsys.core.tables import Place, StreamWait
+from pytest_nsys.core.tables import LaunchPlace, StreamWait
 from pytest_nsys.core.trace import Trace
-from pytest_nsys.traces import sqlite_columns
-from pytest_nsys.traces.copies_as_kernels import with_copies
-from pytest_nsys.traces.opening import open_trace
+from pytest_nsys.traces.copies_as_kernels import add_copies
+from pytest_nsys.traces.sqlite import columns as sqlite_columns
+from pytest_nsys.traces.trace_files import open_trace
 from tests.support.measure import captures
 from tests.support.one_process import OneProcess
 from tests.support.reference_data import MORE
@@ -50,10 +50,10 @@ def test_a_wait_stands_where_its_call_does_and_so_does_its_record(tmp_path: Path
 
     unjoined, joined = waits_of(written(tmp_path, format, put))
     assert unjoined[:1] + unjoined[2:] == (Stream(0, 1, 9), None, None)
-    assert unjoined.at.launch_ns == 4_500
-    assert joined.recorded_at is not None
-    assert (joined.stream, joined.recorded_on) == (Stream(0, 1, 7), Stream(0, 1, 20))
-    assert (joined.at, joined.recorded_at.launch_ns) == (Place(5_000, numbers[1]), 4_000)
+    assert unjoined.place.launch_ns == 4_500
+    assert joined.recorded_place is not None
+    assert (joined.stream, joined.recorded_stream) == (Stream(0, 1, 7), Stream(0, 1, 20))
+    assert (joined.place, joined.recorded_place.launch_ns) == (LaunchPlace(5_000, numbers[1]), 4_000)
 
 
 @pytest.mark.parametrize("format", ["nsys", "kineto"])
@@ -91,9 +91,9 @@ def of_two_streams(gpu: Process | KinetoBuilder) -> None:
     gpu.kernel("gemm", 5_100, 6_000, stream=7, launch_ns=400)
 
 
-JOINED = StreamWait(Stream(0, 1, 7), Place(300, 3), Stream(0, 1, 20), Place(200, 2))
-UNJOINED = StreamWait(JOINED.stream, JOINED.at)
-ELSEWHERE = JOINED._replace(stream=Stream(3, 1, 7), recorded_on=Stream(3, 1, 20))
+JOINED = StreamWait(Stream(0, 1, 7), LaunchPlace(300, 3), Stream(0, 1, 20), LaunchPlace(200, 2))
+UNJOINED = StreamWait(JOINED.stream, JOINED.place)
+ELSEWHERE = JOINED._replace(stream=Stream(3, 1, 7), recorded_stream=Stream(3, 1, 20))
 SYNC, EVENT, RUNTIME = SYNCHRONIZATION, CUDA_EVENT, schema.RUNTIME
 TWICE = "INSERT INTO {0} SELECT * FROM {0}"
 
@@ -112,9 +112,9 @@ TWICE = "INSERT INTO {0} SELECT * FROM {0}"
         ((f"UPDATE {EVENT} SET globalPid = globalPid + 16777216",), [UNJOINED]),
         ((f"UPDATE {EVENT} SET correlationId = NULL",), [UNJOINED]),
         ((f"DELETE FROM {RUNTIME} WHERE start = 200",), [UNJOINED]),
-        ((f"UPDATE {SYNC} SET correlationId = NULL",), [JOINED._replace(at=Place(301, NO_LAUNCH))]),
-        ((f"UPDATE {EVENT} SET streamId = 7",), [JOINED._replace(recorded_on=Stream(0, 1, 7))]),
-        ((f"UPDATE {EVENT} SET contextId = 5, deviceId = 1",), [JOINED._replace(recorded_on=Stream(1, 5, 20))]),
+        ((f"UPDATE {SYNC} SET correlationId = NULL",), [JOINED._replace(place=LaunchPlace(301, NO_LAUNCH))]),
+        ((f"UPDATE {EVENT} SET streamId = 7",), [JOINED._replace(recorded_stream=Stream(0, 1, 7))]),
+        ((f"UPDATE {EVENT} SET contextId = 5, deviceId = 1",), [JOINED._replace(recorded_stream=Stream(1, 5, 20))]),
         ((f"UPDATE {schema.KERNEL} SET deviceId = 3",), [ELSEWHERE]),
         ((f"UPDATE {schema.SYNC_TYPES} SET id = id + 10", f"UPDATE {SYNC} SET syncType = 12"), [JOINED]),
         ((f"DROP TABLE {schema.SYNC_TYPES}",), [JOINED]),
@@ -125,7 +125,7 @@ TWICE = "INSERT INTO {0} SELECT * FROM {0}"
         ((f"ALTER TABLE {SYNC} DROP COLUMN syncType",), []),
         ((f"UPDATE {SYNC} SET syncType = 3",), []),
         ((f"DROP TABLE {SYNC}",), []),
-        ((f"DROP TABLE {RUNTIME}",), [UNJOINED._replace(at=Place(301, 3))]),
+        ((f"DROP TABLE {RUNTIME}",), [UNJOINED._replace(place=LaunchPlace(301, 3))]),
     ],
 )
 @pytest.mark.parametrize("many_rows", [sqlite_columns.MANY_ROWS, 0], ids=["rows", "blocks"])
@@ -150,10 +150,10 @@ def test_what_joins_in_an_export_and_what_is_counted_as_unjoined(
         ({"wait_on_stream": "nowhere"}, UNJOINED),
         ({"wait_on_stream": None}, UNJOINED),
         *(({"wait_on_cuda_event_record_corr_id": number}, UNJOINED) for number in (-1, 99, None, "x", 1e300)),
-        ({"wait_on_stream": 7}, JOINED._replace(recorded_on=Stream(0, 1, 7))),
-        ({"wait_on_stream": 99}, JOINED._replace(recorded_on=Stream(0, 1, 99))),
-        ({"wait_on_stream": 55}, JOINED._replace(recorded_on=Stream(1, 1, 55))),
-        ({"correlation": None}, JOINED._replace(at=Place(301, NO_LAUNCH))),
+        ({"wait_on_stream": 7}, JOINED._replace(recorded_stream=Stream(0, 1, 7))),
+        ({"wait_on_stream": 99}, JOINED._replace(recorded_stream=Stream(0, 1, 99))),
+        ({"wait_on_stream": 55}, JOINED._replace(recorded_stream=Stream(1, 1, 55))),
+        ({"correlation": None}, JOINED._replace(place=LaunchPlace(301, NO_LAUNCH))),
     ],
 )
 def test_what_joins_in_a_trace_of_torch(tmp_path: Path, args: dict[str, object], expected: StreamWait) -> None:
@@ -187,9 +187,9 @@ def test_waits_in_a_circle_and_on_oneself_leave_a_budget_that_adds_up(tmp_path: 
 
 def budgets(path: Path, convention: str, window: str, kernels: KernelsMode) -> list[BudgetFacts]:
     """The budget of each window."""
-    with captures(path, convention=BUILT_IN[convention]) as opened:
-        groups = [run.measured(opened.spec(window, None, kernels)) for run in opened.runs]
-        return [facts_of(budget_of(measured)) for group in groups for measured in group]
+    with captures(path, convention=BUILT_IN_CONVENTIONS[convention]) as opened:
+        groups = [run.load_windows(opened.make_spec(window, None, kernels)) for run in opened.runs]
+        return [build_budget_facts(measure_budget(measured)) for group in groups for measured in group]
 
 
 @pytest.mark.parametrize("window", ["median", "run"])
@@ -226,7 +226,7 @@ def test_copies_that_communicate_have_calls_too_and_waits_are_passed_on(tmp_path
         gpu.memcpy(7_000, 8_000, kind=10, launch_ns=600)
 
     trace = written(tmp_path, format, put)
-    whole = with_copies(trace, (CopyKind.PEER,))
+    whole = add_copies(trace, (CopyKind.PEER,))
     (lane,) = whole.lanes()
     calls = whole.launch_calls(whole.kernels({lane: None}))[lane]
     assert list(calls.start_ns) == [100, 400, 600]
@@ -268,7 +268,7 @@ def test_the_waits_of_real_traces_are_those_of_an_independent_count(name: str) -
     found = trace.stream_waits() or {}
     for rank, lane in zip(_expected()[name], trace.lanes(), strict=True):
         own = [wait for wait in found[lane.global_pid] if wait.stream.device == lane.device]
-        joined = [wait for wait in own if wait.recorded_at is not None]
+        joined = [wait for wait in own if wait.recorded_place is not None]
         assert (len(own), len(joined)) == (rank["waits"], rank["waits_joined"])
         kernels = trace.kernels({lane: None})
         calls = trace.launch_calls(kernels)[lane]

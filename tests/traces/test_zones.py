@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from pytest_nsys.core.model import Interval
-from pytest_nsys.traces.sqlite_conditions import IMPOSSIBLE, touches, within
-from pytest_nsys.traces.sqlite_file import SqliteFile
-from pytest_nsys.traces.sqlite_zones import find_impossible, find_starting, find_touching
+from pytest_nsys.traces.sqlite.conditions import IMPOSSIBLE_TIMES, build_bounds_condition, build_touch_condition
+from pytest_nsys.traces.sqlite.file import SqliteFile
+from pytest_nsys.traces.sqlite.zones import find_impossible_rows, find_starting_rows, find_touching_rows
 
 ROWS = 2_000
 SPAN = (40_000, 40_500)
@@ -19,8 +19,8 @@ SPAN = (40_000, 40_500)
 
 @pytest.fixture(autouse=True)
 def small_zones(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pytest_nsys.traces.sqlite_zones.ZONE_ROWS", 64)
-    monkeypatch.setattr("pytest_nsys.traces.sqlite_zones.FEWEST_ROWS", ROWS // 2)
+    monkeypatch.setattr("pytest_nsys.traces.sqlite.zones.ZONE_ROWS", 64)
+    monkeypatch.setattr("pytest_nsys.traces.sqlite.zones.FEWEST_ZONED_ROWS", ROWS // 2)
 
 
 def written(path: Path, rows: list[tuple[object, object]], first: int = 1) -> Path:
@@ -57,21 +57,21 @@ def file(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[SqliteFile]
 @pytest.mark.parametrize(
     ("find", "where"),
     [
-        (lambda file: find_starting(file, "work", SPAN), within("start", *SPAN)),
-        (lambda file: find_touching(file, "work", SPAN), touches(SPAN)),
-        (lambda file: find_impossible(file, "work"), IMPOSSIBLE),
+        (lambda file: find_starting_rows(file, "work", SPAN), build_bounds_condition("start", *SPAN)),
+        (lambda file: find_touching_rows(file, "work", SPAN), build_touch_condition(SPAN)),
+        (lambda file: find_impossible_rows(file, "work"), IMPOSSIBLE_TIMES),
     ],
 )
 def test_zones_hold_every_row_that_a_whole_pass_finds(
     file: SqliteFile, find: Callable[[SqliteFile], list[Interval] | None], where: str
 ) -> None:
-    whole = [*file.scan("rowid", "work", where)]
-    assert [*file.scan("rowid", "work", where, stretches=find(file))] == whole
+    whole = [*file.scan_rows("rowid", "work", where)]
+    assert [*file.scan_rows("rowid", "work", where, row_id_ranges=find(file))] == whole
 
 
 def test_few_rows_of_a_table_in_order_are_looked_at(tmp_path: Path) -> None:
     with closing(SqliteFile(written(tmp_path / "work.sqlite", in_order()))) as file:
-        found = find_starting(file, "work", SPAN)
+        found = find_starting_rows(file, "work", SPAN)
         assert found is not None
         (_, *some) = found
         assert sum(last - first + 1 for first, last in some) == 64
@@ -79,9 +79,9 @@ def test_few_rows_of_a_table_in_order_are_looked_at(tmp_path: Path) -> None:
 
 def test_a_small_table_and_one_in_no_order_are_passed_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with closing(SqliteFile(written(tmp_path / "work.sqlite", shuffled()))) as file:
-        assert find_starting(file, "work", (0, 200_000)) is None
-        monkeypatch.setattr("pytest_nsys.traces.sqlite_zones.FEWEST_ROWS", ROWS + 1)
-        assert find_starting(file, "work", SPAN) is None
+        assert find_starting_rows(file, "work", (0, 200_000)) is None
+        monkeypatch.setattr("pytest_nsys.traces.sqlite.zones.FEWEST_ZONED_ROWS", ROWS + 1)
+        assert find_starting_rows(file, "work", SPAN) is None
 
 
 def test_ids_with_gaps_are_not_counted_through(tmp_path: Path) -> None:
@@ -89,5 +89,7 @@ def test_ids_with_gaps_are_not_counted_through(tmp_path: Path) -> None:
     with closing(sqlite3.connect(path)) as database, database:
         database.execute("INSERT INTO work (rowid, start, end) VALUES (?, ?, ?)", (1 << 40, *SPAN))
     with closing(SqliteFile(path)) as file:
-        assert find_starting(file, "work", SPAN) is None
-        assert [*file.scan("rowid", "work", within("start", *SPAN), stretches=None)][-1] == (1 << 40,)
+        assert find_starting_rows(file, "work", SPAN) is None
+        assert [*file.scan_rows("rowid", "work", build_bounds_condition("start", *SPAN), row_id_ranges=None)][-1] == (
+            1 << 40,
+        )

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from pytest_nsys import compare, judge, open_run
-from pytest_nsys.core.conventions import BUILT_IN, read_convention, spelled_convention
+from pytest_nsys.core.conventions import BUILT_IN_CONVENTIONS, decode_convention, encode_convention
 from pytest_nsys.gates.model import Outcome
 from pytest_nsys.verdicts.comparison import Result
 from tests.support.gates import MS, Project
@@ -18,8 +18,7 @@ FOUND = "generic, anchor 'step %' (found in the {})"
 
 def steps(path: Path, name: str = "step {}", *, inner: str = "", count: int = 8, exposed_us: int = 200) -> Path:
     """One rank that repeats a step of 8 ms every 10 ms, which ends with communication that nothing hides."""
-    trace = TraceBuilder()
-    gpu = trace.process(pid=100)
+    gpu = TraceBuilder().process(pid=100)
     for k in range(count):
         begin = 10 * MS * k + 1_000
         if name:
@@ -30,7 +29,7 @@ def steps(path: Path, name: str = "step {}", *, inner: str = "", count: int = 8,
             gpu.kernel("gemm", at, at + 2 * MS, launch_ns=at - 5_000)
             end = at + 2 * MS + 1_000 * exposed_us
             gpu.kernel("ncclDevKernel_AllReduce", at + MS, end, stream=28, launch_ns=at - 4_000)
-    return trace.write(path)
+    return gpu.trace.write(path)
 
 
 def first_line(project: Project, *arguments: str, code: int) -> str:
@@ -69,7 +68,7 @@ def test_the_baseline_keeps_it_and_says_it_from_then_on(project: Project) -> Non
     ((_, text),) = project.baselines().items()
     kept = json.loads(text)["convention"]
     assert kept == {"name": "generic", "anchor": "step %", "libraries": True}
-    assert json.loads(text)["key"]["convention"] == read_convention(kept).fingerprint()
+    assert json.loads(text)["key"]["convention"] == decode_convention(kept).compute_fingerprint()
     assert FOUND.format("baseline") in first_line(project, "--nsys-trace=run.sqlite", code=0)
     steps(project.root / "slower.sqlite", exposed_us=300)
     assert "failed" in project.pytest("-v", "--nsys-trace=slower.sqlite", code=1)
@@ -83,11 +82,9 @@ def test_a_run_that_fits_another_one_is_not_comparable(project: Project) -> None
     steps(project.root / "other.sqlite", inner="part a,part b", name="step {}")
     assert "1 passed" in project.pytest("-v", "--nsys-trace=other.sqlite", code=0)
     steps(project.root / "renamed.sqlite", name="iteration {}")
-    said = project.pytest("-v", "--nsys-trace=renamed.sqlite", code=1)
-    assert "no range matches the anchor 'step %'" in said
+    assert "no range matches the anchor 'step %'" in project.pytest("-v", "--nsys-trace=renamed.sqlite", code=1)
     # Another step stands around the old one: what was measured is there, and the run alone would be read otherwise.
-    trace = TraceBuilder()
-    gpu = trace.process(pid=100)
+    gpu = TraceBuilder().process(pid=100)
     for k in range(12):
         begin = 10 * MS * k + 1_000
         gpu.range(f"iteration {k}", begin, begin + 9 * MS)
@@ -95,7 +92,7 @@ def test_a_run_that_fits_another_one_is_not_comparable(project: Project) -> None
         gpu.kernel("gemm", begin + MS, begin + 2 * MS, launch_ns=begin + 1)
         gpu.kernel("ncclDevKernel_AllReduce", begin + MS, begin + 2 * MS + 200_000, stream=28, launch_ns=begin + 2)
         gpu.kernel("gemm", begin + 5 * MS, begin + 8 * MS, launch_ns=begin + 5 * MS - 9)
-    trace.write(project.root / "inside.sqlite")
+    gpu.trace.write(project.root / "inside.sqlite")
     said = project.pytest("-v", "--nsys-trace=inside.sqlite", code=1)
     now, was = (f"generic, anchor '{name} %', span range, kernels contained" for name in ("iteration", "step"))
     assert f"is from a different setup (convention: now {now}, baseline {was})" in said
@@ -133,7 +130,7 @@ def test_a_head_that_fits_otherwise_is_not_comparable_with_its_base(tmp_path: Pa
     found = compare(base, head)
     assert found.result is Result.INCOMPARABLE
     (differs,) = [each for each in found.circumstances if each.name == "convention"]
-    assert "anchor 'step %'" in differs.now
+    assert "anchor 'step %'" in differs.current
     assert "anchor 'part a'" in differs.baseline
 
 
@@ -148,13 +145,12 @@ def test_two_ranges_by_turns_are_no_step(project: Project) -> None:
 
 
 def test_two_built_in_conventions_are_listed(project: Project) -> None:
-    trace = TraceBuilder()
-    gpu = trace.process(pid=100)
+    gpu = TraceBuilder().process(pid=100)
     for k in range(6):
         gpu.range(f"ProfilerStep#{k}", 10 * MS * k, 10 * MS * k + 9 * MS)
         gpu.range(f"forward chunk {k} backward chunk {k}", 10 * MS * k, 10 * MS * k + 9 * MS)
         gpu.kernel("gemm", 10 * MS * k + MS, 10 * MS * k + 2 * MS, launch_ns=10 * MS * k + 1)
-    trace.write(project.root / "run.sqlite")
+    gpu.trace.write(project.root / "run.sqlite")
     said = project.command("--view=streams", "run.sqlite", code=2)
     assert (
         "2 conventions fit equally well (pithtrain; kineto): add --convention pithtrain or --convention kineto" in said
@@ -162,10 +158,12 @@ def test_two_built_in_conventions_are_listed(project: Project) -> None:
     project.command("--view=streams", "run.sqlite", "--convention=kineto", code=0)
 
 
-@pytest.mark.parametrize("name", BUILT_IN)
+@pytest.mark.parametrize("name", BUILT_IN_CONVENTIONS)
 def test_what_is_spelled_is_read_back(name: str) -> None:
-    said = json.loads(json.dumps(spelled_convention(BUILT_IN[name])))
-    assert read_convention(said) == BUILT_IN[name]
+    assert (
+        decode_convention(json.loads(json.dumps(encode_convention(BUILT_IN_CONVENTIONS[name]))))
+        == BUILT_IN_CONVENTIONS[name]
+    )
 
 
 @pytest.mark.parametrize(
@@ -187,7 +185,7 @@ def test_what_is_spelled_is_read_back(name: str) -> None:
 )
 def test_what_nobody_wrote_is_refused(said: object) -> None:
     with pytest.raises(ValueError, match=r"\w"):
-        read_convention(said)
+        decode_convention(said)
 
 
 def test_a_baseline_with_a_convention_that_nobody_wrote_is_told(project: Project) -> None:

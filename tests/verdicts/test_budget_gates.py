@@ -20,12 +20,11 @@ GOOD = {"late_ns": 0, "blocks_ns": 0, "copies_ns": 0, "stalls_ns": 0}
 
 
 def write(project: Project, name: str, causes: Mapping[str, int]) -> None:
-    trace = TraceBuilder()
-    gpu = trace.process()
+    gpu = TraceBuilder().process()
     for step in range(5):
         own: Any = {**GOOD, **(causes if step == 2 else {})}
         known_step(gpu, (20_000 * step + 100) * US + len(name), **own)
-    sign(trace.write(project.root / name))
+    sign(gpu.trace.write(project.root / name))
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from pytest_nsys.verdicts.refresh_modes import Mode
+from pytest_nsys.verdicts.refresh_modes import RefreshMode
 from tests.support.gates import MS, Project
 from tests.support.samples.builder import Process, TraceBuilder
 
@@ -36,7 +36,7 @@ def traces(project: Project, spread: tuple[int, ...] = SPREAD, **more: Any) -> l
 
 def calibrate(project: Project, names: list[str], *more: str, code: int = 0) -> str:
     options = [f"--nsys-trace={name}" for name in names]
-    return project.refresh(*options, *more, code=code, mode=Mode.CALIBRATE)
+    return project.refresh(*options, *more, code=code, mode=RefreshMode.CALIBRATE)
 
 
 def series(project: Project) -> dict[str, Any]:
@@ -114,8 +114,7 @@ def test_a_refresh_keeps_the_noise_of_rows_that_stay(gated: Project) -> None:
 def test_the_noise_of_another_run_does_not_stay(gated: Project) -> None:
     calibrate(gated, traces(gated))
     gated.trace(profiler="2025.6.1")
-    said = gated.refresh("--nsys-trace=run.sqlite")
-    assert "every row is written, and its noise is to be calibrated again" in said
+    assert "every row is written, and its noise is to be calibrated again" in gated.refresh("--nsys-trace=run.sqlite")
     assert series(gated)["rows"][0] == [0, "stage2_f", [200_000]]
     (text,) = gated.baselines().values()
     assert "calibration" not in json.loads(text)["provenance"]

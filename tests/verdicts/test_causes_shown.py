@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from pytest_nsys.analysis.explain.parts import ChangeKind, What
+from pytest_nsys.analysis.explain.breakdown_model import ChangeKind, RowActivity
 from pytest_nsys.gates.model import Outcome, Verdict
-from pytest_nsys.reports.session.markdown import prose
+from pytest_nsys.reports.session.markdown import escape_prose
 from tests.support.gates import MS, ByName, Project, built_once
 from tests.support.reports import checked
 from tests.support.samples.builder import Process, TraceBuilder
@@ -106,7 +106,7 @@ def test_one_cause_behind_several_reds_is_told_once(judged: Project) -> None:
         *("exposed_ns <= baseline + 5%", "worst", "stage2 overlap >= baseline - 1pp")
     ]
     summary = (judged.root / "summary.md").read_text()  # whose title has the cause
-    assert re.search(rf"^## .*{re.escape(prose(cause.removesuffix(' on rank 1')))}", summary)
+    assert re.search(rf"^## .*{re.escape(escape_prose(cause.removesuffix(' on rank 1')))}", summary)
     assert summary.count("### ") == 1 + summary.count("#### ")
     assert "### What failed for it\n" in summary
     page = (judged.root / "page.html").read_text()
@@ -150,10 +150,15 @@ def test_a_red_has_its_roots_and_the_length_of_a_step(judged: Project, against: 
     judged.pytest("--nsys-trace=head.sqlite", *more, code=1, plugins=[heard])
     assert [verdict.outcome for verdict in heard.found] == [Outcome.FAILED] * 3 + [Outcome.PASSED]
     for verdict in heard.found[:3]:
-        (root,) = verdict.causes[0].roots
-        assert (root.root.kind, root.root.of, root.root.name, root.rank) == (ChangeKind.SHORTER, What.KERNEL, "gemm", 1)
+        (root,) = verdict.causes[0].root_causes
+        assert (root.root.kind, root.root.activity, root.root.name, root.rank) == (
+            ChangeKind.SHORTER,
+            RowActivity.KERNEL,
+            "gemm",
+            1,
+        )
         assert verdict.step is not None
-        assert verdict.step.before_ns.keys() == verdict.step.now_ns.keys() == {0, 1}
+        assert verdict.step.baseline_ns.keys() == verdict.step.current_ns.keys() == {0, 1}
 
 
 @pytest.mark.parametrize(
@@ -177,6 +182,6 @@ def test_rows_without_parts_have_roots_where_both_sides_are_known(project: Proje
         heard = Verdicts()
         project.pytest("--nsys-trace=head.sqlite", *more, plugins=[heard])
         (verdict,) = [verdict for verdict in heard.found if verdict.outcome is Outcome.FAILED]
-        roots = {root.root.name for row in verdict.causes for root in row.roots}
+        roots = {root.root.name for row in verdict.causes for root in row.root_causes}
         assert roots == ({behind} if behind else set()), (more, verdict.causes)
         assert verdict.step is not None

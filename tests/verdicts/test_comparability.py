@@ -49,7 +49,7 @@ def differing(folder: Path, head: Path, gate: str = "") -> list[tuple[str, str, 
     with open_run(head) as run, open_run(write_trace(folder / "base.sqlite")) as base:
         (verdict,) = judge(path, run, base)
     assert (verdict.outcome is Outcome.INCOMPARABLE) == bool(verdict.differences)
-    return [(each.name, each.now, each.baseline) for each in verdict.differences]
+    return [(each.name, each.current, each.baseline) for each in verdict.differences]
 
 
 @pytest.mark.parametrize(

@@ -15,10 +15,10 @@ import pytest
 import pytest_nsys
 from pytest_nsys.analysis.metrics.registry import METRICS, Better
 from pytest_nsys.cli.demo import write_demo
-from pytest_nsys.core.words import place_words
+from pytest_nsys.core.text_format import format_labels
 from pytest_nsys.gates.gate_file import load_gate_file
 from pytest_nsys.gates.model import Comparator, Severity
-from pytest_nsys.reports.session.two_sides import word
+from pytest_nsys.reports.session.comparison_tables import find_row_state
 from pytest_nsys.verdicts.comparison import BUILT_IN_PATH
 from tests.support import commands
 from tests.support.gates import MS, Edit, Exposed, Project, watch_openings
@@ -43,7 +43,7 @@ def held(found: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
 def moved(base: str, head: str, metric: str, gate: str | None = None) -> dict[str, str]:
     """The word for each row of a metric that moved, by its labels."""
     rows = [each for each in pytest_nsys.compare(base, head, gate).moved if each[0].assertion.metric == metric]
-    return {place_words(each[1].labels): word(each) for each in rows}
+    return {format_labels(each[1].labels): find_row_state(each) for each in rows}
 
 
 def captures(project: Project, base: Sequence[int], head: Sequence[int]) -> list[str]:
@@ -162,15 +162,17 @@ def test_a_row_that_is_better_gone_or_new(
 def test_a_change_within_the_tolerance_is_nothing_worse(project: Project) -> None:
     found = pytest_nsys.compare(*project.pair(200, 220))
     assert found.moved == ()
-    assert [word(each) for each in found.unmoved if each[0].assertion.metric == "exposed_ns"] == ["within"] * 4
+    assert [find_row_state(each) for each in found.unmoved if each[0].assertion.metric == "exposed_ns"] == [
+        "within"
+    ] * 4
 
 
 def test_the_worst_row_comes_first_over_all_metrics(project: Project) -> None:
     rows = pytest_nsys.compare(*project.pair(200, {(0, "stage2_f"): 290, (1, "stage4_f"): 900})).moved
-    times = [Fraction(each[1].times_tolerance or 0) for each in rows if word(each) == "worse"]
+    times = [Fraction(each[1].times_tolerance or 0) for each in rows if find_row_state(each) == "worse"]
     assert times == sorted(times, reverse=True)
     assert rows[0][1].labels["rank"] == 1
-    words = [*map(word, rows)]
+    words = [*map(find_row_state, rows)]
     assert words == sorted(words, key=["worse", "warned", "better"].index)
 
 
@@ -180,7 +182,7 @@ def test_what_is_let_pass_stands_between_the_worse_and_the_better(project: Proje
         "- stage4 exposed_ns below baseline plus 5%\n"
         "- compute_ns below baseline plus 5%\n"
     )
-    words = [*map(word, pytest_nsys.compare(*project.pair(200, 500), "gate.nsys.yaml").moved)]
+    words = [*map(find_row_state, pytest_nsys.compare(*project.pair(200, 500), "gate.nsys.yaml").moved)]
     assert words == ["worse"] * 2 + ["warned"] * 4 + ["better"] * 2
 
 
@@ -203,7 +205,7 @@ def test_the_built_in_gate_points_the_way_that_each_metric_gets_worse() -> None:
     for assertion in gate.assertions:
         better = METRICS[assertion.metric].better
         assert assertion.needs_baseline
-        assert better is None or assertion.require.comparator is worse[better], assertion.name
+        assert better is None or assertion.requirement.comparator is worse[better], assertion.name
 
 
 @pytest.mark.parametrize(
@@ -552,15 +554,14 @@ SUM = "ncclDevKernel_AllReduce"
 
 def _two_kernels(path: Path, second_us: int, steps: int = 8, second: str = "attention") -> Path:
     """Steps of 20 ms, with 10 ms of one kernel and some of another."""
-    trace = TraceBuilder()
-    process = trace.process()
+    process = TraceBuilder().process()
     for k in range(steps):
         at = 20 * MS * k + 1_000
         if steps > 1:
             process.range(f"step {k}", at, at + 18 * MS)
         process.kernel("gemm", at + 100_000, at + 10 * MS, launch_ns=at + 10_000)
         process.kernel(second, at + 11 * MS, at + 11 * MS + second_us * 1_000, launch_ns=at + 20_000, demangled=second)
-    return trace.write(path)
+    return process.trace.write(path)
 
 
 def test_a_slower_kernel_within_the_limits_is_named(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from fractions import Fraction
 
 import pytest
 
-from pytest_nsys.gates.model import ByModel, Constant
+from pytest_nsys.gates.model import Constant, ConstantByModel
 from tests.support.gate_files import asked, mistakes
 from tests.support.gates import Edit, Project
 
@@ -119,8 +119,8 @@ def test_a_waiver_covers_rows_of_both(project: Project) -> None:
 
 
 def test_the_models_are_read_as_they_are_written() -> None:
-    found = asked("exposed_ns <= 1000us on RTX 4090, 2ms on H100-SXM").require
-    assert found.limit == ByModel(
+    found = asked("exposed_ns <= 1000us on RTX 4090, 2ms on H100-SXM").requirement
+    assert found.limit == ConstantByModel(
         {"RTX 4090": Constant(Fraction(1_000_000)), "H100-SXM": Constant(Fraction(2_000_000))}
     )
     assert found.text == "<= 1000us on RTX 4090, 2ms on H100-SXM"

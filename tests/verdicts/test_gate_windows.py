@@ -17,7 +17,7 @@ from pytest_nsys.analysis.metrics.registry import METRICS
 from pytest_nsys.cli.demo import write_demo
 from pytest_nsys.core.errors import NsysError
 from pytest_nsys.core.model import KernelsMode, Span
-from pytest_nsys.core.units import BANDWIDTH, BARE, COUNT, HASH, MEGAHERTZ, MEMORY, RATIO, SIZE, TIME
+from pytest_nsys.core.units import BANDWIDTH, BARE, COUNT, HASH, MEGAHERTZ, MEMORY_UNIT, RATIO, SIZE, TIME
 from pytest_nsys.gates.gate_file import load_gate_file
 from pytest_nsys.gates.model import GateFile
 from pytest_nsys.verdicts.evaluate import GateContext, evaluate
@@ -29,7 +29,7 @@ from tests.support.gates import ANCHOR, MS, Project
 from tests.support.samples.builder import Process, TraceBuilder
 from tests.support.samples.formats import write_step
 from tests.support.samples.odd_rows import diagnostic
-from tests.traces.test_cut import OF_THE_RUN, jax, kineto, measured, nsys
+from tests.traces.test_cut_trace import OF_THE_RUN, jax, kineto, measured, nsys
 from tests.verdicts.test_parity import CONVENTION, SHAPE, SLOWER, STATED
 
 FORMS = ("nsys", "kineto", "rocpd")
@@ -42,7 +42,7 @@ AMOUNTS = {
     COUNT: "3",
     BARE: "0.5",
     SIZE: "1MB",
-    MEMORY: "1GiB",
+    MEMORY_UNIT: "1GiB",
     BANDWIDTH: "1GB/s",
     MEGAHERTZ: "1500MHz",
 }
@@ -70,8 +70,8 @@ def told(gate: GateFile, now: Path, base: Path) -> dict[str, Any]:
     found: dict[str, Any] = {}
     with closing(CaptureCache()) as cache:
         convention = gate.resolved_convention
-        runs = [cache.captures([str(path)], Path(), convention, gate.workload) for path in (now, base)]
-        context = GateContext(runs[0], gate, OtherRun(runs[0], gate, runs[1], partly=True))
+        runs = [cache.open_captures([str(path)], Path(), convention, gate.workload) for path in (now, base)]
+        context = GateContext(runs[0], gate, OtherRun(runs[0], gate, runs[1], allows_shared_files=True))
         for each in gate.assertions:
             try:
                 verdict = evaluate(each, context)
@@ -80,9 +80,14 @@ def told(gate: GateFile, now: Path, base: Path) -> dict[str, Any]:
                 continue
             found[each.full_name] = (
                 *(verdict.outcome, re.sub(r"/\S+", "", verdict.message), verdict.rows, verdict.measured_as),
-                *([used.window for used in verdict.windows], verdict.causes, verdict.restated, verdict.cautions),
+                *(
+                    [used.window for used in verdict.windows],
+                    verdict.causes,
+                    verdict.outcome_warnings,
+                    verdict.cautions,
+                ),
             )
-        found["the run"] = runs[0].identity(gate.run)
+        found["the run"] = runs[0].build_identity(gate.run)
     return found
 
 
@@ -251,14 +256,13 @@ def test_a_window_that_the_run_lacks_is_as_bad_on_the_cut(project: Project) -> N
 
 def test_gpus_of_one_process_wait_for_each_other_as_in_the_trace(project: Project) -> None:
     """A kernel of one GPU held back another GPU of its process."""
-    trace = TraceBuilder()
-    gpu = trace.process()
+    gpu = TraceBuilder().process()
     gpu.range("step", 0, 9_000)
     for device in range(2):
         gpu.kernel("gemm", 1_000, 2_000 + 900 * device, device=device, context=1 + device, launch_ns=100 + device)
     gpu.stream_wait(300, gpu.event_record(200, context=2), context=1)
     gpu.kernel("gelu", 3_000, 4_000, device=0, context=1, launch_ns=400)
-    trace.write(project.root / "run.sqlite")
+    gpu.trace.write(project.root / "run.sqlite")
     gate = project.gate(
         "convention: {extends: generic, anchor: step, kernels: clipped}\nquality: {anchors: off}\n"
         "assertions:\n  - blocking_ns <= 900ns"
@@ -269,7 +273,7 @@ def test_gpus_of_one_process_wait_for_each_other_as_in_the_trace(project: Projec
 def test_what_would_have_other_rows_is_not_cut(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     project.trace()
     gate, target = project.gate("- compute_ns > 0ns"), project.root / "windows.sqlite.gz"
-    monkeypatch.setattr("pytest_nsys.traces.nsys.cut.touching_any", lambda kernels, _: kernels.take(range(1)))
+    monkeypatch.setattr("pytest_nsys.traces.nsys.cut.select_touching_any", lambda kernels, _: kernels.take(range(1)))
     said = run("cut", project.root / "run.sqlite", "--gate", gate, "-o", target, code=2).output
     assert f"{gate}:3: 'compute_ns > 0ns' has other rows in a cut of these traces: judge it on the traces" in said
     assert not target.exists()

@@ -9,8 +9,8 @@ import pytest
 
 from pytest_nsys.analysis.captures.cache import CaptureCache
 from pytest_nsys.gates.gate_file import load_gate_file
-from pytest_nsys.reports.drawings.pictures import pictures_of
-from pytest_nsys.reports.words.explanation import shown_windows
+from pytest_nsys.reports.drawings.pictures import draw_verdict
+from pytest_nsys.reports.words.verdict_text import list_judged_windows
 from pytest_nsys.verdicts.evaluate import GateContext, evaluate
 from pytest_nsys.verdicts.references import OtherRun
 from tests.support.fault_programs import ADAM, dense
@@ -64,11 +64,11 @@ def test_the_window_of_a_red_is_that_of_its_value(
     path.write_text("version: 1\n" + GATE.format(sentence))
     gate = load_gate_file(path)
     with contextlib.closing(CaptureCache()) as library:
-        before, now = (library.captures([str(each)], tmp_path, gate.resolved_convention) for each in (base, head))
+        before, now = (library.open_captures([str(each)], tmp_path, gate.resolved_convention) for each in (base, head))
         held = OtherRun(now, gate, before) if compared else None
         verdict = evaluate(gate.assertions[0], GateContext(now, gate, held))
-        (picture,) = pictures_of(verdict, now, before).windows
-        (used,) = verdict.looked_at.windows if verdict.looked_at is not None else verdict.windows
+        (picture,) = draw_verdict(verdict, now, before).windows
+        (used,) = verdict.examined_window.windows if verdict.examined_window is not None else verdict.windows
     assert (used.window.index in odd) is (window == "odd")
     expected = ODD_MS if window == "odd" else USUAL_MS
     assert round(used.window.length_ns / 1e6, 1) == expected
@@ -79,7 +79,9 @@ def test_the_window_of_a_red_is_that_of_its_value(
         used.window.length_ns,
     )
     assert round(picture.base.length_ns / 1e6, 1) == USUAL_MS
-    assert re.search(f"rank 0[,:] {used.window.name}, .*, {expected} ms", shown_windows(verdict, verbose=False)[-1])
+    assert re.search(
+        f"rank 0[,:] {used.window.name}, .*, {expected} ms", list_judged_windows(verdict, verbose=False)[-1]
+    )
 
 
 @pytest.mark.parametrize(

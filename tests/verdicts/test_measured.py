@@ -240,8 +240,7 @@ def test_several_captures_are_medians_and_each_has_its_file(project: Project) ->
     project.gate("- measured x == 2")
     project.pytest(*files, code=0)
     project.pytest(*files, *traces, code=0)
-    said = project.pytest(*files[:2], *traces, code=1)
-    assert "there are 2 values for 3 captures" in said
+    assert "there are 2 values for 3 captures" in project.pytest(*files[:2], *traces, code=1)
     measured(project, entry("x", 9, "ms"), name="m1.json")
     assert "m1.json: x has unit ns, neither side better, labels none, and in m0.json unit 1" in project.pytest(*files)
     measured(project, entry("y", 9), name="m1.json")

@@ -54,29 +54,26 @@ def test_allowed_no_data_does_not_cover_a_row_that_the_baseline_has(project: Pro
 
 
 def test_no_syncs_needs_a_record_of_calls(tmp_path: Path) -> None:
-    trace = TraceBuilder()
-    gpu = trace.process()
+    gpu = TraceBuilder().process()
     gpu.range("step", 100, 900)
     gpu.kernel("gemm", 200, 210, launch=False)
-    assert rows(trace.write(tmp_path / "trace.sqlite"), "syncs") == {}
+    assert rows(gpu.trace.write(tmp_path / "trace.sqlite"), "syncs") == {}
 
 
 def test_a_window_without_communication_is_told(tmp_path: Path) -> None:
-    trace = TraceBuilder()
-    gpu = trace.process()
+    gpu = TraceBuilder().process()
     gpu.range("step", 100, 900)
     gpu.kernel("gemm", 200, 210)
-    path = trace.write(tmp_path / "trace.sqlite")
+    path = gpu.trace.write(tmp_path / "trace.sqlite")
     assert "no communication kernel in the window" in notes(path, "comm_streams")
 
 
 def test_a_kernel_that_ends_before_it_starts_is_damage(project: Project) -> None:
     project.gate("- compute_ns < 1s")
-    trace = TraceBuilder()
-    gpu = trace.process()
+    gpu = TraceBuilder().process()
     gpu.range("forward chunk 0 backward chunk 0", 100, 900)
     gpu.kernel("gemm", 300, 200)
-    trace.write(project.root / "run.sqlite")
+    gpu.trace.write(project.root / "run.sqlite")
     assert outcome(project).startswith("error")
 
 

@@ -111,7 +111,7 @@ def lose(path: Path, kind: str, share: Fraction, first: int) -> None:
 
 def judged(path: Path, gate: GateFile) -> Iterator[tuple[str, Said]]:
     with closing(CaptureCache()) as library:
-        captures = library.captures([str(path)], path.parent, gate.resolved_convention)
+        captures = library.open_captures([str(path)], path.parent, gate.resolved_convention)
         context = GateContext(captures, gate)
         for assertion in gate.assertions:
             try:

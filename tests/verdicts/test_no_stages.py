@@ -3,7 +3,7 @@
 import pytest
 
 import pytest_nsys
-from pytest_nsys.core.words import place_words
+from pytest_nsys.core.text_format import format_labels
 from tests.support import commands
 from tests.support.commands import answer
 from tests.support.gates import MS, Exposed, Project
@@ -51,14 +51,13 @@ def test_commands_and_the_library_show_them(project: Project, convention: str) -
         chosen = [f"--rank={rank}" for rank in ranks]
         rows = answer("rows", "exposed_ns", project.root / "run.sqlite", *own, *chosen)["rows"]
         assert rows == [{"rank": rank, "stage": "none", "exposed_ns": 200_000} for rank in ranks]
-    shown = project.command("show", "run.sqlite", "--view=overlap", *own, code=0)
-    assert "no rows by stage" not in shown
+    assert "no rows by stage" not in project.command("show", "run.sqlite", "--view=overlap", *own, code=0)
     with pytest_nsys.open_run(project.root / "run.sqlite", convention=str(project.root / "own.yaml")) as run:
         assert [row.value for row in run.rows("exposed_ns")] == [200_000, 200_000]
     compared = pytest_nsys.compare(
         str(project.root / "run.sqlite"), str(project.root / "slow.sqlite"), convention=str(project.root / "own.yaml")
     )
-    worse = [place_words(row.labels) for verdict, row in compared.worse if verdict.assertion.metric == "exposed_ns"]
+    worse = [format_labels(row.labels) for verdict, row in compared.worse if verdict.assertion.metric == "exposed_ns"]
     assert worse == ["rank 0 no stage", "rank 1 no stage"]
 
 
@@ -72,7 +71,7 @@ def test_a_comparison_tells_of_launches_once(project: Project) -> None:
     sides = [str(project.root / name) for name in ("a.sqlite", "b.sqlite")]
     compared = pytest_nsys.compare(*sides, convention=str(own))
     rows = [row for verdict, row in compared.moved if verdict.assertion.metric == "launches"]
-    assert [place_words(row.labels) for row in rows] == ["rank 0 no stage"]
+    assert [format_labels(row.labels) for row in rows] == ["rank 0 no stage"]
 
 
 def test_a_run_with_stages_leaves_out_what_has_none(project: Project) -> None:
@@ -109,8 +108,7 @@ def test_a_sentence_of_a_stage_says_that_there_is_none(project: Project) -> None
 
 def test_a_limit_on_stages_of_its_own_convention_is_held_by_no_other_row(project: Project) -> None:
     """With its ranges it would be red: they are what was lost."""
-    project.gate("convention: pithtrain\nassertions: [overlap >= 70%]")
-    project.trace("run.sqlite", 400)
+    project.gated("convention: pithtrain\nassertions: [overlap >= 70%]", 400)
     assert [case.state for case in project.judged().values()] == ["failure"]
     unstaged(project, "run.sqlite", 200)
     (case,) = project.judged().values()

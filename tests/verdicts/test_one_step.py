@@ -154,8 +154,7 @@ def test_several_captures_of_one_step(runs: Project) -> None:
     (text,) = runs.baselines().values()
     assert '"step_time_ns"' in text
     assert f"[{7_200_000 + 21_000}" in text  # the middle one
-    said = runs.pytest(*three, code=0)
-    assert NOTE not in said
+    assert NOTE not in runs.pytest(*three, code=0)
     mixed = outcomes(runs, "--nsys-trace=one", "--nsys-trace=ten")
     assert all("rank 0 has 1 anchor (bound: at least 5): the median of so few" in text for _, text in mixed.values())
 
@@ -207,14 +206,13 @@ def test_a_gate_is_drafted_of_one_step_and_of_several_captures_of_one(runs: Proj
 
 
 def test_a_step_that_is_recorded_once_is_no_layer(project: Project) -> None:
-    trace = TraceBuilder()
-    gpu = trace.process()
+    gpu = TraceBuilder().process()
     gpu.range("train_step 7", 0, 100 * MS)
     for k in range(12):
         at = (2 + 8 * k) * MS
         gpu.range(f"layer {k}", at - MS, at + 6 * MS)
         for n, name in enumerate(("norm", "gemm", "flash", "gelu", "mlp")):
             gpu.kernel(name, at + n * MS, at + (n + 1) * MS - 1_000, launch_ns=at - 9_000 + n)
-    trace.write(project.root / "run.sqlite")
+    gpu.trace.write(project.root / "run.sqlite")
     project.gate("- step time <= 1s")
     assert "generic, anchor 'train_step %' (found)" in project.pytest("--nsys-trace=run.sqlite", code=0)

@@ -139,7 +139,7 @@ def opened(steps: Path) -> Iterator[Mapping[Format, Captures]]:
     path.write_text("version: 1\n" + gate_text())
     gate = load_gate_file(path)
     with closing(CaptureCache()) as library:
-        yield {f: library.captures([f], steps, gate.resolved_convention, gate.workload) for f in Format}
+        yield {f: library.open_captures([f], steps, gate.resolved_convention, gate.workload) for f in Format}
 
 
 @pytest.fixture(scope="module")
@@ -147,12 +147,13 @@ def of_whole_steps(opened: Mapping[Format, Captures], steps: Path) -> Iterator[M
     """The same with anchors that are steps, and no parts of one."""
     with closing(CaptureCache()) as library:
         yield {
-            f: library.captures([f], steps, own.convention.with_anchor("forward chunk%")) for f, own in opened.items()
+            f: library.open_captures([f], steps, own.convention.with_anchor("forward chunk%"))
+            for f, own in opened.items()
         }
 
 
 def numbers(captures: Captures, metric: str, window: str, span: Span, kernels: KernelsMode) -> Numbers:
-    found = captures.rows(METRICS[metric], captures.spec(window, span, kernels))
+    found = captures.measure_rows(METRICS[metric], captures.make_spec(window, span, kernels))
     return Numbers({row.labels: row.value for row in found.rows}, found.missing)
 
 

@@ -10,7 +10,7 @@ import pytest
 from pytest_nsys.core.errors import BaselineError
 from pytest_nsys.stored.baselines.baseline_file import Baseline
 from pytest_nsys.stored.baselines.store import BaselineStore
-from pytest_nsys.verdicts.refresh_modes import Mode
+from pytest_nsys.verdicts.refresh_modes import RefreshMode
 from tests.support.gates import ACCEPTING, MS, Project
 from tests.support.samples.builder import Process, TraceBuilder
 
@@ -248,8 +248,8 @@ def stored_rows(project: Project) -> dict[tuple[str, str], int]:
     return {(one["metric"], row[1]): row[-1][-1] for one in series for row in one["rows"] if row[0] == 0}
 
 
-@pytest.mark.parametrize("rows", [Mode.MOVED, Mode.ALL])
-def test_what_is_stored_of_an_assertion_without_data_stays(project: Project, rows: Mode) -> None:
+@pytest.mark.parametrize("rows", [RefreshMode.MOVED, RefreshMode.ALL])
+def test_what_is_stored_of_an_assertion_without_data_stays(project: Project, rows: RefreshMode) -> None:
     """Be it a series of its own, or one that another assertion reads."""
     project.accepted(
         """

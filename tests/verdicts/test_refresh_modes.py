@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from pytest_nsys.analysis.windows.circumstances import RunKey
+from pytest_nsys.analysis.windows.run_conditions import RunKey
 from pytest_nsys.stored.baselines.baseline_file import Baseline
 from pytest_nsys.stored.baselines.store import BaselineStore
 from pytest_nsys.verdicts.refresh import Refresh
-from pytest_nsys.verdicts.refresh_modes import Mode
+from pytest_nsys.verdicts.refresh_modes import RefreshMode
 from tests.support.gates import Project, built_once
 from tests.support.git_project import commit, isolate, start
 
@@ -55,8 +55,8 @@ def accepted(project: Project) -> Project:
 # Every row
 
 
-@pytest.mark.parametrize("mode", [Mode.MOVED, Mode.ALL])
-def test_the_same_run_again_changes_no_byte(accepted: Project, mode: Mode) -> None:
+@pytest.mark.parametrize("mode", [RefreshMode.MOVED, RefreshMode.ALL])
+def test_the_same_run_again_changes_no_byte(accepted: Project, mode: RefreshMode) -> None:
     before = accepted.baselines()
     assert "; unchanged" in accepted.refresh(RUN, "--nsys-reason=another reason", mode=mode)
     assert accepted.baselines() == before
@@ -67,7 +67,7 @@ def test_the_same_run_again_changes_no_byte(accepted: Project, mode: Mode) -> No
 
 def test_an_accepted_run_stands_beside_the_others(accepted: Project) -> None:
     accepted.trace(exposed_us={(0, "stage2_f"): 300})
-    said = accepted.refresh(RUN, "--nsys-reason=the second", mode=Mode.ACCEPT_RUN)
+    said = accepted.refresh(RUN, "--nsys-reason=the second", mode=RefreshMode.ACCEPT_RUN)
     assert "run accepted, 2 runs kept\n  exposed_ns rank 0 stage2_f: 200 us → 250 us" in said
     assert list(stored(accepted).values()) == [[200, 300], [200, 200], [200, 200], [200, 200]]
     assert provenance(accepted)["reason"] == "the second"
@@ -79,11 +79,11 @@ def test_an_accepted_run_stands_beside_the_others(accepted: Project) -> None:
 
 def test_a_run_is_not_accepted_twice(accepted: Project) -> None:
     accepted.trace(exposed_us=210)
-    accepted.refresh(RUN, mode=Mode.ACCEPT_RUN)
+    accepted.refresh(RUN, mode=RefreshMode.ACCEPT_RUN)
     before = accepted.baselines()
     for exposed_us in (200, 210):
         accepted.trace(exposed_us=exposed_us)
-        said = accepted.refresh(RUN, mode=Mode.ACCEPT_RUN, code=1)
+        said = accepted.refresh(RUN, mode=RefreshMode.ACCEPT_RUN, code=1)
         assert "baseline not written: " in said
         assert "this run is accepted already" in said
     assert accepted.baselines() == before
@@ -169,7 +169,7 @@ def test_another_profiler_writes_every_row(accepted: Project) -> None:
 def test_runs_of_other_circumstances_are_not_mixed(accepted: Project) -> None:
     before = accepted.baselines()
     accepted.trace(exposed_us=50, profiler="2025.6.1")
-    said = accepted.refresh(RUN, code=1, mode=Mode.ACCEPT_RUN)
+    said = accepted.refresh(RUN, code=1, mode=RefreshMode.ACCEPT_RUN)
     assert "holds another run (profiler: now 2025, baseline 2026), and one file never mixes two" in said
     assert accepted.baselines() == before
 
@@ -185,7 +185,7 @@ def test_part_of_a_file_is_not_refreshed_from_another_run(project: Project) -> N
 def test_circumstances_that_are_not_compared_may_differ(project: Project) -> None:
     project.accepted("comparable_on: [world, gpu]" + GATE, 200)
     project.trace(exposed_us=210, profiler="2025.6.1")
-    project.refresh(RUN, mode=Mode.ACCEPT_RUN)
+    project.refresh(RUN, mode=RefreshMode.ACCEPT_RUN)
     assert list(stored(project).values()) == [[200, 210]] * 4
 
 
@@ -234,7 +234,7 @@ def test_a_refresh_reads_what_another_has_written_meanwhile(accepted: Project, m
 
     monkeypatch.setattr(Refresh, "write", late)
     accepted.trace(exposed_us=210)
-    accepted.refresh(RUN, mode=Mode.ACCEPT_RUN)
+    accepted.refresh(RUN, mode=RefreshMode.ACCEPT_RUN)
     assert list(stored(accepted).values()) == [[200, 205, 210]] * 4
 
 
@@ -264,5 +264,5 @@ def test_what_is_written_is_written_under_the_lock(accepted: Project, monkeypatc
     monkeypatch.setattr(BaselineStore, "load", loaded)
     monkeypatch.setattr(BaselineStore, "save", saved)
     accepted.trace(exposed_us=210)
-    accepted.refresh(RUN, mode=Mode.ACCEPT_RUN)
+    accepted.refresh(RUN, mode=RefreshMode.ACCEPT_RUN)
     assert written == [False, False], "the last reading and the writing"

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from pytest_nsys.analysis.explain.parts import Change, ChangeKind, Explanation
+from pytest_nsys.analysis.explain.breakdown_model import Change, ChangeKind, Explanation
 from tests.support.drafted import Drafted
 from tests.support.faults import FAULTS, Expected, Fault
 from tests.support.injections import stretched, tape
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.slow
 def fits(found: Change, expected: Expected) -> bool:
     root = found.root
     return (
-        (root.kind, root.of) == (expected.kind, expected.of)
+        (root.kind, root.activity) == (expected.kind, expected.of)
         and (not expected.ranks or found.rank in expected.ranks)
         and (not expected.stage or root.stage == expected.stage)
         and all(
@@ -32,9 +32,9 @@ def check_sums(why: Explanation) -> None:
     """The causes account for nearly all of the change, none for more than it ran, and the budget for the window's."""
     assert why.change_ns == sum(cause.change_ns for cause in why.causes) + why.unexplained_ns
     assert abs(why.unexplained_ns) * 20 <= abs(why.change_ns)
-    assert [cause for cause in why.causes if abs(cause.change_ns) > max(cause.before_ns, cause.now_ns)] == []
-    if why.budget is not None:
-        assert why.budget.change_ns == sum(by for _, by in why.budget.parts)
+    assert [cause for cause in why.causes if abs(cause.change_ns) > max(cause.baseline_ns, cause.current_ns)] == []
+    if why.budget_change is not None:
+        assert why.budget_change.change_ns == sum(by for _, by in why.budget_change.parts)
 
 
 def cells() -> list[Any]:
@@ -57,9 +57,9 @@ def test_a_red_leads_with_what_was_injected(tmp_path: Path, fault: Fault, format
     for row in rows:
         check_sums(row.explanation)
     injected = (fault.root, *fault.beside)
-    wrong = [found for row in rows for found in row.roots if not any(fits(found, each) for each in injected)]
+    wrong = [found for row in rows for found in row.root_causes if not any(fits(found, each) for each in injected)]
     assert wrong == []
-    first = next((row.roots[0] for row in rows if row.roots), None)
+    first = next((row.root_causes[0] for row in rows if row.root_causes), None)
     assert first is not None
     assert fits(first, fault.root), first
     assert re.match(fault.step, sentence), sentence
@@ -99,7 +99,7 @@ def test_what_was_put_into_a_real_trace_is_named(tmp_path: Path, fault: RealFaul
     on = tape(trace)
     stretched(on, fault.kernel, fault.percent)
     red, sentence = Drafted.of(trace, tmp_path).told(on.write(tmp_path / "run"))
-    first = next((row.roots[0] for record in red for row in record.verdict.causes if row.roots), None)
+    first = next((row.root_causes[0] for record in red for row in record.verdict.causes if row.root_causes), None)
     assert first is not None
     assert fault.kernel in first.root.name, first
     assert (first.root.kind, first.change_ns > 0) == (ChangeKind.LONGER, True)

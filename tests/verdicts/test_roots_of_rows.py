@@ -10,12 +10,12 @@ import pytest
 from pytest_nsys.analysis.captures.cache import CaptureCache
 from pytest_nsys.cli.init import store_rows
 from pytest_nsys.gates.gate_file import load_gate_file
-from pytest_nsys.reports.session.headline import of_session
-from pytest_nsys.reports.session.record import record_of
+from pytest_nsys.reports.session.headline import format_headline
+from pytest_nsys.reports.session.record import make_record
 from pytest_nsys.reports.session.session import Session
-from pytest_nsys.stored.baselines.store import store_of
+from pytest_nsys.stored.baselines.store import find_store
 from pytest_nsys.verdicts.evaluate import GateContext, evaluate
-from pytest_nsys.verdicts.gate_windows import kept_windows
+from pytest_nsys.verdicts.gate_windows import pack_gate_windows
 from pytest_nsys.verdicts.references import OtherRun
 from pytest_nsys.verdicts.stored_baseline import StoredBaseline
 from tests.support.fault_programs import ADAM, ALL_REDUCE, ATTENTION, data_parallel
@@ -40,14 +40,14 @@ def told(folder: Path, change: Change, gate: Sequence[str], *, steps: int = 3, w
     )
     with contextlib.closing(CaptureCache()) as library:
         file = load_gate_file(path)
-        was, now = (library.captures(side, folder, file.resolved_convention) for side in sides)
-        store = store_of(path, folder / "baselines", folder)
-        store_rows(file, was, store, keep=kept_windows)
+        was, now = (library.open_captures(side, folder, file.resolved_convention) for side in sides)
+        store = find_store(path, folder / "baselines", folder)
+        store_rows(file, was, store, keep=pack_gate_windows)
         found = []
-        for before in (StoredBaseline(now, file, store, library=library), OtherRun(now, file, was)):
+        for before in (StoredBaseline(now, file, store, capture_cache=library), OtherRun(now, file, was)):
             context = GateContext(now, file, before)
-            records = [record_of(evaluate(assertion, context), "run") for assertion in file.assertions]
-            found.append(of_session(Session(records=tuple(records))))
+            records = [make_record(evaluate(assertion, context), "run") for assertion in file.assertions]
+            found.append(format_headline(Session(records=tuple(records))))
     return found
 
 

@@ -14,28 +14,44 @@ import pytest
 from pytest_nsys.analysis.captures import captures as evaluation
 from pytest_nsys.analysis.captures.cache import CaptureCache
 from pytest_nsys.analysis.metrics.registry import METRICS
-from pytest_nsys.analysis.metrics.structure import ContentKind, Item, SharedStream
+from pytest_nsys.analysis.metrics.structure import ContentItem, ContentKind, SharedStream
 from pytest_nsys.analysis.metrics.table import MetricTable
-from pytest_nsys.analysis.windows.circumstances import RunKey, key_of
-from pytest_nsys.analysis.windows.spans import WindowSpec
-from pytest_nsys.core.conventions import BUILT_IN
+from pytest_nsys.analysis.windows.run_conditions import RunKey, build_run_key
+from pytest_nsys.analysis.windows.window_selection import WindowSpec
+from pytest_nsys.core.conventions import BUILT_IN_CONVENTIONS
 from pytest_nsys.core.errors import BaselineError
 from pytest_nsys.core.model import KernelsMode, Label, Row, Setup, Span, Value
-from pytest_nsys.gates.comparability import differences, shown
-from pytest_nsys.gates.judgement import BadRuns, Judgement, PastRun, amounting, reaches_limit, with_rule
-from pytest_nsys.gates.limits import impossible
-from pytest_nsys.gates.model import Assertion, Comparator, Constant, JudgedRow, Location, Outcome, Requirement, judged
+from pytest_nsys.gates.comparability import find_differences, format_circumstance
+from pytest_nsys.gates.judgement import (
+    BadRuns,
+    Judgement,
+    PastRun,
+    apply_pipeline_rule,
+    is_limit_reached,
+    summarize_rows,
+)
+from pytest_nsys.gates.limits import describe_impossible_value
+from pytest_nsys.gates.model import (
+    Assertion,
+    Comparator,
+    Constant,
+    JudgedRow,
+    Location,
+    Outcome,
+    Requirement,
+    build_limit_target,
+)
 from pytest_nsys.stored.baselines.baseline_file import Baseline, SeriesId, StoredSeries
-from pytest_nsys.stored.baselines.changes import changes
-from pytest_nsys.stored.baselines.store import BaselineStore, orphans
+from pytest_nsys.stored.baselines.row_changes import list_row_changes
+from pytest_nsys.stored.baselines.store import BaselineStore, find_orphans
 from pytest_nsys.tools import git
-from pytest_nsys.verdicts.comparison import OneSided, TwoRuns, _badness, _only_in
-from pytest_nsys.verdicts.evaluate import GateContext, _of_earlier_runs, _pipeline_message, evaluate
+from pytest_nsys.verdicts.comparison import OneSidedItem, TwoRuns, _list_one_sided, _measure_badness
+from pytest_nsys.verdicts.evaluate import GateContext, _describe_earlier_runs, _format_pipeline_message, evaluate
 from pytest_nsys.verdicts.references import OtherRun
-from pytest_nsys.verdicts.refresh import Refresh, Refusal, Written
-from pytest_nsys.verdicts.refresh_modes import Mode
+from pytest_nsys.verdicts.refresh import Refresh, Refusal, WrittenBaseline
+from pytest_nsys.verdicts.refresh_modes import RefreshMode
 from pytest_nsys.verdicts.stored_baseline import StoredBaseline
-from pytest_nsys.verdicts.structure_diff import _words
+from pytest_nsys.verdicts.structure_diff import _describe_shared_stream
 from tests.support.gate_files import loaded
 from tests.support.gates import write_trace
 
@@ -44,7 +60,7 @@ KEY = (("rank", 0),)
 
 def ruled(serialization: Value | None, outcome: Outcome = Outcome.PASSED, value: Value | None = 1) -> Judgement:
     row = JudgedRow({"rank": 0}, value, Fraction(1, 2), outcome, margin=Fraction(1, 4))
-    return with_rule(amounting([row]), {} if serialization is None else {KEY: serialization})
+    return apply_pipeline_rule(summarize_rows([row]), {} if serialization is None else {KEY: serialization})
 
 
 @pytest.mark.parametrize(
@@ -67,23 +83,23 @@ def test_a_row_whose_stages_are_not_known_is_no_data() -> None:
     lost = ruled(Fraction(3, 5), Outcome.NO_DATA, None)
     assert (lost.outcome, lost.rows[0].outcome) == (Outcome.NO_DATA, Outcome.NO_DATA)
     nothing = Judgement(Outcome.PASSED)
-    assert with_rule(nothing, {}) is nothing
+    assert apply_pipeline_rule(nothing, {}) is nothing
 
 
 def test_circumstances_that_differ_are_told_in_words() -> None:
     now = {"world": 4, "gpu": None, "mesh": {"pp": 2, "dp": 2}, "batch": 3}
     was = {"world": 8, "gpu": "H100", "mesh": {"pp": 4, "dp": 1}, "batch": None}
-    found = {d.name: (d.now, d.baseline) for d in differences(now, was)}
+    found = {d.name: (d.current, d.baseline) for d in find_differences(now, was)}
     assert found == {"world": ("4", "8"), "gpu": ("not stated", "H100"), "mesh": ("pp=2 dp=2", "pp=4 dp=1")}
-    assert [d.name for d in differences(now, was, ("gpu",))] == ["gpu"]
-    assert (shown(["a", 1]), shown(0)) == ("a, 1", "0")
+    assert [d.name for d in find_differences(now, was, ("gpu",))] == ["gpu"]
+    assert (format_circumstance(["a", 1]), format_circumstance(0)) == ("a, 1", "0")
 
 
 @pytest.mark.parametrize(
     ("value", "wrong"), [(0, False), (1, False), (Fraction(101, 100), True), (Fraction(-1, 100), True)]
 )
 def test_a_ratio_is_between_nothing_and_all(value: Value, wrong: bool) -> None:
-    assert (impossible(Fraction(value), judged(METRICS["overlap"])) is not None) is wrong
+    assert (describe_impossible_value(Fraction(value), build_limit_target(METRICS["overlap"])) is not None) is wrong
 
 
 # What is said of a red
@@ -106,8 +122,10 @@ def bad_runs(branch: str, *days: int) -> BadRuns:
 def earlier(
     fail_after: int, before: BadRuns | None, there: BadRuns | None, *, history: bool = True, branch: str | None = None
 ) -> str:
-    past: Any = SimpleNamespace(path=Path("h.db") if history else None, branch=branch, there=lambda _: there)
-    return _of_earlier_runs(replace(RULED, fail_after=fail_after), past, before)
+    past: Any = SimpleNamespace(
+        path=Path("h.db") if history else None, branch=branch, find_base_bad_runs=lambda _: there
+    )
+    return _describe_earlier_runs(replace(RULED, fail_after=fail_after), past, before)
 
 
 @pytest.mark.parametrize(
@@ -134,7 +152,7 @@ def test_without_fail_after_only_the_other_branch_is_told_of() -> None:
     assert earlier(1, None, bad_runs("main", 7)) == "; already red on main since 2026-01-07"
     assert (earlier(1, None, None), earlier(1, None, bad_runs("main"))) == ("", "")
     in_no_history = "; fail_after counts in a history (--nsys-history), and none is given here: the first bad run fails"
-    assert earlier(2, None, None, history=False) == _of_earlier_runs(replace(RULED, fail_after=2), None, None)
+    assert earlier(2, None, None, history=False) == _describe_earlier_runs(replace(RULED, fail_after=2), None, None)
     assert earlier(2, None, None, history=False, branch="dev") == in_no_history
     begun = "; fail_after counts the earlier runs of a branch, and the history has none of dev: the first bad run fails"
     assert earlier(2, None, None, branch="dev") == begun
@@ -146,14 +164,16 @@ def test_a_pipeline_says_which_half_of_its_sentence_does_not_hold_and_where() ->
     fine = replace(serial, outcome=Outcome.PASSED, serialization=Fraction(1, 4))
     waived = replace(low, outcome=Outcome.PASSED)
     rule = "the period is not nearer to the longer stage than to the sum of both"
-    assert [_pipeline_message(RULED, rows, "below") for rows in ([low], [serial], [low, fine], [serial, waived])] == [
+    assert [
+        _format_pipeline_message(RULED, rows, "below") for rows in ([low], [serial], [low, fine], [serial, waived])
+    ] == [
         "the score is below its limit",
         rule,
         "the score is below its limit in 1 of 2 rows",
         f"{rule} in 1 of 2 rows",
     ]
     both = f"the score is below its limit in 1 of 3 rows, and {rule} in 1 of 3 rows"
-    assert _pipeline_message(RULED, [low, serial, fine], "below") == both
+    assert _format_pipeline_message(RULED, [low, serial, fine], "below") == both
 
 
 def baseline(*values: Value) -> Baseline:
@@ -167,18 +187,26 @@ NS = SeriesId("comm_ns", 1, "median", "anchor", "contained")
 @pytest.mark.parametrize(
     ("mode", "old", "new", "saved", "words"),
     [
-        (Mode.ALL, None, baseline(5), True, "new file, 1 row"),
-        (Mode.ALL, baseline(4), baseline(5), True, "1 row changed"),
-        (Mode.ALL, baseline(5), baseline(5), False, "every row has its value already; unchanged"),
-        (Mode.MOVED, baseline(5), baseline(5), False, "no row moved beyond its tolerance; unchanged"),
-        (Mode.ACCEPT_RUN, baseline(5), baseline(5, 6), True, "run accepted, 2 runs kept"),
-        (Mode.ACCEPT_RUN, baseline(5), baseline(), True, "run accepted, 0 runs kept"),
-        (Mode.CALIBRATE, baseline(5), baseline(5), True, "the accepted runs are as they were, their noise is new"),
-        (Mode.CALIBRATE, baseline(4), baseline(5), True, "1 row changed"),
+        (RefreshMode.ALL, None, baseline(5), True, "new file, 1 row"),
+        (RefreshMode.ALL, baseline(4), baseline(5), True, "1 row changed"),
+        (RefreshMode.ALL, baseline(5), baseline(5), False, "every row has its value already; unchanged"),
+        (RefreshMode.MOVED, baseline(5), baseline(5), False, "no row moved beyond its tolerance; unchanged"),
+        (RefreshMode.ACCEPT_RUN, baseline(5), baseline(5, 6), True, "run accepted, 2 runs kept"),
+        (RefreshMode.ACCEPT_RUN, baseline(5), baseline(), True, "run accepted, 0 runs kept"),
+        (
+            RefreshMode.CALIBRATE,
+            baseline(5),
+            baseline(5),
+            True,
+            "the accepted runs are as they were, their noise is new",
+        ),
+        (RefreshMode.CALIBRATE, baseline(4), baseline(5), True, "1 row changed"),
     ],
 )
-def test_a_refresh_tells_of_the_file(mode: Mode, old: Baseline | None, new: Baseline, saved: bool, words: str) -> None:
-    assert Written(Path("b.json"), mode, old, new, saved).words == words
+def test_a_refresh_tells_of_the_file(
+    mode: RefreshMode, old: Baseline | None, new: Baseline, saved: bool, words: str
+) -> None:
+    assert WrittenBaseline(Path("b.json"), mode, old, new, saved).summary == words
 
 
 def test_a_measurement_that_is_not_stored_is_told_from_one_that_was_made_in_another_way() -> None:
@@ -186,12 +214,12 @@ def test_a_measurement_that_is_not_stored_is_told_from_one_that_was_made_in_anot
     source = StoredBaseline(cast(Any, None), cast(Any, None), store)
     stored = baseline(5)
     wanted = NS._replace(window="run", kernels="clipped")
-    told = source._without("idle_ns", wanted, Path("b.json"), stored)
+    told = source._describe_missing_series("idle_ns", wanted, Path("b.json"), stored)
     assert (told.outcome, told.reason) == (Outcome.NO_DATA, "b.json holds no idle_ns")
-    told = source._without("comm_ns", wanted, Path("b.json"), stored)
+    told = source._describe_missing_series("comm_ns", wanted, Path("b.json"), stored)
     how = "comm_ns in b.json was measured with window median, now run, kernels contained, now clipped"
     assert (told.outcome, told.reason) == (Outcome.INCOMPARABLE, how)
-    assert [(d.name, d.now, d.baseline) for d in told.differences] == [
+    assert [(d.name, d.current, d.baseline) for d in told.differences] == [
         ("window", "run", "median"),
         ("kernels", "clipped", "contained"),
     ]
@@ -199,35 +227,37 @@ def test_a_measurement_that_is_not_stored_is_told_from_one_that_was_made_in_anot
 
 def test_a_row_without_value_or_limit_is_not_off_it() -> None:
     row = JudgedRow({}, Fraction(1, 3), Fraction(1, 2), Outcome.FAILED)
-    both = replace(RULED, require=replace(RULED.require, comparator=None))
-    assert [reaches_limit(each, RULED) for each in (row, replace(row, value=None), replace(row, limit=None))] == [
+    both = replace(RULED, requirement=replace(RULED.requirement, comparator=None))
+    assert [is_limit_reached(each, RULED) for each in (row, replace(row, value=None), replace(row, limit=None))] == [
         False,
         True,
         True,
     ]
-    assert reaches_limit(row, both)
+    assert is_limit_reached(row, both)
 
 
 # What only one side of a comparison has
 
 
 def test_of_a_rank_that_the_other_side_lacks_only_the_rank_is_told() -> None:
-    def capture(*ranks: int, **launches: int) -> dict[Item, int]:
-        kernels = {Item(ContentKind.KERNEL, name, rank): n for name, n in launches.items() for rank in ranks}
-        return {Item(ContentKind.RANK, "", rank): 1 for rank in ranks} | kernels
+    def capture(*ranks: int, **launches: int) -> dict[ContentItem, int]:
+        kernels = {ContentItem(ContentKind.KERNEL, name, rank): n for name, n in launches.items() for rank in ranks}
+        return {ContentItem(ContentKind.RANK, "", rank): 1 for rank in ranks} | kernels
 
     here, there = capture(0, 1, 2, gemm=3), capture(0, 1, gemm=3)
-    here[Item(ContentKind.KERNEL, "own", 2)] = 9
-    assert list(_only_in([here], [there])) == [OneSided(ContentKind.RANK, "", (2,), False, 1, 1)]
-    assert list(_only_in([there], [here])) == []
-    here |= {Item(ContentKind.KERNEL, name, rank): rank + 2 for name in ("norm",) for rank in (0, 1)}
-    assert list(_only_in([here, there], [there]))[1:] == [OneSided(ContentKind.KERNEL, "norm", (0, 1), True, 5, 1)]
+    here[ContentItem(ContentKind.KERNEL, "own", 2)] = 9
+    assert list(_list_one_sided([here], [there])) == [OneSidedItem(ContentKind.RANK, "", (2,), False, 1, 1)]
+    assert list(_list_one_sided([there], [here])) == []
+    here |= {ContentItem(ContentKind.KERNEL, name, rank): rank + 2 for name in ("norm",) for rank in (0, 1)}
+    assert list(_list_one_sided([here, there], [there]))[1:] == [
+        OneSidedItem(ContentKind.KERNEL, "norm", (0, 1), True, 5, 1)
+    ]
 
 
 def test_a_gate_is_measured_in_another_way_in_all_of_its_parts() -> None:
     runs = TwoRuns(CaptureCache(), ["base.sqlite"], ["head.sqlite"])
-    found = runs.usual_gate(BUILT_IN["pithtrain"], "run", Span.RANGE, KernelsMode.CLIPPED)
-    assert found.convention is BUILT_IN["pithtrain"]
+    found = runs.make_builtin_gate(BUILT_IN_CONVENTIONS["pithtrain"], "run", Span.RANGE, KernelsMode.CLIPPED)
+    assert found.convention is BUILT_IN_CONVENTIONS["pithtrain"]
     ways = {(found.window, found.span, found.kernels), *((a.window, a.span, a.kernels) for a in found.assertions)}
     assert ways == {("run", Span.RANGE, KernelsMode.CLIPPED)}
 
@@ -236,12 +266,12 @@ def test_of_the_size_of_a_run_the_trace_counts_before_what_is_stated() -> None:
     def key(stated: Mapping[str, Label], setup: Setup | None, gpu: str | None = None) -> RunKey:
         capture: Any = SimpleNamespace(
             ranks=[SimpleNamespace(setup=setup)] * 3,
-            convention=BUILT_IN["generic"],
+            convention=BUILT_IN_CONVENTIONS["generic"],
             libraries=frozenset(),
-            gpu_model=lambda: gpu,
+            find_gpu_model=lambda: gpu,
             traces=[None],
         )
-        return key_of([capture], stated)
+        return build_run_key([capture], stated)
 
     stated: dict[str, Label] = {"micro_batch": 4, "sequence_length": 8, "world": 5, "gpu": "A100", "tp": 7}
     told = key(stated, None)
@@ -257,8 +287,8 @@ def test_a_row_that_changed_has_both_values_and_one_that_came_or_went_one() -> N
     def rows(**values: int) -> dict[SeriesId, StoredSeries]:
         return {NS: StoredSeries("ns", "lower", ("stage",), {(name,): [value] for name, value in values.items()})}
 
-    found = changes(rows(kept=1, moved=2, gone=3), rows(kept=1, moved=4, new=5))
-    assert [(each.labels["stage"], each.old, each.new) for each in found] == [
+    found = list_row_changes(rows(kept=1, moved=2, gone=3), rows(kept=1, moved=4, new=5))
+    assert [(each.labels["stage"], each.old_value, each.new_value) for each in found] == [
         ("gone", 3, None),
         ("moved", 2, 4),
         ("new", None, 5),
@@ -276,19 +306,19 @@ def test_a_row_that_changed_has_both_values_and_one_that_came_or_went_one() -> N
 )
 def test_why_git_knows_no_repository(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, said: str, told: str) -> None:
     answer = subprocess.CompletedProcess[bytes]([], 128, b"", said.encode())
-    monkeypatch.setattr(git, "_git", lambda *_: answer)
+    monkeypatch.setattr(git, "_run_git_or_fail", lambda *_: answer)
     with pytest.raises(BaselineError, match=told):
-        git.repository_around(tmp_path / "new" / "folder")
+        git.find_repository(tmp_path / "new" / "folder")
     (tmp_path / ".git").mkdir()
     top = f"{tmp_path}\n".encode()
     answer = subprocess.CompletedProcess[bytes]([], 0, top, b"warning: not a git repository, says a hook")
-    assert git.repository_around(tmp_path) == tmp_path
+    assert git.find_repository(tmp_path) == tmp_path
 
 
 @pytest.mark.parametrize("many", [1, 3, 4, 6])
 def test_of_the_kernels_that_make_a_compute_stream_three_are_named_the_longest_first(many: int) -> None:
     compute = {f"k{n}": (1, 100 * n) for n in range(1, many + 1)}
-    said = _words(SharedStream(28, compute, {"nccl": 2}))
+    said = _describe_shared_stream(SharedStream(28, compute, {"nccl": 2}))
     named = [f"k{n} (1 kernel, {100 * n} ns)" for n in range(many, max(0, many - 3), -1)]
     more = [f"{many - 3} more"] if many > 3 else []
     verb = "makes" if many == 1 else "make"
@@ -301,16 +331,18 @@ def test_of_a_capture_rows_are_missing_of_the_ranks_that_were_asked_for(
     metric = METRICS["collective_wait_ns"]
     labels = [(rank, "dp", "AllReduce") for rank in (0, 1, 2)]
     rows = tuple(Row(each, 5) for each in labels)
-    found = MetricTable(metric.dimensions, rows, {}, without="why", missing=tuple((each, "lost") for each in labels))
-    monkeypatch.setattr(evaluation, "_measured", lambda *_: found)
-    capture: Any = SimpleNamespace(measured=lambda _: SimpleNamespace(together=lambda *_: [None]))
-    some = evaluation._run_rows(capture, metric, WindowSpec(), frozenset({1, 2}), found)
-    assert ([row.labels for row in some.rows], [lost for lost, _ in some.missing], some.without) == (
+    found = MetricTable(
+        metric.dimensions, rows, {}, no_row_reason="why", missing=tuple((each, "lost") for each in labels)
+    )
+    monkeypatch.setattr(evaluation, "_measure_window", lambda *_: found)
+    capture: Any = SimpleNamespace(load_windows=lambda _: SimpleNamespace(list_run_windows=lambda *_: [None]))
+    some = evaluation._measure_run(capture, metric, WindowSpec(), frozenset({1, 2}), found)
+    assert ([row.labels for row in some.rows], [lost for lost, _ in some.missing], some.no_row_reason) == (
         labels[1:],
         labels[1:],
         "why",
     )
-    assert evaluation._run_rows(capture, metric, WindowSpec(), None, found) is found
+    assert evaluation._measure_run(capture, metric, WindowSpec(), None, found) is found
 
 
 @pytest.mark.parametrize(
@@ -332,10 +364,10 @@ def test_a_row_without_a_tolerance_is_as_bad_as_its_share_of_the_baseline(
     value: Value | None, baseline: Value | None, comparator: Comparator, badness: Value
 ) -> None:
     row = JudgedRow({}, value, None, Outcome.FAILED, baseline=baseline)
-    assert _badness(row, comparator) == badness
+    assert _measure_badness(row, comparator) == badness
     known = value is not None and baseline is not None
-    assert _badness(replace(row, margin=-5, tolerance=2), comparator) == (Fraction(7, 2) if known else 0)
-    assert _badness(replace(row, margin=-3), comparator) == (3_000_000 if known else 0)
+    assert _measure_badness(replace(row, margin=-5, tolerance=2), comparator) == (Fraction(7, 2) if known else 0)
+    assert _measure_badness(replace(row, margin=-3), comparator) == (3_000_000 if known else 0)
 
 
 @dataclass
@@ -355,11 +387,11 @@ class Captured:
 def test_a_calibration_is_refused_for_too_few_traces_or_by_one_of_them(
     monkeypatch: pytest.MonkeyPatch, traces: int, refusal: Refusal
 ) -> None:
-    context: Any = Captured(SimpleNamespace(runs=range(traces), taken=traces))
-    refresh = Refresh(cast(Any, None), context, "why", Mode.CALIBRATE)
-    monkeypatch.setitem(vars(refresh), "_each", {"a.sqlite": 1, "b.sqlite": 2})
+    context: Any = Captured(SimpleNamespace(runs=range(traces), capture_count=traces))
+    refresh = Refresh(cast(Any, None), context, "why", RefreshMode.CALIBRATE)
+    monkeypatch.setitem(vars(refresh), "_captures_by_file", {"a.sqlite": 1, "b.sqlite": 2})
     gone = Refusal("gone", Outcome.NO_DATA)
-    monkeypatch.setattr(Refresh, "_refusal_of", lambda _, of: gone if of.captures == 2 else None)
+    monkeypatch.setattr(Refresh, "_find_refusal", lambda _, of: gone if of.captures == 2 else None)
     assert refresh.refusal == refusal
 
 
@@ -368,7 +400,7 @@ def test_of_several_broken_baselines_the_first_is_told(tmp_path: Path) -> None:
     for name in "abc":
         (tmp_path / f"{name}.json").write_text("{")
     with pytest.raises(BaselineError, match=r"a\.json"):
-        store.all()
+        store.load_all()
 
 
 def test_baselines_of_a_gate_that_is_gone_are_orphans_where_each_is_a_plain_file(tmp_path: Path) -> None:
@@ -376,14 +408,14 @@ def test_baselines_of_a_gate_that_is_gone_are_orphans_where_each_is_a_plain_file
     store = BaselineStore(folder / "gone", "gone.nsys.yaml")
     for name in ("b", "a"):
         store.save(store.folder / f"{name}.json", replace(baseline(5), gate="gone.nsys.yaml"))
-    (found,) = orphans(folder, tmp_path, ())
+    (found,) = find_orphans(folder, tmp_path, ())
     assert (found.gate, [path.name for path in found.files]) == ("gone.nsys.yaml", ["a.json", "b.json"])
-    assert orphans(folder, tmp_path, [store]) == []
+    assert find_orphans(folder, tmp_path, [store]) == []
     (store.folder / "c.json").symlink_to(store.folder / "a.json")
-    assert orphans(folder, tmp_path, ()) == []
+    assert find_orphans(folder, tmp_path, ()) == []
     (store.folder / "c.json").unlink()
     (store.folder / "notes.txt").write_text((store.folder / "a.json").read_text())
-    assert orphans(folder, tmp_path, ()) == []
+    assert find_orphans(folder, tmp_path, ()) == []
 
 
 @pytest.mark.parametrize(
@@ -407,10 +439,12 @@ def test_earlier_runs_are_asked_for_what_waits_for_them(
         asked.append(assertion.name)
         return bad_runs("dev")
 
-    past: Any = SimpleNamespace(path=Path("h.db"), branch="dev", here=here, there=lambda _: None)
+    past: Any = SimpleNamespace(
+        path=Path("h.db"), branch="dev", find_own_bad_runs=here, find_base_bad_runs=lambda _: None
+    )
     with closing(CaptureCache()) as cache:
         was, now = (
-            cache.captures([str(write_trace(tmp_path / name, exposed))], Path(), gate.resolved_convention)
+            cache.open_captures([str(write_trace(tmp_path / name, exposed))], Path(), gate.resolved_convention)
             for name, exposed in (("was.sqlite", 200), ("now.sqlite", exposed_us))
         )
         context = GateContext(now, gate, OtherRun(now, gate, was), past if history else None)

@@ -9,7 +9,7 @@ from fractions import Fraction
 import pytest
 
 from pytest_nsys.analysis.captures.outliers import find_outliers
-from pytest_nsys.verdicts.refresh_modes import Mode
+from pytest_nsys.verdicts.refresh_modes import RefreshMode
 from tests.support.gates import MS, Project
 from tests.support.samples.builder import Process, TraceBuilder
 
@@ -128,7 +128,7 @@ def test_an_accepted_run_is_told_and_a_new_assertion_hides_none(project: Project
     project.gate(EIGHT)
     for number, exposed_us in enumerate((200, 201, 203)):
         project.trace(f"{number}.sqlite", exposed_us)
-        project.refresh(f"--nsys-trace={number}.sqlite", mode=Mode.ACCEPT_RUN)
+        project.refresh(f"--nsys-trace={number}.sqlite", mode=RefreshMode.ACCEPT_RUN)
     project.gate(f"{EIGHT}\n- compute_ns <= baseline + 5%")
     assert OWN in project.pytest("--nsys-trace=1.sqlite", code=1)
 
@@ -138,7 +138,7 @@ def test_an_accepted_run_is_held_to_the_others_and_not_to_itself(project: Projec
     project.gate(EIGHT.replace("5%", "10%"))
     for number, exposed_us in enumerate((200, 230)):
         project.trace(f"{number}.sqlite", exposed_us)
-        project.refresh(f"--nsys-trace={number}.sqlite", mode=Mode.ACCEPT_RUN)
+        project.refresh(f"--nsys-trace={number}.sqlite", mode=RefreshMode.ACCEPT_RUN)
     said = project.pytest("-v", "--nsys-trace=1.sqlite", code=1)
     assert "230 us > 220 us" in said
     assert OWN in said
@@ -221,9 +221,9 @@ def test_what_is_far() -> None:
     usual = [1_000_000.0, 500_000, 2_000]
     assert find_outliers([rows(usual), rows(usual, 1.01), rows(usual, 1.02)]) == []
     (found,) = find_outliers([rows(usual), rows(usual, 1.01), rows(usual, 1.2)])
-    assert (found.capture, found.rows, found.key) == (2, 2, (0,))
+    assert (found.capture_index, found.row_count, found.key) == (2, 2, (0,))
     (found,) = find_outliers([rows(usual), rows(usual, 0.5), rows(usual, 1.01)])
-    assert (found.capture, found.rows, found.value, found.others) == (1, 2, 500_000, 1_005_000)
+    assert (found.capture_index, found.row_count, found.value, found.others_median) == (1, 2, 500_000, 1_005_000)
     small = [rows(usual), rows(usual), {**rows(usual), (2,): 20_000}]
     assert find_outliers(small) == []  # ten times as much, and nothing beside the others
     assert find_outliers([rows([0.0, 0]), rows([0.0, 0]), rows([0.0, 7])]) == []
@@ -245,6 +245,6 @@ def test_ordinary_noise_is_no_capture_far_off(number: int, kind: str) -> None:
         ]
         cried += bool(find_outliers([rows(values) for values in noisy]))
         far = find_outliers([rows(values, 1.2 if not n else 1) for n, values in enumerate(noisy)])
-        found += [each.capture for each in far] == [0]
+        found += [each.capture_index for each in far] == [0]
     assert cried <= 2
     assert found >= 108

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from pytest_nsys import open_run
-from pytest_nsys.analysis.metrics.registry import METRICS, held_to_steps, metric_called
+from pytest_nsys.analysis.metrics.registry import METRICS, find_metric, make_step_share
 from pytest_nsys.gates.limits import SentenceMistake
 from pytest_nsys.gates.model import Comparator, Constant
 from tests.support.gate_files import asked, loaded, mistakes
@@ -33,10 +33,10 @@ LONG: dict[str, Any] = {"chunks_ms": (20,) * 5}
 )
 def test_sentences(sentence: str, metric: str, comparator: str, limit: Fraction) -> None:
     found = asked(sentence)
-    assert (found.metric, found.measures.name, found.judged.unit) == (metric, metric, "% of step")
-    assert found.require.comparator is Comparator(comparator)
-    assert found.require.limit == Constant(limit)
-    assert metric_called(metric) == found.measures
+    assert (found.metric, found.measured_metric.name, found.limit_target.unit) == (metric, metric, "% of step")
+    assert found.requirement.comparator is Comparator(comparator)
+    assert found.requirement.limit == Constant(limit)
+    assert find_metric(metric) == found.measured_metric
 
 
 @pytest.mark.parametrize(
@@ -67,7 +67,7 @@ def test_mistakes(sentence: str, offset: int, what: str) -> None:
 
 
 def test_every_time_of_a_rank_is_one_but_periods() -> None:
-    found = {name for name, metric in METRICS.items() if held_to_steps(metric) is not None}
+    found = {name for name, metric in METRICS.items() if make_step_share(metric) is not None}
     times = {name for name, metric in METRICS.items() if metric.unit == "ns"}
     assert times - found == {
         *("window_ns", "period_ns", "pipeline_stage_ns", "step_time_ns"),

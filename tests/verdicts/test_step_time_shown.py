@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from pytest_nsys.analysis.explain.parts import Change, ChangeKind, Root, What
-from pytest_nsys.reports.words.roots import cause_words
-from pytest_nsys.verdicts.causes import NONE_KEPT
+from pytest_nsys.analysis.explain.breakdown_model import Change, ChangeKind, RootCause, RowActivity
+from pytest_nsys.reports.words.change_text import describe_cause
+from pytest_nsys.verdicts.row_causes import NO_WINDOWS_KEPT
 from tests.support.gates import MS, Project, sign
 from tests.support.reports import checked
 from tests.support.samples.builder import TraceBuilder
@@ -148,7 +148,7 @@ def test_the_step_is_explained_as_its_period_is(project: Project) -> None:
 @pytest.mark.parametrize(
     ("kept", "window", "why"),
     [
-        (False, "median", NONE_KEPT),
+        (False, "median", NO_WINDOWS_KEPT),
         (True, "step%", "the trace does not hold a step that all ranks have, of the convention's anchors, in full"),
     ],
 )
@@ -156,12 +156,12 @@ def test_what_cannot_be_explained_says_why(project: Project, kept: bool, window:
     nsys(project, "run", [20, 22], 6)
     nsys(project, "head", [20, 25], 6)
     project.gate(GATE.format(convention=NSYS, how=f"<= baseline + 5%\nwindow: {window}"))
-    project.refresh("--nsys-trace=run", windows=kept)
+    project.refresh("--nsys-trace=run", keeps_windows=kept)
     said = project.pytest("--nsys-trace=head", code=1)
     assert f"note: no why: {why}" in " ".join(said.split())
     assert "why:    " not in said
 
 
 def test_ranks_that_were_nearly_as_slow_are_told_apart() -> None:
-    cause = Change(Root(ChangeKind.ELSEWHERE, What.RANK, ""), 1, 16_092_700, 16_077_200, straggler=0)
-    assert cause_words(cause) == "rank 0 was the slowest before: 16.09 ms, this rank 16.08 ms"
+    cause = Change(RootCause(ChangeKind.ELSEWHERE, RowActivity.RANK, ""), 1, 16_092_700, 16_077_200, straggler=0)
+    assert describe_cause(cause) == "rank 0 was the slowest before: 16.09 ms, this rank 16.08 ms"

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_nsys.gates.noise import bound
+from pytest_nsys.gates.noise import compute_noise_bound
 from pytest_nsys.stored.baselines import baseline_file
 from tests.support.gates import Case, Exposed, Project, built_once
 
@@ -31,9 +31,7 @@ GATE = f"""
 
 def accept(project: Project, gate: str) -> Project:
     """A gate with a baseline of 200 us."""
-    project.gate(gate)
-    project.trace("base.sqlite", exposed_us=200)
-    project.refresh("--nsys-trace=base.sqlite")
+    project.accepted(gate, 200, name="base.sqlite")
     return project
 
 
@@ -47,13 +45,13 @@ def base(project: Project) -> Project:
 def store(project: Project, accepted_us: Sequence[int] = ACCEPTED_US, calibration_us: Sequence[int] = ()) -> Path:
     """Write these accepted runs and this calibration into each row of the baseline."""
     (path,) = (project.root / "baselines").rglob("*.json")
-    stored = baseline_file.load(path)
+    stored = baseline_file.load_baseline(path)
     for series in stored.series.values():
         for labels in series.rows:
             series.rows[labels] = [1_000 * value for value in accepted_us]
             if calibration_us:
                 series.calibration[labels] = [1_000 * value for value in calibration_us]
-    path.write_text(stored.dumps(), encoding="utf-8")
+    path.write_text(stored.serialize(), encoding="utf-8")
     return path
 
 
@@ -75,9 +73,11 @@ def outcomes(cases: Mapping[str, Case]) -> dict[str, tuple[str, str]]:
 
 
 def test_the_bound_of_these_runs_is_what_the_tests_below_take_it_for() -> None:
-    uncalibrated = bound([1_000 * value for value in ACCEPTED_US], rows=4)
-    calibrated = bound([1_000 * value for value in ACCEPTED_US], [1_000 * value for value in CALIBRATION_US], rows=4)
-    one = bound([200_000], [1_000 * value for value in CALIBRATION_US], rows=4)
+    uncalibrated = compute_noise_bound([1_000 * value for value in ACCEPTED_US], row_count=4)
+    calibrated = compute_noise_bound(
+        [1_000 * value for value in ACCEPTED_US], [1_000 * value for value in CALIBRATION_US], row_count=4
+    )
+    one = compute_noise_bound([200_000], [1_000 * value for value in CALIBRATION_US], row_count=4)
     assert uncalibrated is not None
     assert calibrated is not None
     assert one is not None
@@ -239,10 +239,10 @@ def test_noise_as_tolerance_of_a_gate_file_is_no_tolerance_tighter_than_the_nois
 def test_a_row_that_the_calibration_lacks_is_not_measured(base: Project) -> None:
     base.gate(f"- {SENTENCE}\n- {{id: noise, assert: exposed_ns <= baseline + noise}}")
     path = store(base, (200,), CALIBRATION_US)
-    stored = baseline_file.load(path)
+    stored = baseline_file.load_baseline(path)
     (series,) = stored.series.values()
     del series.calibration[1, "stage4_f"]
-    path.write_text(stored.dumps(), encoding="utf-8")
+    path.write_text(stored.serialize(), encoding="utf-8")
     cases = judged(base, {(1, "stage4_f"): 200, (0, "stage2_f"): 200}, code=1)
     assert outcomes(cases) == {"exposed_ns <=": ("passed", "passed"), "noise": ("no data", "failure")}
     assert "not measured for 1 row, the first rank 1 stage4_f" in cases["noise"].properties["nsys_message"]
@@ -254,10 +254,10 @@ def test_a_balance_that_one_calibration_trace_has_not_is_not_measured(project: P
     path = store(project, (200,), CALIBRATION_US[:5])
     (case,) = judged(project, 200, code=0).values()
     assert case.properties["nsys_sees"] == "0.05"
-    stored = baseline_file.load(path)
+    stored = baseline_file.load_baseline(path)
     (series,) = stored.series.values()
     series.calibration[0, "stage2_f"][-1] = 0
-    path.write_text(stored.dumps(), encoding="utf-8")
+    path.write_text(stored.serialize(), encoding="utf-8")
     (case,) = judged(project, 200, code=0).values()
     assert case.properties["nsys_sees"] == "0.05 (noise not measured)"
 
@@ -266,11 +266,11 @@ def test_noise_is_of_the_aggregate_that_is_judged(project: Project) -> None:
     """The worst row of each run is always 210 us, though it is another one each time: its noise is none."""
     accept(project, "- max exposed_ns <= baseline + 1%\n- rank 0 stage2_f exposed_ns <= baseline + 7%")
     path = store(project)
-    stored = baseline_file.load(path)
+    stored = baseline_file.load_baseline(path)
     (series,) = stored.series.values()
     for place, labels in enumerate(series.rows):
         series.rows[labels] = [210_000 if run % 4 == place else 190_000 for run in range(4)]
-    path.write_text(stored.dumps(), encoding="utf-8")
+    path.write_text(stored.serialize(), encoding="utf-8")
     cases = judged(project, {(0, "stage2_f"): 213}, code=1)
     assert {name: case.properties["nsys_outcome"] for name, case in cases.items()} == {
         "max exposed_ns <=": "failed",

@@ -112,8 +112,7 @@ def test_improved_passes_with_a_warning_at_the_line(project: Project) -> None:
     ends(project, "improved", f"  warning: {SENTENCE}: the baseline is stale: *", code=0)
     project.result.assert_outcomes(passed=1, warnings=1)
     stale = "the baseline is stale: 1 of 4 rows are better than the baseline by more than the tolerance; refresh it"
-    said = project.pytest("--nsys-trace=run.sqlite", code=0)
-    assert "NsysWarning" not in said
+    assert "NsysWarning" not in project.pytest("--nsys-trace=run.sqlite", code=0)
     assert f"  gate.nsys.yaml:4: NsysWarning: {SENTENCE}: {stale}" in project.pytest("--nsys-trace=run.sqlite", "-v")
 
 
@@ -178,8 +177,7 @@ def test_a_ratchet_beside_something_worse_offers_no_refresh(project: Project) ->
     said = project.pytest("-v", "--nsys-trace=run.sqlite", "-k", "exposed", code=1)
     assert "improved: 4 of 4 rows" in said
     assert "baseline refresh" not in said
-    project.gate(gate)
-    project.trace(exposed_us=100, chunks_ms=(14,) * 5)
+    project.gated(gate, 100, chunks_ms=(14,) * 5)
     assert "baseline refresh" in project.pytest("-v", "--nsys-trace=run.sqlite", "-k", "exposed", code=1)
 
 

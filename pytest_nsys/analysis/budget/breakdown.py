@@ -14,50 +14,58 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from types import MappingProxyType
 
-from pytest_nsys.analysis.budget.budget import budget_of
-from pytest_nsys.analysis.budget.surroundings import clock_mhz, host_waits, transferred
+from pytest_nsys.analysis.budget.budget import measure_budget
+from pytest_nsys.analysis.budget.surroundings import list_host_waits, list_transfers, measure_clock_mhz
+from pytest_nsys.analysis.explain.breakdown_model import (
+    AT_END,
+    NEXT_STEP,
+    OWN_STREAM,
+    Breakdown,
+    BreakdownRow,
+    RankWait,
+    RowActivity,
+)
 from pytest_nsys.analysis.explain.budget_lines import BudgetPart
-from pytest_nsys.analysis.explain.parts import AT_END, NEXT_STEP, OWN_STREAM, Breakdown, Part, RankWait, What
 from pytest_nsys.analysis.windows.rank_window import RankWindow
-from pytest_nsys.analysis.windows.spans import clocks
+from pytest_nsys.analysis.windows.window_selection import count_clocks
 from pytest_nsys.core.columns import (
     Column,
-    equal,
-    members_by,
-    minus,
-    order,
-    segments,
-    sums_by,
+    find_zeros,
+    group_indices_by,
+    mark_equal,
+    sort_indices,
+    split_into_segments,
+    subtract,
+    sum_column,
+    sum_values_by,
     take,
-    total,
-    where_not,
 )
 from pytest_nsys.core.errors import NoRows
-from pytest_nsys.core.kept import kept
-from pytest_nsys.core.kernel_names import telling_name
+from pytest_nsys.core.kernel_names import make_stable_name
+from pytest_nsys.core.memoize import memoize_method
 from pytest_nsys.core.model import NO_LAUNCH, Rank
 
 
-def break_down(
-    together: Mapping[int, RankWindow], rank: int, over_files: Mapping[int, RankWait] = MappingProxyType({})
+def break_down_window(
+    windows: Mapping[int, RankWindow], rank: int, waits_over_files: Mapping[int, RankWait] = MappingProxyType({})
 ) -> Breakdown:
     """Break down the window of a rank by kernels, copies and calls.
 
     The other windows say for whom it waited; ``waits_over_files`` say it of ranks on other clocks.
     """
-    window = together[rank]
-    waits = {**_match_waits(together, window), **over_files}
+    window = windows[rank]
+    waits = {**_match_waits(windows, window), **waits_over_files}
     parts = [*_sum_compute(window), *_sum_barriers(window, waits), *_sum_communication(window, waits)]
-    calls, transfers = host_waits(window), transferred(window)
+    calls, transfers = list_host_waits(window), list_transfers(window)
     return Breakdown(
         [*parts, *(calls or ()), *(transfers or ())],
-        time_ns=_split_time(window.meanwhile, _measure_between_steps(window)),
+        time_ns=_split_time(window.gpu_window, _measure_between_steps(window)),
         budget=_split_budget(window),
-        unknown=[
-            *((What.CALL,) if calls is None else ()),
-            *((What.COPY, What.MEMSET) if transfers is None else ()),
+        unrecorded=[
+            *((RowActivity.CALL,) if calls is None else ()),
+            *((RowActivity.COPY, RowActivity.MEMSET) if transfers is None else ()),
         ],
-        clock_mhz=clock_mhz(window),
+        clock_mhz=measure_clock_mhz(window),
     )
 
 
@@ -65,10 +73,10 @@ def _split_budget(window: RankWindow) -> Mapping[BudgetPart, Mapping[str, int]] 
     """Split the time without compute by its class, and by what held compute up; None where the window has no budget."""
     ns_by_part: dict[BudgetPart, Counter[str]] = {}
     try:
-        for part, name, ns in budget_of(window).names():
+        for part, name, ns in measure_budget(window).sum_by_name():
             end_name = NEXT_STEP if part is BudgetPart.BETWEEN else AT_END
             ns_by_part.setdefault(part, Counter())[
-                end_name if name is None or end_name == NEXT_STEP else telling_name(name)
+                end_name if name is None or end_name == NEXT_STEP else make_stable_name(name)
             ] += ns
     except NoRows:
         return None
@@ -78,80 +86,80 @@ def _split_budget(window: RankWindow) -> Mapping[BudgetPart, Mapping[str, int]] 
 def _measure_between_steps(window: RankWindow) -> int:
     """Return how long the GPU waited for the next step to be launched, in ns; 0 where that is not known."""
     with suppress(NoRows):
-        return budget_of(window).lines.parts[BudgetPart.BETWEEN]
+        return measure_budget(window).lines.parts[BudgetPart.BETWEEN]
     return 0
 
 
-@kept
+@memoize_method
 def _number_names(window: RankWindow) -> tuple[Column, Sequence[str]]:
     """Return a number for each kernel, and the name that each number stands for; names are numbered as they sort."""
-    return window.named(lambda short, full: telling_name(full or short))
+    return window.encode_names(lambda short, full: make_stable_name(full or short))
 
 
-def _sort_by_start(window: RankWindow, kernels: Column) -> Column:
+def _sort_kernels_by_start(window: RankWindow, kernels: Column) -> Column:
     """Sort kernels by start, then by end and name."""
     # Kernels that start together stand in any order in a trace, and in another one in two traces of one program.
-    keys = *window.starts_and_ends(kernels), take(_number_names(window)[0], kernels)
-    return take(kernels, order(*keys))
+    keys = *window.take_starts_and_ends(kernels), take(_number_names(window)[0], kernels)
+    return take(kernels, sort_indices(*keys))
 
 
 # The rows
 
 
-def _group_kernels(window: RankWindow, what: What, kernels: Column) -> Iterator[tuple[Part, Column]]:
+def _group_kernels(window: RankWindow, activity: RowActivity, kernels: Column) -> Iterator[tuple[BreakdownRow, Column]]:
     """Yield a row for the kernels of each name, stage and stream, with the kernels that it stands for."""
-    (codes, stages), (numbers, names), streams = window.stages, _number_names(window), window.kernels.streams
+    (codes, stages), (numbers, names), streams = window.stage_codes, _number_names(window), window.kernels.streams
     compute_streams = sorted(window.compute_streams, key=streams.__getitem__)
     stream_numbers = {stream: number for number, stream in enumerate(compute_streams)}
     columns = codes, window.kernels.stream
-    lanes = members_by(
-        lambda code, stream: (stages[code], stream_numbers.get(stream, OWN_STREAM)), *columns, among=kernels
+    lanes = group_indices_by(
+        lambda code, stream: (stages[code], stream_numbers.get(stream, OWN_STREAM)), *columns, subset=kernels
     )
     for (stage, stream), members in sorted(lanes.items()):
-        lane = _sort_by_start(window, members)
-        for name, positions in sorted(members_by(names.__getitem__, take(numbers, lane)).items()):
+        lane = _sort_kernels_by_start(window, members)
+        for name, positions in sorted(group_indices_by(names.__getitem__, take(numbers, lane)).items()):
             row_kernels = take(lane, positions)
             launches = take(window.launch_ns, row_kernels)
-            launches = take(launches, where_not(equal(launches, NO_LAUNCH)))
+            launches = take(launches, find_zeros(mark_equal(launches, NO_LAUNCH)))
             yield (
-                Part(
-                    what,
+                BreakdownRow(
+                    activity,
                     name,
                     stage,
                     stream,
                     number=len(row_kernels),
-                    length_ns=total(take(window.durations_ns, row_kernels)),
-                    launched=len(launches),
-                    launch_ns=total(launches) - len(launches) * window.start_ns,
-                    order=total(positions),
+                    length_ns=sum_column(take(window.durations_ns, row_kernels)),
+                    launched_count=len(launches),
+                    launch_sum_ns=sum_column(launches) - len(launches) * window.start_ns,
+                    order=sum_column(positions),
                 ),
                 row_kernels,
             )
 
 
-def _sum_compute(window: RankWindow) -> Iterator[Part]:
-    return (part for part, _ in _group_kernels(window, What.KERNEL, window.compute))
+def _sum_compute(window: RankWindow) -> Iterator[BreakdownRow]:
+    return (part for part, _ in _group_kernels(window, RowActivity.KERNEL, window.compute))
 
 
-def _sum_barriers(window: RankWindow, waits: Mapping[int, RankWait]) -> Iterator[Part]:
-    for part, row_kernels in _group_kernels(window, What.COLLECTIVE, window.barriers):
-        yield part._replace(waits_ns=_sum_waits(row_kernels, waits))
+def _sum_barriers(window: RankWindow, waits: Mapping[int, RankWait]) -> Iterator[BreakdownRow]:
+    for part, row_kernels in _group_kernels(window, RowActivity.COLLECTIVE, window.barriers):
+        yield part._replace(wait_ns_by_rank=_sum_waits(row_kernels, waits))
 
 
-def _sum_communication(window: RankWindow, waits: Mapping[int, RankWait]) -> Iterator[Part]:
+def _sum_communication(window: RankWindow, waits: Mapping[int, RankWait]) -> Iterator[BreakdownRow]:
     compute_owners, (numbers, names) = _find_owners(window), _number_names(window)
     launched = sorted(set(take(window.launch_ns, window.compute)) - {NO_LAUNCH})
-    for part, row_kernels in _group_kernels(window, What.COLLECTIVE, window.communication):
+    for part, row_kernels in _group_kernels(window, RowActivity.COLLECTIVE, window.communication):
         hidden_ns = Counter[str]()
-        for start, end in window.spans(row_kernels):
-            for kernel, shared_ns in compute_owners.of(start, end):
+        for start, end in window.iterate_intervals(row_kernels):
+            for kernel, shared_ns in compute_owners.find_overlaps(start, end):
                 hidden_ns[names[numbers[kernel]]] += shared_ns
         yield part._replace(
             stream=OWN_STREAM,  # also where it shares one that keeps no order
-            exposed_ns=total(take(window.exposed_ns, row_kernels)),
-            waits_ns=_sum_waits(row_kernels, waits),
-            after=sum(bisect_left(launched, launch) for launch in take(window.launch_ns, row_kernels)),
-            beside_ns=dict(sorted(hidden_ns.items())),
+            exposed_ns=sum_column(take(window.exposed_ns, row_kernels)),
+            wait_ns_by_rank=_sum_waits(row_kernels, waits),
+            launches_before=sum(bisect_left(launched, launch) for launch in take(window.launch_ns, row_kernels)),
+            ns_by_kernel=dict(sorted(hidden_ns.items())),
         )
 
 
@@ -160,49 +168,52 @@ def _sum_waits(kernels: Column, waits: Mapping[int, RankWait]) -> Mapping[int, i
     for i in kernels:
         if i not in waits:
             return None
-        waits_by_rank[waits[i].last] += waits[i].wait_ns
+        waits_by_rank[waits[i].last_rank] += waits[i].wait_ns
     return dict(waits_by_rank)
 
 
 # Where the time went
 
 
-class _Owners:
+class _InstantOwners:
     """Knows which of some kernels an instant belongs to: of those that run, the one that started first."""
 
     def __init__(self, window: RankWindow, kernels: Column) -> None:
-        kernels = _sort_by_start(window, kernels)
-        self.begins, self.ends, owners = segments(*window.starts_and_ends(kernels))
+        kernels = _sort_kernels_by_start(window, kernels)
+        self.starts_ns, self.ends_ns, owners = split_into_segments(*window.take_starts_and_ends(kernels))
         self.kernels = take(kernels, owners)
 
-    def of(self, start: int, end: int) -> Iterator[tuple[int, int]]:
+    def find_overlaps(self, start: int, end: int) -> Iterator[tuple[int, int]]:
         """Yield (kernel, ns) for each part of a span that the kernels cover."""
-        first = max(0, bisect_right(self.begins, start) - 1)
-        for index in range(first, bisect_left(self.begins, end)):
-            if (shared_ns := min(self.ends[index], end) - max(self.begins[index], start)) > 0:
+        first = max(0, bisect_right(self.starts_ns, start) - 1)
+        for index in range(first, bisect_left(self.starts_ns, end)):
+            if (shared_ns := min(self.ends_ns[index], end) - max(self.starts_ns[index], start)) > 0:
                 yield self.kernels[index], shared_ns
 
 
-@kept
-def _find_owners(window: RankWindow) -> _Owners:
-    return _Owners(window, window.compute)
+@memoize_method
+def _find_owners(window: RankWindow) -> _InstantOwners:
+    return _InstantOwners(window, window.compute)
 
 
-def _split_time(window: RankWindow, between_ns: int) -> dict[tuple[What, str], int]:
+def _split_time(window: RankWindow, between_ns: int) -> dict[tuple[RowActivity, str], int]:
     """Divide the time of the window by what it went to, and by the kernel."""
-    compute_owners, communication_owners = _find_owners(window), _Owners(window, window.all_communication)
-    owned_ns = minus(communication_owners.ends, communication_owners.begins)
-    exposed_ns = minus(owned_ns, window.compute_time.covered(communication_owners.begins, communication_owners.ends))
-    (numbers, names), ns_by_activity = _number_names(window), Counter[tuple[What, str]]()
+    compute_owners, communication_owners = _find_owners(window), _InstantOwners(window, window.all_communication)
+    owned_ns = subtract(communication_owners.ends_ns, communication_owners.starts_ns)
+    exposed_ns = subtract(
+        owned_ns,
+        window.compute_time.measure_cover_per_span(communication_owners.starts_ns, communication_owners.ends_ns),
+    )
+    (numbers, names), ns_by_activity = _number_names(window), Counter[tuple[RowActivity, str]]()
     for activity, lengths, owners in (
-        (What.KERNEL, minus(compute_owners.ends, compute_owners.begins), compute_owners.kernels),
-        (What.COLLECTIVE, exposed_ns, communication_owners.kernels),
+        (RowActivity.KERNEL, subtract(compute_owners.ends_ns, compute_owners.starts_ns), compute_owners.kernels),
+        (RowActivity.COLLECTIVE, exposed_ns, communication_owners.kernels),
     ):
-        by_name = sums_by(names.__getitem__, lengths, take(numbers, owners))
+        by_name = sum_values_by(names.__getitem__, lengths, take(numbers, owners))
         ns_by_activity.update({(activity, name): ns for name, (ns, _) in by_name.items()})
     for name, host_ns, idle_ns in _find_gaps(window, between_ns):
-        ns_by_activity[What.HOST, name] += host_ns
-        ns_by_activity[What.IDLE, name] += idle_ns
+        ns_by_activity[RowActivity.HOST, name] += host_ns
+        ns_by_activity[RowActivity.IDLE, name] += idle_ns
     return {key: ns for key, ns in sorted(ns_by_activity.items()) if ns}
 
 
@@ -215,7 +226,7 @@ def _find_gaps(window: RankWindow, between_ns: int) -> Iterator[tuple[str, int, 
     for start, end in window.busy_time:
         first = bisect_left(window.kernels.start_ns, start)
         starting_kernels = range(first, bisect_right(window.kernels.start_ns, start))
-        i = first if len(starting_kernels) == 1 else _sort_by_start(window, array("q", starting_kernels))[0]
+        i = first if len(starting_kernels) == 1 else _sort_kernels_by_start(window, array("q", starting_kernels))[0]
         launch = window.launch_ns[i]
         launch_wait_ns = 0 if launch == NO_LAUNCH else max(0, min(launch, start) - free_ns)
         yield names[numbers[i]], launch_wait_ns, start - free_ns - launch_wait_ns
@@ -229,18 +240,21 @@ def _find_gaps(window: RankWindow, between_ns: int) -> Iterator[tuple[str, int, 
 # Who waited for whom
 
 
-def _match_waits(together: Mapping[int, RankWindow], window: RankWindow) -> dict[int, RankWait]:
+def _match_waits(windows: Mapping[int, RankWindow], window: RankWindow) -> dict[int, RankWait]:
     """Return how long each communication kernel of the window waited for the last rank of its group.
 
     The n-th kernel of a name, stage and purpose belongs to the n-th of the others.
     """
     groups: dict[str | None, list[RankWindow]] = {}
     waits: dict[int, RankWait] = {}
-    for place, members in window.by_place.items():
+    for place, members in window.communication_by_context.items():
         *_, purpose = place
         if purpose not in groups:
-            groups[purpose] = [w for w in together.values() if _is_in_group(window.rank, w.rank, purpose)]
-        spans_by_rank = {w.rank.number: list(w.spans(w.by_place.get(place, array("q")))) for w in groups[purpose]}
+            groups[purpose] = [w for w in windows.values() if _is_in_group(window.rank, w.rank, purpose)]
+        spans_by_rank = {
+            w.rank.number: list(w.iterate_intervals(w.communication_by_context.get(place, array("q"))))
+            for w in groups[purpose]
+        }
         if len(spans_by_rank) < 2 or len({len(spans) for spans in spans_by_rank.values()}) > 1:
             continue
         for n, i in enumerate(members):
@@ -253,16 +267,16 @@ def _match_waits(together: Mapping[int, RankWindow], window: RankWindow) -> dict
     return waits
 
 
-def _is_in_group(rank: Rank, other: Rank, purpose: str | None) -> bool:
+def _is_in_group(rank: Rank, other_rank: Rank, purpose: str | None) -> bool:
     """Whether two ranks of one trace take part in the same communication.
 
     A purpose that is named after a mesh axis, as ``ep_a2a``, joins the ranks that differ on that axis alone.
     """
-    if clocks((rank, other)) > 1:
+    if count_clocks((rank, other_rank)) > 1:
         return False
     axis = next((axis for axis in rank.coordinates if purpose is not None and purpose.split("_")[0] == axis), None)
     return all(
-        other.coordinates.get(a) == coordinate
+        other_rank.coordinates.get(a) == coordinate
         for a, coordinate in rank.coordinates.items()
         if axis is not None and a != axis
     )

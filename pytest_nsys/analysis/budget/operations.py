@@ -11,29 +11,29 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import NamedTuple
 
-from pytest_nsys.analysis.windows.tracks import Around, RankTrack, or_start
+from pytest_nsys.analysis.windows.rank_track import RankTrack, TraceContext, fill_missing_launches
 from pytest_nsys.core.columns import (
     Column,
     Flags,
-    bounds,
-    chained,
-    equal,
-    minus,
+    clip,
+    concatenate_columns,
+    find_min_max,
+    find_nonzero,
+    find_zeros,
+    list_distinct,
+    mark_equal,
+    subtract,
     take,
-    values,
-    where,
-    where_not,
-    within,
 )
 from pytest_nsys.core.model import Lane, Stream
-from pytest_nsys.core.tables import NO_CALLS, Kernels, LaunchCalls, one_after_another
+from pytest_nsys.core.tables import NO_LAUNCH_CALLS, Kernels, LaunchCalls, concatenate_kernels
 from pytest_nsys.traces.copies_as_kernels import GRAPH_ID, MEMSET_ID
 
 OWN_COMPUTE, COLLECTIVE, COPY, MEMSET, OTHER_DEVICE = range(5)
-KINDS = ("", "collective", "copy", "memset", "other_device")
+PRODUCER_KINDS = ("", "collective", "copy", "memset", "other_device")
 """The name of each kind of operation as a producer, which compute of the rank itself never is."""
 
-NONE = -1
+NO_OPERATION = -1
 """The index that stands for no operation."""
 
 
@@ -48,113 +48,127 @@ class Operation(NamedTuple):
     end_ns: int
 
 
-class _Piece(NamedTuple):
+class _LaneOperations(NamedTuple):
     """Holds the kernels of one lane as they were read, or chosen ones of its transfers."""
 
-    around: Around
+    context: TraceContext
     lane: Lane
-    after: bool  # whether they follow the windows
+    is_after: bool  # whether they follow the windows
     work: Kernels
     kinds: Flags
-    chosen: Column | None = None
+    chosen_rows: Column | None = None
 
     @property
     def calls(self) -> LaunchCalls:
         """The call that launched each operation."""
-        if self.chosen is None:
-            return self.around.launch_calls[self.lane]
-        return LaunchCalls(*(take(column, self.chosen) for column in self.around.transfer_calls[self.lane]))
+        if self.chosen_rows is None:
+            return self.context.launch_calls[self.lane]
+        return LaunchCalls(*(take(column, self.chosen_rows) for column in self.context.transfer_calls[self.lane]))
 
 
 class Operations:
     """Holds the operations of one rank: the first ``kernel_count`` are its kernels, the first ``own_count`` its own."""
 
-    def __init__(self, track: RankTrack, *, after: bool, others: bool) -> None:
-        own_lane, contexts = track.rank.lane, [track.around, *([track.after] if after else ())]
+    def __init__(self, track: RankTrack, *, with_following: bool, with_other_devices: bool) -> None:
+        own_lane, contexts = track.rank.lane, [track.trace_context, *([track.context_after] if with_following else ())]
         lanes: list[Lane] = []
-        if others:  # of one that ran no kernel meanwhile a copy may have been waited for
+        if with_other_devices:  # of one that ran no kernel meanwhile a copy may have been waited for
             known_lanes = {lane for context in contexts for lane in (*context.kernels, *(context.transfers or ()))}
             lanes = sorted(lane for lane in known_lanes if lane != own_lane and lane.global_pid == own_lane.global_pid)
-        self.unordered = {*track.unordered}.union(*(track.around.unordered(lane) for lane in lanes))
-        self._read, self._process = contexts, own_lane.global_pid
-        self._launched, transfer_pieces = list(_kernels(contexts, own_lane)), list(_transfers(contexts, own_lane))
-        other_pieces = [piece for lane in lanes for piece in (*_kernels(contexts, lane), *_transfers(contexts, lane))]
-        self._pieces = [*self._launched, *transfer_pieces, *other_pieces]
-        self.kernels = sum(len(piece.work) for piece in self._launched)
-        self.own = self.kernels + sum(len(piece.work) for piece in transfer_pieces)
-        self.work = one_after_another([piece.work for piece in self._pieces])
-        kinds = bytearray().join(piece.kinds for piece in (*self._launched, *transfer_pieces))
-        self.kind = kinds + bytearray([OTHER_DEVICE]) * (len(self.work) - self.own)
+        self.unordered_streams = {*track.unordered_streams}.union(
+            *(track.trace_context.find_unordered_streams(lane) for lane in lanes)
+        )
+        self._contexts, self._global_pid = contexts, own_lane.global_pid
+        self._kernel_pieces, transfer_pieces = (
+            list(_list_kernel_pieces(contexts, own_lane)),
+            list(_list_transfer_pieces(contexts, own_lane)),
+        )
+        other_pieces = [
+            piece
+            for lane in lanes
+            for piece in (*_list_kernel_pieces(contexts, lane), *_list_transfer_pieces(contexts, lane))
+        ]
+        self._pieces = [*self._kernel_pieces, *transfer_pieces, *other_pieces]
+        self.kernel_count = sum(len(piece.work) for piece in self._kernel_pieces)
+        self.own_count = self.kernel_count + sum(len(piece.work) for piece in transfer_pieces)
+        self.work = concatenate_kernels([piece.work for piece in self._pieces])
+        kinds = bytearray().join(piece.kinds for piece in (*self._kernel_pieces, *transfer_pieces))
+        self.kind_numbers = kinds + bytearray([OTHER_DEVICE]) * (len(self.work) - self.own_count)
 
     def __len__(self) -> int:
         return len(self.work)
 
-    def compute(self) -> Column:
+    def list_compute(self) -> Column:
         """List the rank's compute kernels that take time, by start."""
-        compute_rows = where(equal(self.kind, OWN_COMPUTE))
+        compute_rows = find_nonzero(mark_equal(self.kind_numbers, OWN_COMPUTE))
         return take(
-            compute_rows, where(minus(take(self.work.end_ns, compute_rows), take(self.work.start_ns, compute_rows)))
+            compute_rows,
+            find_nonzero(subtract(take(self.work.end_ns, compute_rows), take(self.work.start_ns, compute_rows))),
         )
 
-    def collectives(self, low: int, high: int) -> Column:
+    def list_collectives(self, start_ns: int, end_ns: int) -> Column:
         """List the rank's collectives that run between two times, by start."""
-        collective_rows, starts, longest_ns = self._collectives
-        near_rows = collective_rows[bisect_left(starts, low - longest_ns) : bisect_left(starts, high)]
-        ends = within(take(self.work.end_ns, near_rows), low, high)
-        return take(near_rows, where(minus(ends, within(take(self.work.start_ns, near_rows), low, high))))
+        collective_rows, starts, longest_ns = self._all_collectives
+        near_rows = collective_rows[bisect_left(starts, start_ns - longest_ns) : bisect_left(starts, end_ns)]
+        ends = clip(take(self.work.end_ns, near_rows), start_ns, end_ns)
+        return take(
+            near_rows, find_nonzero(subtract(ends, clip(take(self.work.start_ns, near_rows), start_ns, end_ns)))
+        )
 
     @cached_property
-    def _collectives(self) -> tuple[Column, Column, int]:
+    def _all_collectives(self) -> tuple[Column, Column, int]:
         """The rank's collectives, their starts, and the length of the longest."""
-        collective_rows = where(equal(self.kind[: self.kernels], COLLECTIVE))
+        collective_rows = find_nonzero(mark_equal(self.kind_numbers[: self.kernel_count], COLLECTIVE))
         starts = take(self.work.start_ns, collective_rows)
-        return collective_rows, starts, bounds(minus(take(self.work.end_ns, collective_rows), starts))[1]
+        return collective_rows, starts, find_min_max(subtract(take(self.work.end_ns, collective_rows), starts))[1]
 
     @cached_property
     def kernel_calls(self) -> LaunchCalls:
         """The call that launched each of the rank's kernels."""
-        piece_calls = [piece.calls for piece in self._launched] or [NO_CALLS]
-        return LaunchCalls(*(chained(columns) for columns in zip(*piece_calls, strict=True)))
+        piece_calls = [piece.calls for piece in self._kernel_pieces] or [NO_LAUNCH_CALLS]
+        return LaunchCalls(*(concatenate_columns(columns) for columns in zip(*piece_calls, strict=True)))
 
     @cached_property
     def launch_ns(self) -> Column:
         """The time when the call began that launched each operation, NO_LAUNCH where there is none."""
-        other_pieces = self._pieces[len(self._launched) :]
-        return chained([self.kernel_calls.start_ns, *(piece.calls.start_ns for piece in other_pieces)])
+        other_pieces = self._pieces[len(self._kernel_pieces) :]
+        return concatenate_columns([self.kernel_calls.start_ns, *(piece.calls.start_ns for piece in other_pieces)])
 
-    def stages(self, operations: Column) -> tuple[Column, Sequence[str]]:
+    def find_stages(self, operations: Column) -> tuple[Column, Sequence[str]]:
         """Find the stages that operations were launched for: a number for each, and the stage that each number stands
         for.
 
         Two numbers may stand for one stage.
         """
-        launches = self.kernel_calls.start_ns if bounds(operations)[1] < self.kernels else self.launch_ns
-        times = or_start(take(launches, operations), take(self.work.start_ns, operations))
-        codes, contexts, _ = self._read[0].saying(self._process).at(times)
+        launches = self.kernel_calls.start_ns if find_min_max(operations)[1] < self.kernel_count else self.launch_ns
+        times = fill_missing_launches(take(launches, operations), take(self.work.start_ns, operations))
+        codes, contexts, _ = self._contexts[0].find_label_index(self._global_pid).find_contexts(times)
         stages = [stage for stage, _ in contexts]
-        if after := where(take(self._after, operations)):
-            codes_after, contexts, _ = self._read[1].saying(self._process).at(take(times, after))
+        if after := find_nonzero(take(self._is_after, operations)):
+            codes_after, contexts, _ = (
+                self._contexts[1].find_label_index(self._global_pid).find_contexts(take(times, after))
+            )
             for i, code in zip(after, codes_after, strict=True):
                 codes[i] = len(stages) + code
             stages += (stage for stage, _ in contexts)
         return codes, stages
 
     @cached_property
-    def _after(self) -> Flags:
-        return bytearray().join(bytearray([piece.after]) * len(piece.work) for piece in self._pieces)
+    def _is_after(self) -> Flags:
+        return bytearray().join(bytearray([piece.is_after]) * len(piece.work) for piece in self._pieces)
 
-    def name_of(self, short: int, full: int) -> str:
+    def resolve_name(self, short_number: int, full_number: int) -> str:
         """Return the demangled name by the numbers of both names; where there is none, and of copies, the short one."""
-        return self.work.names.get(full) or self.work.names[short]
+        return self.work.names.get(full_number) or self.work.names[short_number]
 
-    def told(self, operations: Column) -> Mapping[int, Operation]:
+    def build_operations(self, operations: Column) -> Mapping[int, Operation]:
         """Build a description of each of these operations, by its index; NO_OPERATION has none."""
-        asked_rows, work = values(take(operations, where_not(equal(operations, NONE)))), self.work
-        codes, stages = self.stages(asked_rows)
+        asked_rows, work = list_distinct(take(operations, find_zeros(mark_equal(operations, NO_OPERATION)))), self.work
+        codes, stages = self.find_stages(asked_rows)
         return {
             i: Operation(
-                kind=KINDS[self.kind[i]],
-                name=self.name_of(work.name[i], work.full_name[i]),
+                kind=PRODUCER_KINDS[self.kind_numbers[i]],
+                name=self.resolve_name(work.name[i], work.full_name[i]),
                 stage=stages[code],
                 stream=work.streams[work.stream[i]],
                 start_ns=work.start_ns[i],
@@ -164,19 +178,19 @@ class Operations:
         }
 
 
-def _kernels(read: Sequence[Around], lane: Lane) -> Iterator[_Piece]:
+def _list_kernel_pieces(contexts: Sequence[TraceContext], lane: Lane) -> Iterator[_LaneOperations]:
     """List the kernels of a lane, around the windows and after them."""
-    for number, context in enumerate(read):
+    for number, context in enumerate(contexts):
         if (lane_kernels := context.kernels.get(lane)) is not None and len(lane_kernels):
-            kinds, _ = context.communicating(lane)  # 1, as COLLECTIVE is, or 0, as OWN_COMPUTE
-            yield _Piece(context, lane, number > 0, lane_kernels, kinds)
+            kinds, _ = context.flag_communication(lane)  # 1, as COLLECTIVE is, or 0, as OWN_COMPUTE
+            yield _LaneOperations(context, lane, number > 0, lane_kernels, kinds)
 
 
-def _transfers(read: Sequence[Around], lane: Lane) -> Iterator[_Piece]:
+def _list_transfer_pieces(contexts: Sequence[TraceContext], lane: Lane) -> Iterator[_LaneOperations]:
     """List the copies and memsets of a lane; graphs that were traced whole are neither."""
-    for number, context in enumerate(read):
+    for number, context in enumerate(contexts):
         if (lane_transfers := (context.transfers or {}).get(lane)) is not None and len(lane_transfers):
-            chosen_rows = where_not(equal(lane_transfers.name, GRAPH_ID))
+            chosen_rows = find_zeros(mark_equal(lane_transfers.name, GRAPH_ID))
             work = lane_transfers.take(chosen_rows)
             kinds = bytearray(MEMSET if name == MEMSET_ID else COPY for name in work.name)
-            yield _Piece(context, lane, number > 0, work, kinds, chosen_rows)
+            yield _LaneOperations(context, lane, number > 0, work, kinds, chosen_rows)

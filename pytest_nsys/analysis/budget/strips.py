@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
-from pytest_nsys.analysis.budget.budget import GapPart, choose_budget
-from pytest_nsys.analysis.budget.timeline import DrawnGap, in_cells
+from pytest_nsys.analysis.budget.budget import GapPart, choose_rank_budget
+from pytest_nsys.analysis.budget.timeline import TimelineGap, merge_short_gaps
 from pytest_nsys.analysis.windows.run import Run
-from pytest_nsys.analysis.windows.spans import WindowSpec
+from pytest_nsys.analysis.windows.window_selection import WindowSpec
 from pytest_nsys.core.errors import NoRows, NothingMeasured
 
 STRIP_CELLS = 240
@@ -33,10 +33,12 @@ def list_rank_strips(run: Run, spec: WindowSpec, ranks: Iterable[int]) -> Iterat
     """
     for rank in ranks:
         try:
-            budget = choose_budget(run.measured(spec).filled({rank})[rank])
+            budget = choose_rank_budget(run.load_windows(spec).require_filled_windows({rank})[rank])
         except (NoRows, NothingMeasured) as nothing:
             yield RankStrip(rank, 0, 0, (), str(nothing))
             continue
         window = budget.window
-        cells = in_cells((DrawnGap(gap) for gap in budget.each()), max(window.length_ns // STRIP_CELLS, 1))
+        cells = merge_short_gaps(
+            (TimelineGap(gap) for gap in budget.list_gap_parts()), max(window.length_ns // STRIP_CELLS, 1)
+        )
         yield RankStrip(rank, window.start_ns, window.length_ns, [cell.part for cell in cells])

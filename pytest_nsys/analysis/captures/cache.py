@@ -15,44 +15,44 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pytest_nsys.analysis.captures.captures import Captures
-from pytest_nsys.analysis.metrics.registry import Request
-from pytest_nsys.analysis.steps.convention_fit import GENERIC, LABELLED, Choice, found
+from pytest_nsys.analysis.metrics.registry import MetricRequest
+from pytest_nsys.analysis.steps.convention_fit import GENERIC, OPENING_CONVENTION, ConventionChoice, find_convention
 from pytest_nsys.analysis.windows.measurements import Measurements
 from pytest_nsys.analysis.windows.run import Run
-from pytest_nsys.analysis.windows.spans import MEDIAN, RUN
+from pytest_nsys.analysis.windows.window_selection import MEDIAN, RUN
 from pytest_nsys.core.conventions import Anchor, Convention
-from pytest_nsys.core.errors import NsysError, TraceError, UsageMistake, one_line
+from pytest_nsys.core.errors import NsysError, TraceError, UsageMistake, convert_os_errors
 from pytest_nsys.core.file_names import WINDOW_SUFFIX
+from pytest_nsys.core.text_format import format_count
 from pytest_nsys.core.trace import Trace
-from pytest_nsys.core.words import counted
 from pytest_nsys.core.workload import Workload
-from pytest_nsys.traces.opening import (
-    Twice,
+from pytest_nsys.traces.trace_files import (
+    DuplicateTrace,
     check_one_format,
+    find_duplicate_trace,
     find_traces,
-    given_twice,
+    find_usual_convention,
+    iterate_duplicate_traces,
     open_trace,
-    shared,
-    usual_convention,
 )
 
 if TYPE_CHECKING:
     from tempfile import TemporaryDirectory
 
-Files = tuple[tuple[Path, ...], ...]
+CaptureFiles = tuple[tuple[Path, ...], ...]
 """The files of each capture."""
 
-Opening = Callable[[Sequence[Path], Convention, Workload, Sequence[Request]], Callable[[Path], Trace]]
+OpenerFactory = Callable[[Sequence[Path], Convention, Workload, Sequence[MetricRequest]], Callable[[Path], Trace]]
 """Makes the function that opens each trace, from the paths of a run and what will be asked of it, so that many can be
 read ahead.
 """
 
 
-LOOKED_AT = 4
+MAX_CONVENTION_FILES = 4
 """How many files of a run are read at most to find its convention."""
 
 
-def as_they_are(*_: object) -> Callable[[Path], Trace]:
+def make_plain_opener(*_: object) -> Callable[[Path], Trace]:
     """Return the function that opens a trace without reading anything ahead."""
     return open_trace
 
@@ -61,21 +61,23 @@ def as_they_are(*_: object) -> Callable[[Path], Trace]:
 class CaptureCache:
     """Holds every run of a session, each opened when first asked for. An error is kept too: a trace fails only once."""
 
-    opening: Opening = as_they_are
-    _fitting: dict[tuple[tuple[Path, ...], Anchor | None, tuple[Convention, ...]], Choice | NsysError] = field(
+    make_opener: OpenerFactory = make_plain_opener
+    _choices: dict[tuple[tuple[Path, ...], Anchor | None, tuple[Convention, ...]], ConventionChoice | NsysError] = (
+        field(default_factory=dict)
+    )
+    _examined_traces: dict[Path, Trace] = field(default_factory=dict)
+    _opened_captures: dict[tuple[CaptureFiles, CaptureFiles, Convention, Workload], Captures | NsysError] = field(
         default_factory=dict
     )
-    _looked_at: dict[Path, Trace] = field(default_factory=dict)
-    _known: dict[tuple[Files, Files, Convention, Workload], Captures | NsysError] = field(default_factory=dict)
 
-    def captures(
+    def open_captures(
         self,
         captures: Sequence[str],
         base: Path,
         convention: Convention,
         workload: Workload | None = None,
-        requests: Sequence[Request] = (),
-        measurements: Files = (),
+        requests: Sequence[MetricRequest] = (),
+        measurements: CaptureFiles = (),
     ) -> Captures:
         """Open captures (file, folder or glob, relative to ``base``) under a convention and with what is stated of
         them.
@@ -84,42 +86,44 @@ class CaptureCache:
         so that it can be read ahead. ``measurements`` are the files of each capture; without any trace they are the
         captures. Raises UsageMistake for a path that means nothing, TraceError for a trace that cannot be read.
         """
-        return self._captures(_named(captures, base), convention, workload or Workload(), requests, measurements)
+        return self._open_captures(
+            _find_capture_files(captures, base), convention, workload or Workload(), requests, measurements
+        )
 
-    def from_bytes(self, content: bytes, convention: Convention, workload: Workload) -> Captures:
+    def open_window_bytes(self, content: bytes, convention: Convention, workload: Workload) -> Captures:
         """Open the run whose windows are stored in this content, which may lie in a commit alone. Raises TraceError."""
-        with one_line(TraceError, "the windows of the run before cannot be laid down to be read"):
-            path = Path(self._scratch.name, f"{sha256(content).hexdigest()}{WINDOW_SUFFIX}")
+        with convert_os_errors(TraceError, "the windows of the run before cannot be laid down to be read"):
+            path = Path(self._scratch_folder.name, f"{sha256(content).hexdigest()}{WINDOW_SUFFIX}")
             path.write_bytes(content)
-        return self.captures([path.name], path.parent, convention, workload)
+        return self.open_captures([path.name], path.parent, convention, workload)
 
     @cached_property
-    def _scratch(self) -> TemporaryDirectory[str]:
+    def _scratch_folder(self) -> TemporaryDirectory[str]:
         """A temporary folder of this process, which is removed when all files are closed."""
         from tempfile import TemporaryDirectory  # only what explains a red pays for it
 
         return TemporaryDirectory(prefix="pytest-nsys-")
 
-    def one_run(
+    def open_one_run(
         self,
         traces: Sequence[str],
         base: Path,
         convention: Convention,
         workload: Workload | None = None,
-        requests: Sequence[Request] = (),
+        requests: Sequence[MetricRequest] = (),
     ) -> Captures:
         """Open all the files that ``traces`` mean as one capture; everything else is as in :meth:`open_captures`."""
-        return self._captures([_together(traces, base)], convention, workload or Workload(), requests)
+        return self._open_captures([_find_run_files(traces, base)], convention, workload or Workload(), requests)
 
-    def fitting(
+    def choose_convention(
         self,
         captures: Sequence[str],
         base: Path,
         anchor: Anchor | None = None,
-        known: Sequence[Convention] = (),
+        reference_conventions: Sequence[Convention] = (),
         *,
         one_run: bool = False,
-    ) -> Choice:
+    ) -> ConventionChoice:
         """Return the convention that the first capture fits, found only once; with another ``anchor`` where one is
         named.
 
@@ -128,143 +132,154 @@ class CaptureCache:
         UsageMistake where several conventions fit alike.
         """
         if not captures:  # measurements alone, which are read under none
-            return Choice(GENERIC, GENERIC)
-        first_files = _together(captures, base) if one_run else _named(captures, base)[0]
+            return ConventionChoice(GENERIC, GENERIC)
+        first_files = _find_run_files(captures, base) if one_run else _find_capture_files(captures, base)[0]
         paths = tuple(path.resolve() for path in first_files)
-        key = (paths, anchor, tuple(known))
-        if key not in self._fitting:
+        key = (paths, anchor, tuple(reference_conventions))
+        if key not in self._choices:
             try:
                 # Evenly spread files stand for a run of many.
-                self._fitting[key] = self._found(paths[:: -(-len(paths) // LOOKED_AT)], anchor, known)
+                self._choices[key] = self._detect_convention(
+                    paths[:: -(-len(paths) // MAX_CONVENTION_FILES)], anchor, reference_conventions
+                )
             except NsysError as error:
-                self._fitting[key] = error
-        choice = self._fitting[key]
+                self._choices[key] = error
+        choice = self._choices[key]
         if isinstance(choice, NsysError):
             raise choice
         return choice
 
-    def _found(self, paths: Sequence[Path], anchor: Anchor | None, known: Sequence[Convention]) -> Choice:
+    def _detect_convention(
+        self, paths: Sequence[Path], anchor: Anchor | None, reference_conventions: Sequence[Convention]
+    ) -> ConventionChoice:
         """Find the convention that these traces fit. Raises UsageMistake where several fit alike."""
-        usual_choice = usual_convention(paths[0])
+        usual_choice = find_usual_convention(paths[0])
         if usual_choice is not None and usual_choice.certain:
-            return Choice(
+            return ConventionChoice(
                 usual_choice.convention.with_anchor(anchor),
                 usual_choice.convention,
                 RUN if usual_choice.whole_run else MEDIAN,
             )
-        traces = [self._to_look_at(path) for path in paths]
+        traces = [self._open_to_examine(path) for path in paths]
         check_one_format(traces)
 
         def make_run(convention: Convention) -> Run:
             return Run(traces, convention)
 
-        return found(
-            make_run(LABELLED), make_run, GENERIC if usual_choice is None else usual_choice.convention, anchor, known
+        return find_convention(
+            make_run(OPENING_CONVENTION),
+            make_run,
+            GENERIC if usual_choice is None else usual_choice.convention,
+            anchor,
+            reference_conventions,
         )
 
-    def _to_look_at(self, path: Path) -> Trace:
+    def _open_to_examine(self, path: Path) -> Trace:
         """Open a trace, and keep it open for whoever reads it next."""
         known_runs = (
-            run for captures in self._known.values() if isinstance(captures, Captures) for run in captures.runs
+            run
+            for captures in self._opened_captures.values()
+            if isinstance(captures, Captures)
+            for run in captures.runs
         )
         open_traces = {trace.path: trace for run in known_runs if not run.convention.copies for trace in run.traces}
         if path in open_traces:
             return open_traces[path]
-        if path not in self._looked_at:
-            self._looked_at[path] = open_trace(path)
-        return self._looked_at[path]
+        if path not in self._examined_traces:
+            self._examined_traces[path] = open_trace(path)
+        return self._examined_traces[path]
 
-    def _opening(self, paths: Sequence[Path], *asked: Any) -> Callable[[Path], Trace]:
+    def _make_opener(self, paths: Sequence[Path], *arguments: Any) -> Callable[[Path], Trace]:
         """Return the function that opens the traces of a run; it hands over those that are open already."""
-        opener = self.opening(paths, *asked)
+        opener = self.make_opener(paths, *arguments)
 
         def open_examined(path: Path) -> Trace:
-            examined_trace = self._looked_at.pop(path, None)
+            examined_trace = self._examined_traces.pop(path, None)
             if examined_trace is not None and opener is not open_trace:  # it knows what will be asked
                 examined_trace.close()
                 examined_trace = None
             return examined_trace or opener(path)
 
-        return open_examined if self._looked_at else opener
+        return open_examined if self._examined_traces else opener
 
-    def _captures(
+    def _open_captures(
         self,
-        named: Sequence[Sequence[Path]],
+        capture_files: Sequence[Sequence[Path]],
         convention: Convention,
-        stated: Workload,
-        requests: Sequence[Request],
-        measurements: Files = (),
+        workload: Workload,
+        requests: Sequence[MetricRequest],
+        measurements: CaptureFiles = (),
     ) -> Captures:
         """Open captures by their files, or return those that are open. Raises the error that opening them raised
         before.
         """
-        paths = tuple(tuple(p.resolve() for p in files) for files in named)
-        key = (paths, measurements, convention, stated)
-        if key not in self._known:
+        paths = tuple(tuple(p.resolve() for p in files) for files in capture_files)
+        key = (paths, measurements, convention, workload)
+        if key not in self._opened_captures:
             try:
-                _check_numbers(named, measurements)
-                opening = self._opening([p for files in paths for p in files], convention, stated, requests)
-                self._known[key] = Captures(_opened(paths, convention, stated, opening, measurements))
+                _check_measurement_files(capture_files, measurements)
+                opening = self._make_opener([p for files in paths for p in files], convention, workload, requests)
+                self._opened_captures[key] = Captures(_open_runs(paths, convention, workload, opening, measurements))
             except NsysError as error:
-                self._known[key] = error
-        captures = self._known[key]
+                self._opened_captures[key] = error
+        captures = self._opened_captures[key]
         if isinstance(captures, NsysError):
             raise captures
         return captures
 
     def close(self) -> None:
         """Close all files and forget all runs."""
-        for captures in self._known.values():
+        for captures in self._opened_captures.values():
             if isinstance(captures, Captures):
                 captures.close()
-        for trace in self._looked_at.values():
+        for trace in self._examined_traces.values():
             trace.close()
-        self._known.clear()
-        self._fitting.clear()
-        self._looked_at.clear()
-        if (scratch := self.__dict__.pop("_scratch", None)) is not None:
+        self._opened_captures.clear()
+        self._choices.clear()
+        self._examined_traces.clear()
+        if (scratch := self.__dict__.pop("_scratch_folder", None)) is not None:
             scratch.cleanup()
 
 
-def _named(captures: Sequence[str], base: Path) -> list[Sequence[Path]]:
+def _find_capture_files(captures: Sequence[str], base: Path) -> list[Sequence[Path]]:
     """Find the files of each capture. Raises UsageMistake for one that is given twice."""
     capture_files: list[Sequence[Path]] = [find_traces(value, base) for value in captures]
     if len({tuple(p.resolve() for p in files) for files in capture_files}) < len(capture_files):
         raise UsageMistake(f"a capture is given twice: {', '.join(captures)}; each is one run of its own")
-    _check_copies(capture_files)
+    _check_no_duplicates(capture_files)
     return capture_files
 
 
-def _together(traces: Sequence[str], base: Path) -> Sequence[Path]:
+def _find_run_files(traces: Sequence[str], base: Path) -> Sequence[Path]:
     """Find the files of one run. Raises UsageMistake for one that is given twice."""
     files = [path for value in traces for path in find_traces(value, base)]
-    _check_copies([files])
+    _check_no_duplicates([files])
     return files
 
 
-def _check_copies(captures: Sequence[Sequence[Path]]) -> None:
+def _check_no_duplicates(captures: Sequence[Sequence[Path]]) -> None:
     """Check that no trace counts twice. Raises UsageMistake where two captures hold the same one, or one holds it
     twice.
     """
     # Two captures of one trace would be taken for two without any noise, a trace twice in one for two processes.
     for files in captures:
-        if duplicate := given_twice([path] for path in files):
+        if duplicate := find_duplicate_trace([path] for path in files):
             reason = "one process would count twice; give each file of the run once"
-            raise UsageMistake(f"{_told(duplicate)}: {reason}")
-    if duplicate := given_twice(captures):
-        raise UsageMistake(f"{_told(duplicate)}: one trace is one sample")
+            raise UsageMistake(f"{_describe_duplicate(duplicate)}: {reason}")
+    if duplicate := find_duplicate_trace(captures):
+        raise UsageMistake(f"{_describe_duplicate(duplicate)}: one trace is one sample")
 
 
-def _told(twice: Twice) -> str:
-    if twice.is_copy:
-        return f"{twice.first} and {twice.second} hold the same bytes"
-    return f"{twice.first} is given twice"
+def _describe_duplicate(duplicate: DuplicateTrace) -> str:
+    if duplicate.is_copy:
+        return f"{duplicate.first} and {duplicate.second} hold the same bytes"
+    return f"{duplicate.first} is given twice"
 
 
-def _check_numbers(captures: Sequence[Sequence[Path]], measurements: Files) -> None:
+def _check_measurement_files(captures: Sequence[Sequence[Path]], measurements: CaptureFiles) -> None:
     """Check that there is one file or glob of measurements for each capture. Raises UsageMistake where there is not."""
     if measurements and captures and len(measurements) != len(captures):
-        files, runs = counted(len(measurements), "value"), counted(len(captures), "capture")
+        files, runs = format_count(len(measurements), "value"), format_count(len(captures), "capture")
         raise UsageMistake(
             f"measurements are given for each capture, in the order of the traces: there are {files} for {runs}"
         )
@@ -273,12 +288,12 @@ def _check_numbers(captures: Sequence[Sequence[Path]], measurements: Files) -> N
         raise UsageMistake(f"measurements are given twice: {names}; each capture has its own")
 
 
-def _opened(
+def _open_runs(
     captures: Sequence[Sequence[Path]],
     convention: Convention,
     workload: Workload,
-    opening: Callable[[Path], Trace],
-    measurements: Files,
+    open_file: Callable[[Path], Trace],
+    measurements: CaptureFiles,
 ) -> list[Run]:
     """Open the runs of the captures; where one trace cannot be opened, none stays open."""
     count = max(len(captures), len(measurements))
@@ -288,11 +303,11 @@ def _opened(
         for paths, capture_measurements in zip(captures or [()] * count, measurements_by_capture, strict=True):
             traces: list[Trace] = []
             for path in paths:
-                traces.append(opening(path))
+                traces.append(open_file(path))
                 open_files.callback(traces[-1].close)
             check_one_format(traces)
             runs.append(Run(traces, convention, workload, capture_measurements))
-        if not measurements and _of_other_ranks(runs):
+        if not measurements and _hold_other_ranks(runs):
             all_traces = [trace for run in runs for trace in run.traces]
             check_one_format(all_traces)
             runs = [Run(all_traces, convention, workload, measurements_by_capture[0])]
@@ -300,30 +315,32 @@ def _opened(
     return runs
 
 
-def _of_other_ranks(runs: Sequence[Run]) -> bool:
+def _hold_other_ranks(runs: Sequence[Run]) -> bool:
     """Whether each run holds ranks of its own, by their labels: then they are files of one run, no captures."""
     ranks = [{rank.number for rank in run.labelled_ranks} for run in runs]
     return len(runs) > 1 and all(ranks) and sum(map(len, ranks)) == len(set.union(*ranks))
 
 
-def check_two_runs(now: Sequence[Path], before: Sequence[Path]) -> None:
+def check_distinct_runs(current: Sequence[Path], baseline: Sequence[Path]) -> None:
     """Check that the two sides of a gate are two runs. Raises UsageMistake where both hold the same trace."""
     # A trace compared with itself is green whatever happened.
-    if not (shared_traces := [*shared([now, before])]):
+    if not (shared_traces := [*iterate_duplicate_traces([current, baseline])]):
         return
     example = shared_traces[0]
     trace = f"{example.first}{f' (of which {example.second} is a copy)' if example.is_copy else ''}"
-    if len(shared_traces) < min(len(now), len(before)):
-        share_text = f"{len(shared_traces)} of {len(now)} traces are on both sides"
+    if len(shared_traces) < min(len(current), len(baseline)):
+        share_text = f"{len(shared_traces)} of {len(current)} traces are on both sides"
         raise UsageMistake(f"{share_text}, the first {trace}: there is nothing to compare")
     raise UsageMistake(f"both sides are the same trace: {trace}; there is nothing to compare")
 
 
-def check_captures(now: Sequence[Sequence[Path]], before: Sequence[Sequence[Path]]) -> None:
+def check_distinct_captures(current: Sequence[Sequence[Path]], baseline: Sequence[Sequence[Path]]) -> None:
     """Check that no capture of one run is a capture of the other; some of its traces may be on both sides.
 
     Raises UsageMistake where one is: it is the check for two runs that a person looks at.
     """
-    for current_files, baseline_files in product(now, before):
-        if len([*shared([current_files, baseline_files])]) >= min(len(current_files), len(baseline_files)):
-            check_two_runs(current_files, baseline_files)
+    for current_files, baseline_files in product(current, baseline):
+        if len([*iterate_duplicate_traces([current_files, baseline_files])]) >= min(
+            len(current_files), len(baseline_files)
+        ):
+            check_distinct_runs(current_files, baseline_files)

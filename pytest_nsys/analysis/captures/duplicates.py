@@ -9,44 +9,50 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 
-from pytest_nsys.analysis.fact_bounds import ENOUGH
+from pytest_nsys.analysis.fact_bounds import ENOUGH_ROWS
+from pytest_nsys.analysis.windows.rank_track import RankTrack
 from pytest_nsys.analysis.windows.run import WindowGroup
-from pytest_nsys.analysis.windows.tracks import RankTrack
-from pytest_nsys.core.columns import minus, total
+from pytest_nsys.core.columns import subtract, sum_column
 from pytest_nsys.core.errors import NsysError
-from pytest_nsys.core.kept import grouped
+from pytest_nsys.core.memoize import group_by_key
 
 
-def find_equal_ranks(one: WindowGroup, other: WindowGroup) -> Iterator[tuple[RankTrack, RankTrack]]:
+def find_equal_ranks(first: WindowGroup, second: WindowGroup) -> Iterator[tuple[RankTrack, RankTrack]]:
     """Yield the pairs of ranks whose kernels are equal: around the windows, or of few kernels in the whole run.
 
     Of one group these are ranks on two clocks.
     """
-    twins_by_summary = grouped((_measure(track), track) for track in other.tracks.values())
-    for track in one.tracks.values():
-        for twin in twins_by_summary.get(_measure(track), ()) if len(track.kernels) else ():
-            if (one is other and twin.rank.process.clock <= track.rank.process.clock) or not _is_equal(track, twin):
+    twins_by_summary = group_by_key((_summarize_kernels(track), track) for track in second.tracks.values())
+    for track in first.tracks.values():
+        for twin in twins_by_summary.get(_summarize_kernels(track), ()) if len(track.kernels) else ():
+            if (first is second and twin.rank.process.clock <= track.rank.process.clock) or not _has_equal_kernels(
+                track, twin
+            ):
                 continue
-            pair = (track, twin) if len(track.kernels) >= ENOUGH else _find_whole(one, track, other, twin)
-            if len(pair[0].kernels) >= ENOUGH and _is_equal(*pair):
+            pair = (track, twin) if len(track.kernels) >= ENOUGH_ROWS else _find_whole_runs(first, track, second, twin)
+            if len(pair[0].kernels) >= ENOUGH_ROWS and _has_equal_kernels(*pair):
                 yield pair
 
 
-def _measure(track: RankTrack) -> tuple[int, int]:
+def _summarize_kernels(track: RankTrack) -> tuple[int, int]:
     """Return what is quick to compare: the number of kernels, and their total time in ns."""
-    return len(track.kernels), total(minus(track.kernels.end_ns, track.kernels.start_ns))
+    return len(track.kernels), sum_column(subtract(track.kernels.end_ns, track.kernels.start_ns))
 
 
-def _find_whole(one: WindowGroup, track: RankTrack, other: WindowGroup, twin: RankTrack) -> tuple[RankTrack, RankTrack]:
+def _find_whole_runs(
+    first: WindowGroup, track: RankTrack, second: WindowGroup, twin: RankTrack
+) -> tuple[RankTrack, RankTrack]:
     """Return what the whole runs have of two ranks; both as they are where one is of a cut, which has no more of it."""
     with contextlib.suppress(NsysError):
-        return one.run.whole().tracks[track.rank.number], other.run.whole().tracks[twin.rank.number]
+        return first.run.load_whole_run().tracks[track.rank.number], second.run.load_whole_run().tracks[
+            twin.rank.number
+        ]
     return track, twin
 
 
-def _is_equal(one: RankTrack, other: RankTrack) -> bool:
+def _has_equal_kernels(first: RankTrack, second: RankTrack) -> bool:
     """Return whether all kernels are as long, and as far from each other."""
-    first_kernels, second_kernels = one.kernels, other.kernels
+    first_kernels, second_kernels = first.kernels, second.kernels
     offset_ns = second_kernels.start_ns[0] - first_kernels.start_ns[0]
     pairs = ((first_kernels.start_ns, second_kernels.start_ns), (first_kernels.end_ns, second_kernels.end_ns))
     # Two exports of one report may count time from other moments: only the differences are compared.

@@ -11,9 +11,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
-from pytest_nsys.core.words import counted
+from pytest_nsys.core.text_format import format_count
 
-MOST = 3
+MAX_NAMED_ROWS = 3
 """How many producers and delays are named."""
 
 
@@ -35,7 +35,7 @@ class BudgetPart(enum.StrEnum):
     STALLED = "stalled"
 
 
-BLOCKED: Mapping[str, BudgetPart] = {
+BLOCKED_PARTS: Mapping[str, BudgetPart] = {
     "collective": BudgetPart.COLLECTIVE,
     "copy": BudgetPart.COPY,
     "memset": BudgetPart.MEMSET,
@@ -45,7 +45,7 @@ BLOCKED: Mapping[str, BudgetPart] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Blocking:
+class BlockingProducer:
     """Says for how long one producer held up one kind of kernel, and in how many gaps."""
 
     kind: str
@@ -57,7 +57,7 @@ class Blocking:
 
 
 @dataclass(frozen=True, slots=True)
-class Delayed:
+class LaunchDelay:
     """Says for how long kernels of one name and stage started late, and in how many gaps.
 
     They were launched too late, or did not start though nothing is known to have blocked them.
@@ -113,7 +113,7 @@ class BudgetLines:
     @property
     def blocking_ns(self) -> Mapping[str, int]:
         """The time that producers of each kind blocked."""
-        return {kind: self.parts[part] for kind, part in BLOCKED.items()}
+        return {kind: self.parts[part] for kind, part in BLOCKED_PARTS.items()}
 
     @property
     def dependency_stalled_ns(self) -> int:
@@ -141,11 +141,11 @@ class BudgetFacts(BudgetLines):
     in_syncs: Mapping[str, int]
     blocking_comm_ns: Mapping[str, int]
     blocking_comm_max_ns: int
-    producers: Sequence[Blocking]  # the largest
-    before: Sequence[Delayed]  # the largest
+    producers: Sequence[BlockingProducer]  # the largest
+    before: Sequence[LaunchDelay]  # the largest
 
 
-def ceiling(part_ns: int, window_ns: int) -> Fraction | None:
+def compute_throughput_ceiling(part_ns: int, window_ns: int) -> Fraction | None:
     """Return the share by which throughput would rise, at most, if the part were gone and nothing came in its place.
 
     0.5 is 50 %. None where the part is the whole window.
@@ -153,32 +153,32 @@ def ceiling(part_ns: int, window_ns: int) -> Fraction | None:
     return Fraction(part_ns, window_ns - part_ns) if part_ns < window_ns else None
 
 
-_BOUNDS = "blocked and stalled are bounds"
+_BOUNDS_TEXT = "blocked and stalled are bounds"
 
 
-def about_edges(budgets: Iterable[BudgetLines]) -> Iterator[str]:
+def describe_uncertain_edges(budgets: Iterable[BudgetLines]) -> Iterator[str]:
     """Yield why figures of these budgets are bounds, and of which gaps less is known: each in one line."""
     all_budgets = list(budgets)
-    yield from about_bounds(all_budgets)
-    yield from about_gaps(all_budgets)
+    yield from describe_bounds(all_budgets)
+    yield from describe_uncertain_gaps(all_budgets)
 
 
-def about_bounds(found: Sequence[BudgetLines]) -> Iterator[str]:
+def describe_bounds(budgets: Sequence[BudgetLines]) -> Iterator[str]:
     """Yield why what blocked may be more, and what stalled less: each in one line."""
-    waits = sum(budget.waits for budget in found)
-    missing_records = waits - sum(budget.waits_joined for budget in found)
+    waits = sum(budget.waits for budget in budgets)
+    missing_records = waits - sum(budget.waits_joined for budget in budgets)
     reasons = {
-        "the trace records no stream waits": any(not budget.waits_recorded for budget in found),
-        f"{missing_records} of {counted(waits, 'stream wait')} have no event record": missing_records > 0,
-        "kernels that overlap on one stream prove nothing": any(budget.unordered for budget in found),
-        "the trace does not say when copies and memsets ran": any(budget.device_busy_ns is None for budget in found),
+        "the trace records no stream waits": any(not budget.waits_recorded for budget in budgets),
+        f"{missing_records} of {format_count(waits, 'stream wait')} have no event record": missing_records > 0,
+        "kernels that overlap on one stream prove nothing": any(budget.unordered for budget in budgets),
+        "the trace does not say when copies and memsets ran": any(budget.device_busy_ns is None for budget in budgets),
     }
-    yield from (f"{_BOUNDS}: {reason}" for reason, holds in reasons.items() if holds)
+    yield from (f"{_BOUNDS_TEXT}: {reason}" for reason, holds in reasons.items() if holds)
 
 
-def about_gaps(budgets: Sequence[BudgetLines]) -> Iterator[str]:
+def describe_uncertain_gaps(budgets: Sequence[BudgetLines]) -> Iterator[str]:
     """Yield of how many gaps of these budgets less is known, and why: each in one line."""
-    gaps = counted(sum(budget.gaps for budget in budgets), "gap")
+    gaps = format_count(sum(budget.gaps for budget in budgets), "gap")
     reasons = {
         "gaps_without_launch": "end in a kernel without a launch row: they count as launched at once",
         "contradicted": "end before what their kernel waited for began: it blocked nothing",

@@ -10,31 +10,31 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import NamedTuple
 
-from pytest_nsys.analysis.explain.budget_lines import BLOCKED, BudgetPart
-from pytest_nsys.analysis.explain.parts import (
+from pytest_nsys.analysis.explain.breakdown_model import (
     Amounts,
     Breakdown,
+    BreakdownRow,
     BudgetChange,
     Change,
     ChangeKind,
     Explanation,
-    Part,
-    Root,
-    What,
+    RootCause,
+    RowActivity,
 )
-from pytest_nsys.core.kept import grouped
+from pytest_nsys.analysis.explain.budget_lines import BLOCKED_PARTS, BudgetPart
+from pytest_nsys.core.memoize import group_by_key
 
 
-def compare_budgets(was: Breakdown, now: Breakdown) -> BudgetChange | None:
+def compare_budgets(baseline: Breakdown, current: Breakdown) -> BudgetChange | None:
     """Return how the budget changed; None where one side does not know its own, or nothing moved."""
-    if was.budget is None or now.budget is None:
+    if baseline.budget is None or current.budget is None:
         return None
     sums = [
         {
-            BudgetPart.COMPUTE: side.took_ns(What.KERNEL),
+            BudgetPart.COMPUTE: side.sum_time_ns(RowActivity.KERNEL),
             **{part: sum(ns_by_name.values()) for part, ns_by_name in budget.items()},
         }
-        for side, budget in ((was, was.budget), (now, now.budget))
+        for side, budget in ((baseline, baseline.budget), (current, current.budget))
     ]
     parts = tuple(
         (part, change_ns) for part in BudgetPart if (change_ns := sums[1].get(part, 0) - sums[0].get(part, 0))
@@ -42,50 +42,63 @@ def compare_budgets(was: Breakdown, now: Breakdown) -> BudgetChange | None:
     if not parts:
         return None
     compute_change_ns = dict(parts).get(BudgetPart.COMPUTE, 0)
-    changes = _compare_amounts(was, now, *(_pick_time(side, (What.KERNEL,)) for side in (was, now)))
+    changes = _compare_amounts(
+        baseline, current, *(_select_time(side, (RowActivity.KERNEL,)) for side in (baseline, current))
+    )
     same_way = [(change.root.name, change.change_ns) for change in changes if change.change_ns * compute_change_ns > 0]
     largest = max(same_way, key=lambda kernel: abs(kernel[1]), default=None)
-    return BudgetChange(parts, largest, was.length_ns, now.length_ns)
+    return BudgetChange(parts, largest, baseline.length_ns, current.length_ns)
 
 
-Labels = Mapping[str, object]
-Differences = Callable[[Breakdown, Breakdown, Labels], Iterable[Change]]
+MetricLabels = Mapping[str, object]
+CauseFinder = Callable[[Breakdown, Breakdown, MetricLabels], Iterable[Change]]
 
 
-class Parts(NamedTuple):
+class RowExplainer(NamedTuple):
     """Explains the changes of a metric's rows. A ratio is explained by the time that it is a ratio of."""
 
-    causes: Differences  # of the baseline and the current breakdown, for the row's labels
+    find_causes: CauseFinder  # of the baseline and the current breakdown, for the row's labels
     # The row, of a ratio its time; None where a breakdown does not hold it.
-    measured_ns: Callable[[Breakdown, Labels], int | None]
-    budget: bool = False  # whether the budget of the window says more of it
+    measure_ns: Callable[[Breakdown, MetricLabels], int | None]
+    has_budget: bool = False  # whether the budget of the window says more of it
 
     def explain(
-        self, labels: Labels, change_ns: int, was: Breakdown, now: Breakdown, beside: Iterable[Change] = ()
+        self,
+        labels: MetricLabels,
+        change_ns: int,
+        baseline: Breakdown,
+        current: Breakdown,
+        further_causes: Iterable[Change] = (),
     ) -> Explanation:
         """Explain why a row changed by ``change_ns``; ``further_causes`` are those that breakdowns do not show."""
         rank = labels["rank"]
         assert isinstance(rank, int)
-        all_causes = (*self.causes(was, now, labels), *beside)
+        all_causes = (*self.find_causes(baseline, current, labels), *further_causes)
         causes = [cause._replace(rank=rank) for cause in all_causes if cause.change_ns]
-        causes.sort(key=lambda cause: cause.largest_first)
-        budget_change = compare_budgets(was, now) if self.budget else None
+        causes.sort(key=lambda cause: cause.sort_key)
+        budget_change = compare_budgets(baseline, current) if self.has_budget else None
         return Explanation(
             change_ns, tuple(causes), change_ns - sum(cause.change_ns for cause in causes), budget_change
         )
 
 
 def _compare_amounts(
-    was: Breakdown, now: Breakdown, before: Amounts, after: Amounts, stage: object = None
+    baseline: Breakdown, current: Breakdown, baseline_amounts: Amounts, current_amounts: Amounts, stage: object = None
 ) -> Iterator[Change]:
     """Yield how much more or less there is of each name, in a stage where the amounts are of one."""
-    for key in sorted({*before, *after}):
+    for key in sorted({*baseline_amounts, *current_amounts}):
         activity, name = key
-        baseline_ns, current_ns, counts = before.get(key, 0), after.get(key, 0), (was.counts[key], now.counts[key])
+        baseline_ns, current_ns, counts = (
+            baseline_amounts.get(key, 0),
+            current_amounts.get(key, 0),
+            (baseline.counts[key], current.counts[key]),
+        )
         straggler = None
-        if activity is What.COLLECTIVE:
-            straggler = _find_straggler(current_ns - baseline_ns, was.waits(name, stage), now.waits(name, stage))
-        if activity is What.HOST:
+        if activity is RowActivity.COLLECTIVE:
+            straggler = _find_straggler(
+                current_ns - baseline_ns, baseline.sum_waits(name, stage), current.sum_waits(name, stage)
+            )
+        if activity is RowActivity.HOST:
             kind = ChangeKind.LATER
         elif straggler is not None:
             kind = ChangeKind.WAITED
@@ -94,7 +107,7 @@ def _compare_amounts(
             kind = ChangeKind.ELSEWHERE
         else:
             kind = classify_change(counts, current_ns - baseline_ns)
-        yield Change(Root(kind, activity, name), 0, baseline_ns, current_ns, *counts, straggler=straggler)
+        yield Change(RootCause(kind, activity, name), 0, baseline_ns, current_ns, *counts, straggler=straggler)
 
 
 def classify_change(counts: tuple[int, int], longer_ns: int) -> ChangeKind:
@@ -107,30 +120,32 @@ def classify_change(counts: tuple[int, int], longer_ns: int) -> ChangeKind:
     return ChangeKind.LONGER if longer_ns > 0 else ChangeKind.SHORTER
 
 
-def _find_straggler(change_ns: int, before: Counter[int], after: Counter[int]) -> int | None:
+def _find_straggler(change_ns: int, baseline_waits: Counter[int], current_waits: Counter[int]) -> int | None:
     """Return the rank for which kernels wait longer, or no longer, where that is most of the change; else None."""
-    more_ns = after.total() - before.total()
+    more_ns = current_waits.total() - baseline_waits.total()
     # The waits have to change the same way, and to be half of the change at least.
     if more_ns * change_ns <= 0 or abs(change_ns) > 2 * abs(more_ns):
         return None
     sign = 1 if more_ns > 0 else -1
-    return min({*before, *after}, key=lambda rank: (sign * (before[rank] - after[rank]), rank))
+    return min(
+        {*baseline_waits, *current_waits}, key=lambda rank: (sign * (baseline_waits[rank] - current_waits[rank]), rank)
+    )
 
 
-def _sum_lengths(parts: Iterable[Part]) -> Amounts:
-    lengths = Counter[tuple[What, str]]()
-    for row in parts:
-        lengths[row.what, row.name] += row.length_ns
+def _sum_lengths(rows: Iterable[BreakdownRow]) -> Amounts:
+    lengths = Counter[tuple[RowActivity, str]]()
+    for row in rows:
+        lengths[row.activity, row.name] += row.length_ns
     return lengths
 
 
-def _explain_lengths(picked: Callable[[Part, Labels], bool]) -> Parts:
+def _explain_lengths(is_included: Callable[[BreakdownRow, MetricLabels], bool]) -> RowExplainer:
     """Explain a metric by the lengths of some kernels."""
 
-    def sum_amounts(side: Breakdown, labels: Labels) -> Amounts:
-        return _sum_lengths(row for row in side.parts if picked(row, labels))
+    def sum_amounts(side: Breakdown, labels: MetricLabels) -> Amounts:
+        return _sum_lengths(row for row in side.rows if is_included(row, labels))
 
-    return Parts(
+    return RowExplainer(
         lambda baseline, current, labels: _compare_amounts(
             baseline, current, sum_amounts(baseline, labels), sum_amounts(current, labels), labels.get("stage")
         ),
@@ -138,42 +153,44 @@ def _explain_lengths(picked: Callable[[Part, Labels], bool]) -> Parts:
     )
 
 
-def _is_of_stage(part: Part, labels: Labels) -> bool:
+def _is_in_stage(row: BreakdownRow, labels: MetricLabels) -> bool:
     """Whether a row is communication of the stage that the metric's row is of, or of any where that has no stage."""
-    return part.is_hidden and labels.get("stage", part.stage) == part.stage
+    return row.is_hideable and labels.get("stage", row.stage) == row.stage
 
 
-def _compare_exposed(was: Breakdown, now: Breakdown, labels: Labels) -> Iterator[Change]:
+def _compare_exposed(baseline: Breakdown, current: Breakdown, labels: MetricLabels) -> Iterator[Change]:
     """Yield communication that got longer and compute that hides it less; what came or went counts as exposed."""
-    sides = [grouped((row.name, row) for row in side.parts if _is_of_stage(row, labels)) for side in (was, now)]
-    lengths: list[dict[tuple[What, str], int]] = [{}, {}]
+    sides = [
+        group_by_key((row.name, row) for row in side.rows if _is_in_stage(row, labels)) for side in (baseline, current)
+    ]
+    lengths: list[dict[tuple[RowActivity, str], int]] = [{}, {}]
     hidden_ns: list[Counter[tuple[str, str]]] = [Counter(), Counter()]
     for name in {*sides[0], *sides[1]}:
         row_pair = [side.get(name, []) for side in sides]
         baseline_count, current_count = (sum(part.number for part in rows) for rows in row_pair)
         for rows, length, hidden_by_pair in zip(row_pair, lengths, hidden_ns, strict=True):
-            length[What.COLLECTIVE, name] = sum(
+            length[RowActivity.COLLECTIVE, name] = sum(
                 row.length_ns if baseline_count == current_count else row.exposed_ns for row in rows
             )
             for compute, ns in (
                 (compute_name, ns)
                 for row in rows
                 if baseline_count == current_count
-                for compute_name, ns in row.beside_ns.items()
+                for compute_name, ns in row.ns_by_kernel.items()
             ):
                 hidden_by_pair[compute, name] += ns
-    yield from _compare_amounts(was, now, lengths[0], lengths[1], labels.get("stage"))
-    compute_lengths = [_sum_lengths(side.of(What.KERNEL)) for side in (was, now)]
-    for name, pairs in grouped((pair[0], pair) for pair in sorted({*hidden_ns[0], *hidden_ns[1]})).items():
+    yield from _compare_amounts(baseline, current, lengths[0], lengths[1], labels.get("stage"))
+    compute_lengths = [_sum_lengths(side.select_rows(RowActivity.KERNEL)) for side in (baseline, current)]
+    for name, pairs in group_by_key((pair[0], pair) for pair in sorted({*hidden_ns[0], *hidden_ns[1]})).items():
         baseline_ns, current_ns = (sum(side[pair] for pair in pairs) for side in hidden_ns)
         exposed_kernel = (
             min(pairs, key=lambda pair: (hidden_ns[1][pair] - hidden_ns[0][pair], pair))[1]
             if baseline_ns > current_ns
             else ""
         )
-        counts = was.counts[What.KERNEL, name], now.counts[What.KERNEL, name]
+        counts = baseline.counts[RowActivity.KERNEL, name], current.counts[RowActivity.KERNEL, name]
         shorter_ns = sum(
-            sign * side.get((What.KERNEL, name), 0) for sign, side in zip((1, -1), compute_lengths, strict=True)
+            sign * side.get((RowActivity.KERNEL, name), 0) for sign, side in zip((1, -1), compute_lengths, strict=True)
         )
         kind = ChangeKind.ELSEWHERE  # it, or what it hid
         if current_ns < baseline_ns and counts[1] < counts[0]:
@@ -181,50 +198,52 @@ def _compare_exposed(was: Breakdown, now: Breakdown, labels: Labels) -> Iterator
         # Compute that got shorter by half of what it hides less, or more, is the cause itself.
         elif current_ns < baseline_ns and 2 * shorter_ns >= baseline_ns - current_ns:
             kind = ChangeKind.SHORTER
-        yield Change(Root(kind, What.COVER, name), 0, baseline_ns, current_ns, *counts, exposes=exposed_kernel)
+        yield Change(
+            RootCause(kind, RowActivity.COVER, name), 0, baseline_ns, current_ns, *counts, exposed_kernel=exposed_kernel
+        )
 
 
-def _sum_exposed_ns(breakdown: Breakdown, labels: Labels) -> int:
-    return sum(row.exposed_ns for row in breakdown.parts if _is_of_stage(row, labels))
+def _sum_exposed_ns(breakdown: Breakdown, labels: MetricLabels) -> int:
+    return sum(row.exposed_ns for row in breakdown.rows if _is_in_stage(row, labels))
 
 
-def _pick_time(side: Breakdown, what: Iterable[What]) -> Amounts:
-    return {key: ns for key, ns in side.time_ns.items() if key[0] in what}
+def _select_time(side: Breakdown, activities: Iterable[RowActivity]) -> Amounts:
+    return {key: ns for key, ns in side.time_ns.items() if key[0] in activities}
 
 
-def _explain_time(*what: What, budget: bool = False) -> Parts:
+def _explain_time(*activities: RowActivity, budget: bool = False) -> RowExplainer:
     """Explain a metric by the part of the window's length that went to these activities."""
-    return Parts(
+    return RowExplainer(
         lambda baseline, current, _: _compare_amounts(
-            baseline, current, _pick_time(baseline, what), _pick_time(current, what)
+            baseline, current, _select_time(baseline, activities), _select_time(current, activities)
         ),
-        lambda side, _: side.took_ns(*what),
+        lambda side, _: side.sum_time_ns(*activities),
         budget,
     )
 
 
-_HELD_BY = {
-    BudgetPart.STARVED: What.HOST,
-    BudgetPart.BETWEEN: What.HOST,
-    BudgetPart.COPY: What.COPY,
-    BudgetPart.MEMSET: What.MEMSET,
-    BudgetPart.BESIDE: What.IDLE,
-    BudgetPart.STALLED: What.IDLE,
+_HOLDERS = {
+    BudgetPart.STARVED: RowActivity.HOST,
+    BudgetPart.BETWEEN: RowActivity.HOST,
+    BudgetPart.COPY: RowActivity.COPY,
+    BudgetPart.MEMSET: RowActivity.MEMSET,
+    BudgetPart.BESIDE: RowActivity.IDLE,
+    BudgetPart.STALLED: RowActivity.IDLE,
 }
 """What holds compute up in a part of the budget; in all others it is a kernel that communicates."""
 
 
-def _explain_budget(*parts: BudgetPart) -> Parts:
+def _explain_budget(*parts: BudgetPart) -> RowExplainer:
     """Explain a metric by these parts of the budget; a row by producer is explained by the part of that producer."""
 
-    def sum_amounts(side: Breakdown, labels: Labels) -> Amounts:
-        amounts = Counter[tuple[What, str]]()
-        for part in (BLOCKED[str(labels["producer"])],) if "producer" in labels else parts:
+    def sum_amounts(side: Breakdown, labels: MetricLabels) -> Amounts:
+        amounts = Counter[tuple[RowActivity, str]]()
+        for part in (BLOCKED_PARTS[str(labels["producer"])],) if "producer" in labels else parts:
             for name, ns in (side.budget or {}).get(part, {}).items():
-                amounts[_HELD_BY.get(part, What.COLLECTIVE), name] += ns
+                amounts[_HOLDERS.get(part, RowActivity.COLLECTIVE), name] += ns
         return amounts
 
-    def find_causes(baseline: Breakdown, current: Breakdown, labels: Labels) -> Iterable[Change]:
+    def find_causes(baseline: Breakdown, current: Breakdown, labels: MetricLabels) -> Iterable[Change]:
         is_unknown = baseline.budget is None or current.budget is None
         return (
             ()
@@ -232,26 +251,29 @@ def _explain_budget(*parts: BudgetPart) -> Parts:
             else _compare_amounts(baseline, current, sum_amounts(baseline, labels), sum_amounts(current, labels))
         )
 
-    def measure_ns(side: Breakdown, labels: Labels) -> int | None:
+    def measure_ns(side: Breakdown, labels: MetricLabels) -> int | None:
         if side.budget is None or "stage" in labels:  # by stage none is kept
             return None
         return sum(sum_amounts(side, labels).values())
 
-    return Parts(find_causes, measure_ns)
+    return RowExplainer(find_causes, measure_ns)
 
 
-EXPOSED = Parts(_compare_exposed, _sum_exposed_ns, budget=True)
-COVER = Parts(_compare_exposed, lambda *_: None, budget=True)
+EXPOSED = RowExplainer(_compare_exposed, _sum_exposed_ns, has_budget=True)
+COVER = RowExplainer(_compare_exposed, lambda *_: None, has_budget=True)
 """Explains concurrent communication, which counts once in the row and several times in its parts."""
 
-COMMUNICATION = _explain_lengths(_is_of_stage)
+COMMUNICATION = _explain_lengths(_is_in_stage)
 BARRIERS = _explain_lengths(lambda row, _: row.is_barrier)
-COMPUTE = _explain_lengths(lambda row, _: row.what is What.KERNEL)
-ALL_EXPOSED, IDLE = _explain_time(What.COLLECTIVE, budget=True), _explain_time(What.HOST, What.IDLE, budget=True)
-WHOLE = _explain_time(What.KERNEL, What.COLLECTIVE, What.HOST, What.IDLE, budget=True)
+COMPUTE = _explain_lengths(lambda row, _: row.activity is RowActivity.KERNEL)
+ALL_EXPOSED, IDLE = (
+    _explain_time(RowActivity.COLLECTIVE, budget=True),
+    _explain_time(RowActivity.HOST, RowActivity.IDLE, budget=True),
+)
+WHOLE = _explain_time(RowActivity.KERNEL, RowActivity.COLLECTIVE, RowActivity.HOST, RowActivity.IDLE, budget=True)
 COMPUTE_ABSENT = _explain_budget(*(part for part in BudgetPart if part is not BudgetPart.COMPUTE))
 STARVED, BETWEEN = _explain_budget(BudgetPart.STARVED, BudgetPart.BETWEEN), _explain_budget(BudgetPart.BETWEEN)
 STALLED = _explain_budget(BudgetPart.BESIDE, BudgetPart.STALLED)
-BLOCKING, BLOCKING_COMM = _explain_budget(*BLOCKED.values()), _explain_budget(BudgetPart.COLLECTIVE)
-BLOCKING_COMM_MAX = _explain_budget(BudgetPart.COLLECTIVE, BudgetPart.BESIDE)._replace(measured_ns=lambda *_: None)
+BLOCKING, BLOCKING_COMM = _explain_budget(*BLOCKED_PARTS.values()), _explain_budget(BudgetPart.COLLECTIVE)
+BLOCKING_COMM_MAX = _explain_budget(BudgetPart.COLLECTIVE, BudgetPart.BESIDE)._replace(measure_ns=lambda *_: None)
 """Explains a bound: communication that ran while something else blocked counts in the row, and in no part."""

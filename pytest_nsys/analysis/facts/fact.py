@@ -8,14 +8,14 @@ from fractions import Fraction
 from math import ceil, floor
 from typing import NamedTuple
 
-from pytest_nsys.analysis.fact_bounds import AT_LEAST, OFF
+from pytest_nsys.analysis.fact_bounds import LOWER_BOUNDED_FACTS, OFF
 from pytest_nsys.core.model import Note, Value
 from pytest_nsys.core.units import MEGAHERTZ, TIME
 
 # How many tenths of what is written a bound has, by its unit: shares are written in percent, times in seconds.
-_TENTHS: Mapping[str, Fraction] = {"%": Fraction(1000), TIME: Fraction(10, 10**9)}
+_TENTHS_BY_UNIT: Mapping[str, Fraction] = {"%": Fraction(1000), TIME: Fraction(10, 10**9)}
 # The unit that is written behind a bound, by that of the fact.
-_WRITTEN = {"%": "%", MEGAHERTZ: MEGAHERTZ, TIME: "s"}
+_WRITTEN_UNITS = {"%": "%", MEGAHERTZ: MEGAHERTZ, TIME: "s"}
 
 
 class Weight(enum.IntEnum):
@@ -28,16 +28,16 @@ class Weight(enum.IntEnum):
     ERROR = 2
 
 
-class Measured(NamedTuple):
+class MeasuredFact(NamedTuple):
     """Holds what was found out about a run."""
 
     value: Value | None  # None: unknown, which is worse than any bound
     words: str  # say the value
-    why: str = ""  # why it matters
+    reason: str = ""  # why it matters
     remedy: str = ""  # what to do about it
     # Whether it makes doubtful what depends on it, unless it is an error, or a gate file bears it on purpose; else it
     # is a note.
-    doubtful: bool = True
+    is_doubtful: bool = True
 
 
 class Fact(NamedTuple):
@@ -46,23 +46,25 @@ class Fact(NamedTuple):
     name: str  # the key of its bound in ``quality:``
     # of its value: ``count``, ``%`` (a plain fraction), ``1``, ``MHz`` or ``ns``, of which a gate file has seconds
     unit: str
-    found: Measured
+    measurement: MeasuredFact
     weight: Weight
     bound: Value | None = None  # None where no value is an error
 
     @property
     def words(self) -> str:
         """What was found, without what it means."""
-        return self.found.words
+        return self.measurement.words
 
     @property
     def sentence(self) -> str:
         """What was found, why it matters and what to do."""
-        return self._said(self.words)
+        return self._format_sentence(self.words)
 
-    def _said(self, words: str) -> str:
+    def _format_sentence(self, finding: str) -> str:
         """Format what was found, why it matters and what to do."""
-        return "; ".join(filter(None, [": ".join(filter(None, [words, self.found.why])), self.found.remedy]))
+        return "; ".join(
+            filter(None, [": ".join(filter(None, [finding, self.measurement.reason])), self.measurement.remedy])
+        )
 
     @property
     def note(self) -> Note:
@@ -72,26 +74,26 @@ class Fact(NamedTuple):
     @property
     def error(self) -> str:
         """The sentence as it stands in place of a verdict, with the bound that lets this trace through."""
-        side = "at least" if self.name in AT_LEAST else "at most"
-        bound_text = "" if self.bound is None else f" (bound: {side} {self._written(self.bound)})"
-        setting = f"write quality: {{{self.name}: {self.lets_through}}} in the gate file"
-        return f"trace quality: {self._said(self.words + bound_text)}, or {setting}"
+        side = "at least" if self.name in LOWER_BOUNDED_FACTS else "at most"
+        bound_text = "" if self.bound is None else f" (bound: {side} {self._format_bound(self.bound)})"
+        setting = f"write quality: {{{self.name}: {self.passing_bound}}} in the gate file"
+        return f"trace quality: {self._format_sentence(self.words + bound_text)}, or {setting}"
 
     @property
-    def lets_through(self) -> str:
+    def passing_bound(self) -> str:
         """The bound that this fact does not cross, as a gate file has it."""
-        return OFF if self.found.value is None else self._written(self.found.value)
+        return OFF if self.measurement.value is None else self._format_bound(self.measurement.value)
 
-    def _written(self, value: Value) -> str:
+    def _format_bound(self, value: Value) -> str:
         """Format a bound as a gate file has it; a fraction is rounded so that it lets the value through."""
-        scaled = Fraction(value) * _TENTHS.get(self.unit, 10)
-        tenths = floor(scaled) if self.name in AT_LEAST else ceil(scaled)
+        scaled = Fraction(value) * _TENTHS_BY_UNIT.get(self.unit, 10)
+        tenths = floor(scaled) if self.name in LOWER_BOUNDED_FACTS else ceil(scaled)
         number = str(tenths // 10) if tenths % 10 == 0 else f"{tenths // 10}.{tenths % 10}"
-        return number + _WRITTEN.get(self.unit, "")
+        return number + _WRITTEN_UNITS.get(self.unit, "")
 
 
 def is_worse(name: str, value: Value | None, bound: Value) -> bool:
     """Return whether a value is worse than a bound: fewer anchors, more of anything else; what is unknown always is."""
     if value is None:
         return True
-    return value < bound if name in AT_LEAST else value > bound
+    return value < bound if name in LOWER_BOUNDED_FACTS else value > bound

@@ -7,9 +7,9 @@ from collections import Counter
 from collections.abc import Mapping
 
 from pytest_nsys.analysis.windows.rank_window import RankWindow
-from pytest_nsys.core.columns import take, total
+from pytest_nsys.core.columns import sum_column, take
 from pytest_nsys.core.errors import NoRows
-from pytest_nsys.core.kept import kept
+from pytest_nsys.core.memoize import memoize_method
 
 SYNCHRONISING_CALLS = (
     "cudaDeviceSynchronize*",
@@ -32,7 +32,7 @@ _VERSION = re.compile(r"_v\d+$")  # which CUPTI adds to the name of a call: ``cu
 
 def compute_ns(window: RankWindow) -> int:
     """Σ length of compute kernels, per rank."""
-    return total(take(window.durations_ns, window.compute))
+    return sum_column(take(window.durations_ns, window.compute))
 
 
 def window_ns(window: RankWindow) -> int:
@@ -42,19 +42,19 @@ def window_ns(window: RankWindow) -> int:
 
 def idle_ns(window: RankWindow) -> int:
     """The window minus the time in which any kernel runs, per rank."""
-    return window.length_ns - window.meanwhile.busy_time.total_ns
+    return window.length_ns - window.gpu_window.busy_time.total_ns
 
 
 def comm_streams(window: RankWindow) -> Mapping[str, int]:
     """Number of communication streams, per (rank, purpose): 0 for every purpose of the convention without one."""
-    counts = Counter(stream_use.purpose for stream_use in window.streams)
+    counts = Counter(stream_use.purpose for stream_use in window.stream_uses)
     # 0 and no missing row: a stream that is gone is a change.
     return {purpose: counts[purpose] for purpose in window.track.convention.purpose_names}
 
 
 def launches(window: RankWindow) -> Mapping[str, int]:
     """Number of kernels, per (rank, stage)."""
-    return {stage: len(members) for stage, members in window.all_by_stage.items()}
+    return {stage: len(members) for stage, members in window.kernels_by_stage.items()}
 
 
 def gpu_gap_ns(window: RankWindow) -> int | None:
@@ -71,23 +71,23 @@ def syncs(window: RankWindow) -> int:
 
     No row where the trace has no record of any call: 0 would be green on nothing.
     """
-    if (calls := synchronising(window)) is None:
-        raise NoRows(f"the trace has no record of calls: {window.track.around.facts.to_see_calls}")
+    if (calls := count_waiting_calls(window)) is None:
+        raise NoRows(f"the trace has no record of calls: {window.track.trace_context.facts.to_see_calls}")
     return calls.total()
 
 
 def sync_calls(window: RankWindow) -> Mapping[str, int]:
     """The calls that ``syncs`` counts by name, per (rank, call)."""
-    return dict(sorted((synchronising(window) or {}).items()))
+    return dict(sorted((count_waiting_calls(window) or {}).items()))
 
 
-@kept
-def synchronising(window: RankWindow) -> Counter[str] | None:
+@memoize_method
+def count_waiting_calls(window: RankWindow) -> Counter[str] | None:
     """Count the calls of each name that make the CPU wait; None where the trace records no calls."""
-    calls = window.track.api_calls(SYNCHRONISING_CALLS, (window.window.start_ns, window.window.end_ns))
-    return None if calls is None else Counter(name for call in calls if (name := waiting_call(call.name)))
+    calls = window.track.select_api_calls(SYNCHRONISING_CALLS, (window.window.start_ns, window.window.end_ns))
+    return None if calls is None else Counter(name for call in calls if (name := parse_waiting_call(call.name)))
 
 
-def waiting_call(name: str) -> str:
+def parse_waiting_call(name: str) -> str:
     """Return the name of a synchronising call without its version; empty for a call that is asynchronous."""
     return "" if "Async" in name else _VERSION.sub("", name)

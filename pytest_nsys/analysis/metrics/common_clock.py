@@ -25,73 +25,73 @@ from functools import cached_property
 from heapq import heappop, heappush
 from typing import NamedTuple
 
-from pytest_nsys.analysis.metrics.collectives import MatchedGroup, matches, signature
+from pytest_nsys.analysis.metrics.collectives import MatchedGroup, make_signature, match_window
 from pytest_nsys.analysis.windows.run import Run, WindowGroup
 from pytest_nsys.core.errors import NothingMeasured, NsysError
 from pytest_nsys.core.exact import median, percentile
-from pytest_nsys.core.kept import grouped, kept
+from pytest_nsys.core.memoize import group_by_key, memoize_method
 from pytest_nsys.core.model import Clock, Rank
 from pytest_nsys.core.numbers import format_value
-from pytest_nsys.core.words import counted
+from pytest_nsys.core.text_format import format_count
 
 END_TOGETHER = ("AllReduce", "AllGather", "ReduceScatter", "AllToAll", "Barrier")
 """Lists the kinds that no rank can leave before all have given their part: of others the root may be gone long before.
 """
 
-FEWEST = 5
+FEWEST_MATCHED_ENDS = 5
 """Counts the matched ends that two clocks need to be compared: where chance says who ends first, all of so many are on
 one side of the truth once in 16 times.
 """
 
-HARDLY_WORSE = 2
+HARDLY_WORSE_FACTOR = 2
 """Says how many times as far the ends of another match may be from each other, to fit about as well: lengths of steps
 differ by much more than moments at which a collective ends.
 """
 
-WITHIN = 95
+RESIDUAL_PERCENT = 95
 """Per cent of a group's collectives that the residual covers."""
 
 
-class Ends(NamedTuple):
+class CollectiveEnds(NamedTuple):
     """Holds when collectives of one group that end together did so on each of its clocks: on the last of its ranks
     there.
     """
 
-    at: Sequence[int]  # their places among all collectives of the group
-    by_clock: Mapping[Clock, Sequence[int]]
+    places: Sequence[int]  # their places among all collectives of the group
+    ends_by_clock: Mapping[Clock, Sequence[int]]
 
 
-class Placed(NamedTuple):
+class ClockPlacement(NamedTuple):
     """Says how far a clock is ahead of its root clock, and by how much that may be wrong."""
 
-    root: Clock
+    root_clock: Clock
     ahead_ns: int
     error_ns: int
 
 
-class Agreement(NamedTuple):
+class ClockAgreement(NamedTuple):
     """Says how well the clocks of one group agree: its residual, and how wrong a difference in each collective
     may be.
     """
 
     residual_ns: int
     errors_ns: Sequence[int]  # by how much a difference in each collective may be wrong
-    clocks: int = 1
-    ends: int = 0  # matched ends of its own that this stands on; 0 where the ends of other groups tie its clocks
+    clock_count: int = 1
+    end_count: int = 0  # matched ends of its own that this stands on; 0 where the ends of other groups tie its clocks
 
 
-class ClockStanding(NamedTuple):
+class ClockAlignment(NamedTuple):
     """Says how a clock is drawn beside the first one."""
 
     ahead_ns: int | None  # taken off its times; None where nothing says what
     error_ns: int | None  # by how much that may be wrong; None where it is unknown
 
     @property
-    def words(self) -> str:
+    def description(self) -> str:
         """Return what a person should know of the alignment; empty for the first clock, and for one that is the
         same.
         """
-        if self == ALONE:
+        if self == EXACT_ALIGNMENT:
             return ""
         if self.ahead_ns is None:
             return "clocks could not be aligned"
@@ -100,7 +100,7 @@ class ClockStanding(NamedTuple):
         return f"clocks aligned within {format_value(self.error_ns)} by the ends of matched collectives"
 
 
-ALONE = ClockStanding(0, 0)
+EXACT_ALIGNMENT = ClockAlignment(0, 0)
 """How the only clock stands, and the first of several."""
 
 
@@ -108,155 +108,163 @@ ALONE = ClockStanding(0, 0)
 class CommonClock:
     """Holds the clocks of some windows as one. Clocks that matched ends tie to each other have one root."""
 
-    placed: Mapping[Clock, Placed]  # all clocks, the first one first
-    zeros_ns: Mapping[Clock, int]  # the moments from which times count, in ns since 1970, where files say so
-    doubted: Mapping[str, str]  # by group why its collectives may be matched wrongly
-    too_few: bool  # some collectives are matched, and too few to tie the clocks of their group
+    placements: Mapping[Clock, ClockPlacement]  # all clocks, the first one first
+    epochs_ns: Mapping[Clock, int]  # the moments from which times count, in ns since 1970, where files say so
+    doubts_by_group: Mapping[str, str]  # by group why its collectives may be matched wrongly
+    has_too_few_ends: bool  # some collectives are matched, and too few to tie the clocks of their group
 
-    def standing(self, clock: Clock) -> ClockStanding:
+    def find_alignment(self, clock: Clock) -> ClockAlignment:
         """Return how a clock is drawn beside the first one."""
-        first_clock, placement = next(iter(self.placed)), self.placed[clock]
-        if placement.root == first_clock:
-            return ClockStanding(placement.ahead_ns, placement.error_ns)
-        epochs = self._root_moments_ns
-        has_both_epochs = first_clock in epochs and placement.root in epochs
-        return ClockStanding(
-            epochs[first_clock][0] - epochs[placement.root][0] + placement.ahead_ns if has_both_epochs else None, None
+        first_clock, placement = next(iter(self.placements)), self.placements[clock]
+        if placement.root_clock == first_clock:
+            return ClockAlignment(placement.ahead_ns, placement.error_ns)
+        epochs = self._root_epochs_ns
+        has_both_epochs = first_clock in epochs and placement.root_clock in epochs
+        return ClockAlignment(
+            epochs[first_clock][0] - epochs[placement.root_clock][0] + placement.ahead_ns if has_both_epochs else None,
+            None,
         )
 
     @cached_property
-    def _root_moments_ns(self) -> Mapping[Clock, Sequence[int]]:
+    def _root_epochs_ns(self) -> Mapping[Clock, Sequence[int]]:
         """Return by root the moments from which its times count, in ns since 1970: one for each clock whose file says
         it.
         """
-        clocks, epochs = self.placed.items(), self.zeros_ns
-        return grouped(
-            (placement.root, epochs[clock] + placement.ahead_ns) for clock, placement in clocks if clock in epochs
+        clocks, epochs = self.placements.items(), self.epochs_ns
+        return group_by_key(
+            (placement.root_clock, epochs[clock] + placement.ahead_ns) for clock, placement in clocks if clock in epochs
         )
 
     @property
-    def apart_ns(self) -> int | None:
+    def disagreement_ns(self) -> int | None:
         """Return the most that ends and starts of sessions disagree, in ns; None where it is unknown."""
-        repeated_epochs = (epochs for epochs in self._root_moments_ns.values() if len(epochs) > 1)
+        repeated_epochs = (epochs for epochs in self._root_epochs_ns.values() if len(epochs) > 1)
         return max((max(epochs) - min(epochs) for epochs in repeated_epochs), default=None)
 
-    def rebased(self, rank: Rank, time_ns: int) -> int:
+    def rebase(self, rank: Rank, time_ns: int) -> int:
         """Return a time of a rank on the clock of its root, in ns: what is compared over the ranks of an agreement."""
-        return time_ns - self.placed[rank.process.clock].ahead_ns
+        return time_ns - self.placements[rank.process.clock].ahead_ns
 
-    def agreement(self, group: MatchedGroup, ranks: Mapping[int, Rank]) -> Agreement:
+    def measure_agreement(self, group: MatchedGroup, ranks: Mapping[int, Rank]) -> ClockAgreement:
         """Return how well the clocks of a group agree. Raises ValueError where that is not known."""
-        collective_count = len(next(iter(group.ranks.values())))
-        clocks = _clocks(group, ranks)
+        collective_count = len(next(iter(group.transfers_by_rank.values())))
+        clocks = _collect_clocks(group, ranks)
         if len(clocks) == 1:
-            return Agreement(0, [0] * collective_count)
-        if group.members in self.doubted:
-            raise ValueError(self.doubted[group.members])
-        if len({self.placed[clock].root for clock in clocks}) > 1:
+            return ClockAgreement(0, [0] * collective_count)
+        if group.members in self.doubts_by_group:
+            raise ValueError(self.doubts_by_group[group.members])
+        if len({self.placements[clock].root_clock for clock in clocks}) > 1:
             raise ValueError(
-                f"its ranks use {len(clocks)} clocks, and fewer than {FEWEST} matched ends align them: "
+                f"its ranks use {len(clocks)} clocks, and fewer than {FEWEST_MATCHED_ENDS} matched ends align them: "
                 "measure a window with more collectives"
             )
-        ends = _ends(group, ranks)
-        residuals_ns = self._left(ends)
-        has_own_ends = len(residuals_ns) >= FEWEST
+        ends = _find_ends(group, ranks)
+        residuals_ns = self._measure_residuals(ends)
+        has_own_ends = len(residuals_ns) >= FEWEST_MATCHED_ENDS
         if has_own_ends:
-            residual_ns, largest_ns = int(percentile(residuals_ns, WITHIN)), max(residuals_ns)
+            residual_ns, largest_ns = int(percentile(residuals_ns, RESIDUAL_PERCENT)), max(residuals_ns)
         else:
             # Tied by other groups: the two clocks that may be wrong most bound the error of any pair.
-            residual_ns = largest_ns = sum(sorted(self.placed[clock].error_ns for clock in clocks)[-2:])
+            residual_ns = largest_ns = sum(sorted(self.placements[clock].error_ns for clock in clocks)[-2:])
         errors_ns = [largest_ns] * collective_count
-        for place, own_residual_ns in zip(ends.at, residuals_ns, strict=True):
+        for place, own_residual_ns in zip(ends.places, residuals_ns, strict=True):
             errors_ns[place] = max(residual_ns, own_residual_ns)
-        return Agreement(residual_ns, errors_ns, len(clocks), len(residuals_ns) if has_own_ends else 0)
+        return ClockAgreement(residual_ns, errors_ns, len(clocks), len(residuals_ns) if has_own_ends else 0)
 
-    def _left(self, ends: Ends) -> list[int]:
+    def _measure_residuals(self, ends: CollectiveEnds) -> list[int]:
         """Return how far the ends of each collective are from each other, in ns, once they are rebased."""
         rebased_ends = [
-            [end - self.placed[clock].ahead_ns for end in clock_ends] for clock, clock_ends in ends.by_clock.items()
+            [end - self.placements[clock].ahead_ns for end in clock_ends]
+            for clock, clock_ends in ends.ends_by_clock.items()
         ]
         return [max(same_collective) - min(same_collective) for same_collective in zip(*rebased_ends, strict=True)]
 
 
-@kept
-def common_clock(group: WindowGroup) -> CommonClock:
+@memoize_method
+def align_clocks(group: WindowGroup) -> CommonClock:
     """Return the clocks of all ranks as one: by the collectives in the windows, or of the whole run where these are too
     few.
     """
-    clocks = by_collectives_of(group)
-    if clocks.too_few and not group.spec.whole_run:
-        if (placements := _placed_by_file(group.run, clocks)) is not None:
-            return replace(clocks, placed=placements, too_few=False)
+    clocks = align_by_collectives(group)
+    if clocks.has_too_few_ends and not group.spec.is_whole_run:
+        if (placements := _read_placements(group.run, clocks)) is not None:
+            return replace(clocks, placements=placements, has_too_few_ends=False)
         with contextlib.suppress(NsysError):  # elsewhere the run may be damaged
-            return common_clock(group.run.whole())
+            return align_clocks(group.run.load_whole_run())
     return clocks
 
 
-def _placed_by_file(run: Run, own: CommonClock) -> Mapping[Clock, Placed] | None:
+def _read_placements(run: Run, clocks: CommonClock) -> Mapping[Clock, ClockPlacement] | None:
     """Return the clocks as the only file of the run, a cut of several files, has them; None where it does not say."""
-    ties = run.facts[0].ties
-    if len(run.traces) > 1 or not {clock.machine for clock in own.placed} <= {*ties}:
+    ties = run.facts[0].clock_ties
+    if len(run.traces) > 1 or not {clock.machine for clock in clocks.placements} <= {*ties}:
         return None
-    clock_ties = {clock: ties[clock.machine] for clock in own.placed}
-    return {clock: Placed(Clock(0, tie.root), tie.ahead_ns, tie.error_ns) for clock, tie in clock_ties.items()}
+    clock_ties = {clock: ties[clock.machine] for clock in clocks.placements}
+    return {
+        clock: ClockPlacement(Clock(0, tie.root_machine), tie.ahead_ns, tie.error_ns)
+        for clock, tie in clock_ties.items()
+    }
 
 
-def by_collectives_of(group: WindowGroup) -> CommonClock:
+def align_by_collectives(group: WindowGroup) -> CommonClock:
     """Return the clocks as the collectives in the windows alone tie them; for whole runs there is nothing else."""
     ranks = {window.rank.number: window.rank for window in group}
     clock_order = list(dict.fromkeys(ranks[number].process.clock for number in sorted(ranks)))
-    epochs = zeros_of(group.run)
+    epochs = read_epochs(group.run)
     doubts_by_group: dict[str, str] = {}
     differences: dict[tuple[Clock, Clock], list[int]] = {}
-    matched_groups = _matched(group, ranks) if len(clock_order) > 1 else []
+    matched_groups = _match_over_clocks(group, ranks) if len(clock_order) > 1 else []
     for matched_group in matched_groups:
-        ends = _ends(matched_group, ranks)
-        hub_clock, *other_clocks = sorted(ends.by_clock, key=clock_order.index)
+        ends = _find_ends(matched_group, ranks)
+        hub_clock, *other_clocks = sorted(ends.ends_by_clock, key=clock_order.index)
         for other_clock in other_clocks:
-            if (doubt := _doubt(matched_group, ends, (hub_clock, other_clock), epochs)) is not None:
+            if (doubt := _find_doubt(matched_group, ends, (hub_clock, other_clock), epochs)) is not None:
                 doubts_by_group[matched_group.members] = doubt
         for other_clock in other_clocks if matched_group.members not in doubts_by_group else ():
-            end_differences = (b - a for a, b in zip(ends.by_clock[hub_clock], ends.by_clock[other_clock], strict=True))
+            end_differences = (
+                b - a for a, b in zip(ends.ends_by_clock[hub_clock], ends.ends_by_clock[other_clock], strict=True)
+            )
             differences.setdefault((hub_clock, other_clock), []).extend(end_differences)
-    placements = _placed(clock_order, differences)
+    placements = _place_clocks(clock_order, differences)
     has_too_few_ends = any(
-        len({placements[clock].root for clock in _clocks(matched_group, ranks)}) > 1 for matched_group in matched_groups
+        len({placements[clock].root_clock for clock in _collect_clocks(matched_group, ranks)}) > 1
+        for matched_group in matched_groups
     )
     return CommonClock({clock: placements[clock] for clock in clock_order}, epochs, doubts_by_group, has_too_few_ends)
 
 
-def _matched(group: WindowGroup, ranks: Mapping[int, Rank]) -> list[MatchedGroup]:
+def _match_over_clocks(group: WindowGroup, ranks: Mapping[int, Rank]) -> list[MatchedGroup]:
     """Return the matched groups of all windows whose ranks stand on several clocks."""
     try:
-        windows = group.together()
+        windows = group.list_run_windows()
     except NothingMeasured:  # whoever asks for the windows is told
         return []
-    matched_groups = (matched_group for window in windows for matched_group in matches(window).groups)
-    return [matched_group for matched_group in matched_groups if len(_clocks(matched_group, ranks)) > 1]
+    matched_groups = (matched_group for window in windows for matched_group in match_window(window).groups)
+    return [matched_group for matched_group in matched_groups if len(_collect_clocks(matched_group, ranks)) > 1]
 
 
-def _clocks(group: MatchedGroup, ranks: Mapping[int, Rank]) -> set[Clock]:
-    return {ranks[rank].process.clock for rank in group.ranks}
+def _collect_clocks(group: MatchedGroup, ranks: Mapping[int, Rank]) -> set[Clock]:
+    return {ranks[rank].process.clock for rank in group.transfers_by_rank}
 
 
-def _ends(group: MatchedGroup, ranks: Mapping[int, Rank]) -> Ends:
-    first_transfers = next(iter(group.ranks.values()))
+def _find_ends(group: MatchedGroup, ranks: Mapping[int, Rank]) -> CollectiveEnds:
+    first_transfers = next(iter(group.transfers_by_rank.values()))
     places = [place for place, transfer in enumerate(first_transfers) if transfer.kind in END_TOGETHER]
     ends_by_clock: dict[Clock, list[list[int]]] = {}
-    for rank, transfers in group.ranks.items():
+    for rank, transfers in group.transfers_by_rank.items():
         ends_by_clock.setdefault(ranks[rank].process.clock, []).append([transfers[place].end_ns for place in places])
-    return Ends(
+    return CollectiveEnds(
         places, {clock: [*map(max, zip(*rank_ends, strict=True))] for clock, rank_ends in ends_by_clock.items()}
     )
 
 
-def zeros_of(run: Run) -> dict[Clock, int]:
+def read_epochs(run: Run) -> dict[Clock, int]:
     """Return the moment from which the times of each clock count, in ns since 1970, where its file says so."""
     clocks = {rank.process.clock for rank in run.ranks}
     clocks_per_trace = Counter(clock.trace for clock in clocks)
     epochs: dict[Clock, int] = {}
     for clock in clocks:
-        machine_epochs = run.facts[clock.trace].zeros_ns
+        machine_epochs = run.facts[clock.trace].clock_zeros_ns
         epoch_ns = machine_epochs.get(
             clock.machine, machine_epochs.get(None) if clocks_per_trace[clock.trace] == 1 else None
         )
@@ -265,60 +273,65 @@ def zeros_of(run: Run) -> dict[Clock, int]:
     return epochs
 
 
-def _doubt(group: MatchedGroup, ends: Ends, clocks: tuple[Clock, Clock], zeros: Mapping[Clock, int]) -> str | None:
+def _find_doubt(
+    group: MatchedGroup, ends: CollectiveEnds, clocks: tuple[Clock, Clock], epochs: Mapping[Clock, int]
+) -> str | None:
     """Return why the n-th collective of one clock may be another one than the n-th of the other clock; None where it is
     the same.
     """
-    (hub_clock, other_clock), n = clocks, len(ends.at)
-    if hub_clock not in zeros or other_clock not in zeros or not n:
+    (hub_clock, other_clock), n = clocks, len(ends.places)
+    if hub_clock not in epochs or other_clock not in epochs or not n:
         return None
-    hub_ends, other_ends = (ends.by_clock[clock] for clock in clocks)
-    middle_ns = other_ends[n // 2] + zeros[other_clock] - zeros[hub_clock]
+    hub_ends, other_ends = (ends.ends_by_clock[clock] for clock in clocks)
+    middle_ns = other_ends[n // 2] + epochs[other_clock] - epochs[hub_clock]
     distances = [abs(end - middle_ns) for end in hub_ends]
     nearest = distances.index(min(distances))
     shift = nearest - n // 2
     shared_places = range(max(0, -shift), min(n, n - shift))
-    if 2 * distances[nearest] > distances[n // 2] or not shift or len(shared_places) < max(FEWEST, n // 2):
+    if 2 * distances[nearest] > distances[n // 2] or not shift or len(shared_places) < max(FEWEST_MATCHED_ENDS, n // 2):
         return None  # of starts that are far off no match is much nearer to the truth
-    first_transfers = next(iter(group.ranks.values()))
-    signatures = [signature(first_transfers[place]) for place in ends.at]
+    first_transfers = next(iter(group.transfers_by_rank.values()))
+    signatures = [make_signature(first_transfers[place]) for place in ends.places]
     if any(signatures[k] != signatures[k + shift] for k in shared_places):
         return None
     matched_differences, shifted_differences = (
         [other_ends[k] - hub_ends[k + offset] for k in shared_places] for offset in (0, shift)
     )
-    if _spread(shifted_differences) > HARDLY_WORSE * _spread(matched_differences):
+    if _measure_end_spread(shifted_differences) > HARDLY_WORSE_FACTOR * _measure_end_spread(matched_differences):
         return None
     return (
-        f"by the starts of their sessions its files are {counted(abs(shift), 'collective')} apart, and the ends fit "
+        f"by the starts of their sessions its files are {format_count(abs(shift), 'collective')} apart, and the ends "
+        "fit "
         "that about as well: profile the same steps on all ranks"
     )
 
 
-def _spread(differences: Sequence[int]) -> int:
+def _measure_end_spread(differences: Sequence[int]) -> int:
     middle_ns = int(median(differences))
-    return int(percentile([abs(difference - middle_ns) for difference in differences], WITHIN))
+    return int(percentile([abs(difference - middle_ns) for difference in differences], RESIDUAL_PERCENT))
 
 
-def _placed(order: Sequence[Clock], differences: Mapping[tuple[Clock, Clock], Sequence[int]]) -> dict[Clock, Placed]:
+def _place_clocks(
+    clock_order: Sequence[Clock], differences: Mapping[tuple[Clock, Clock], Sequence[int]]
+) -> dict[Clock, ClockPlacement]:
     """Place every clock by the ties to its root that may be wrong least. The first of the clocks that are tied is their
     root.
     """
     ties: dict[Clock, list[tuple[Clock, int, int]]] = {}
     for (hub_clock, other_clock), end_differences in differences.items():
-        if len(end_differences) >= FEWEST:
+        if len(end_differences) >= FEWEST_MATCHED_ENDS:
             ahead_ns = int(median(end_differences) // 1)  # the median: a few late ranks do not move it
             error_ns = max(abs(difference - ahead_ns) for difference in end_differences)
             ties.setdefault(hub_clock, []).append((other_clock, ahead_ns, error_ns))
             ties.setdefault(other_clock, []).append((hub_clock, -ahead_ns, error_ns))
-    positions = {clock: place for place, clock in enumerate(order)}
-    placements: dict[Clock, Placed] = {}
-    for root in order:
+    positions = {clock: place for place, clock in enumerate(clock_order)}
+    placements: dict[Clock, ClockPlacement] = {}
+    for root in clock_order:
         queue = [(0, positions[root], 0)]
         while queue:
             error_ns, place, ahead_ns = heappop(queue)
-            if (clock := order[place]) not in placements:
-                placements[clock] = Placed(root, ahead_ns, error_ns)
+            if (clock := clock_order[place]) not in placements:
+                placements[clock] = ClockPlacement(root, ahead_ns, error_ns)
                 for other_clock, tie_ahead_ns, tie_error_ns in ties.get(clock, ()):
                     heappush(queue, (error_ns + tie_error_ns, positions[other_clock], ahead_ns + tie_ahead_ns))
     return placements

@@ -11,19 +11,26 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from pytest_nsys.analysis.fact_bounds import DEFAULTS, unit_of
-from pytest_nsys.analysis.metrics.registry import MEASURED, METRICS, OF_STEP, Metric, held_to_steps, metric_called
-from pytest_nsys.core.errors import did_you_mean
-from pytest_nsys.core.kept import grouped
+from pytest_nsys.analysis.fact_bounds import DEFAULT_BOUNDS, find_fact_unit
+from pytest_nsys.analysis.metrics.registry import (
+    MEASURED_WORD,
+    METRICS,
+    OF_STEP_SUFFIX,
+    Metric,
+    find_metric,
+    make_step_share,
+)
+from pytest_nsys.core.errors import suggest_word
+from pytest_nsys.core.memoize import group_by_key
+from pytest_nsys.core.text_format import sanitize_line
 from pytest_nsys.core.units import BANDWIDTH, BARE, COUNT, HASH, MEGAHERTZ, RATIO, SAMPLE_RATE, SIZE, TIME, TOKEN_RATE
-from pytest_nsys.core.words import printable
 
 _ENDINGS = ("_ns", "_bytes", "_mhz", "_per_s")
 
 
-def _without_units() -> dict[str, str]:
+def _collect_unitless_names() -> dict[str, str]:
     dimensions = {dimension for metric in METRICS.values() for dimension in metric.dimensions}
-    stems = grouped(
+    stems = group_by_key(
         (name.removesuffix(ending), name) for name in METRICS for ending in _ENDINGS if name.endswith(ending)
     )
     reserved_names = {*METRICS, *dimensions}
@@ -31,28 +38,32 @@ def _without_units() -> dict[str, str]:
     return {stem: names[0] for stem, names in stems.items() if len(names) == 1 and stem not in reserved_names}
 
 
-SHORT: Mapping[str, str] = _without_units()
+UNITLESS_NAMES: Mapping[str, str] = _collect_unitless_names()
 """Maps each name that may lack its unit to its metric."""
 
-BY_UNIT: Mapping[str, Mapping[str, str]] = {"throughput": {TOKEN_RATE: "tokens_per_s", SAMPLE_RATE: "samples_per_s"}}
+METRICS_BY_UNIT: Mapping[str, Mapping[str, str]] = {
+    "throughput": {TOKEN_RATE: "tokens_per_s", SAMPLE_RATE: "samples_per_s"}
+}
 """Maps words for several metrics to the metric of each unit that a limit may have."""
 
 
-def metric_named(name: str) -> Metric | None:
+def resolve_metric(name: str) -> Metric | None:
     """Return the metric that a person calls so, None where no metric is meant."""
-    if (metric := metric_called(name)) is not None:
+    if (metric := find_metric(name)) is not None:
         return metric
-    base = name.removesuffix(OF_STEP)
-    full_name = SHORT.get("_".join(base.split()), "")
-    return metric_called(full_name + name[len(base) :])
+    base = name.removesuffix(OF_STEP_SUFFIX)
+    full_name = UNITLESS_NAMES.get("_".join(base.split()), "")
+    return find_metric(full_name + name[len(base) :])
 
 
-FIRST: Mapping[str, str] = {metric.name: metric.question for metric in METRICS.values() if metric.question}
+FIRST_GATE_QUESTIONS: Mapping[str, str] = {
+    metric.name: metric.question for metric in METRICS.values() if metric.question
+}
 """Lists the ten metrics that a first gate needs, with the question that each answers: how long a step takes, what makes
 it longer, and whether it is the same step.
 """
 
-_LIMITS: Mapping[tuple[str, str | None], str] = {
+_EXAMPLE_LIMITS: Mapping[tuple[str, str | None], str] = {
     (RATIO, "higher"): ">= 60%",
     (RATIO, "lower"): "<= 5%",
     (RATIO, None): "<= 40%",
@@ -69,20 +80,20 @@ _LIMITS: Mapping[tuple[str, str | None], str] = {
 }
 
 
-def spoken(metric: Metric) -> str:
+def format_spoken_name(metric: Metric) -> str:
     """Return a metric's name as a sentence has it: in words, without its unit where it is known without."""
-    short_name = next((stem for stem, name in SHORT.items() if name == metric.name), metric.name)
+    short_name = next((stem for stem, name in UNITLESS_NAMES.items() if name == metric.name), metric.name)
     return short_name if short_name.endswith("_ns") else short_name.replace("_", " ")
 
 
-def example(metric: Metric) -> str:
+def format_example(metric: Metric) -> str:
     """Return a sentence to write of a metric."""
     if metric.example:
         return metric.example
     if metric.unit == COUNT and metric.better == "lower":
-        return f"no {spoken(metric)}"
-    usual_limit = "<= 5% of step" if held_to_steps(metric) else "<= baseline + 5%"
-    return f"{spoken(metric)} {_LIMITS.get((metric.unit, metric.better), usual_limit)}"
+        return f"no {format_spoken_name(metric)}"
+    usual_limit = "<= 5% of step" if make_step_share(metric) else "<= baseline + 5%"
+    return f"{format_spoken_name(metric)} {_EXAMPLE_LIMITS.get((metric.unit, metric.better), usual_limit)}"
 
 
 _OTHER_SENTENCES = {
@@ -100,49 +111,51 @@ _OTHER_SENTENCES = {
 }
 """Lists words for what is no metric by itself, with the sentence to write."""
 
-SPOKEN: Mapping[str, str] = {
+SENTENCES_BY_WORD: Mapping[str, str] = {
     word.replace(" ", "_"): sentence
     for sentence, words in (
-        *((example(metric), metric.words) for metric in METRICS.values() if metric.words),
+        *((format_example(metric), metric.synonyms) for metric in METRICS.values() if metric.synonyms),
         *_OTHER_SENTENCES.items(),
     )
     for word in words.split(", ")
 }
 """Maps words that people type, blanks as underscores, and no metric has, to what they should write."""
 
-_BOUNDS = {RATIO: "10%", TIME: "10s", MEGAHERTZ: "1500MHz", BARE: "5"}
+_EXAMPLE_BOUNDS = {RATIO: "10%", TIME: "10s", MEGAHERTZ: "1500MHz", BARE: "5"}
 
 
-def _fact_for(key: str) -> str | None:
+def _propose_bound(key: str) -> str | None:
     """Return what to write of a fact about the trace, which no sentence asks for; None where the key is no fact."""
     fact = key.removeprefix("window_")
-    return f"quality: {{{fact}: {_BOUNDS.get(unit_of(fact), '0')}}}" if fact in DEFAULTS else None
+    return f"quality: {{{fact}: {_EXAMPLE_BOUNDS.get(find_fact_unit(fact), '0')}}}" if fact in DEFAULT_BOUNDS else None
 
 
-def sentence_for(name: str) -> str | None:
+def propose_sentence(name: str) -> str | None:
     """Return what to write instead of a name that no metric has, as a mistake says it; None where nothing is known."""
     key = "_".join(name.lower().replace("-", " ").split())
-    shown_name = printable(name.replace("_", " "), 60)
-    if "-" in name and (hyphenated_metric := metric_named(key)) is not None:
-        sentence: str | None = example(hyphenated_metric)
+    shown_name = sanitize_line(name.replace("_", " "), 60)
+    if "-" in name and (hyphenated_metric := resolve_metric(key)) is not None:
+        sentence: str | None = format_example(hyphenated_metric)
     else:
         stems = (key, *(key.removesuffix(ending) for ending in _ENDINGS if key.endswith(ending)))
-        sentence = next((SPOKEN[stem] for stem in stems if stem in SPOKEN), None)
+        sentence = next((SENTENCES_BY_WORD[stem] for stem in stems if stem in SENTENCES_BY_WORD), None)
     if sentence is not None:
         problem = (
             f"no trace holds '{shown_name}'"
-            if sentence.startswith(f"{MEASURED} ")
+            if sentence.startswith(f"{MEASURED_WORD} ")
             else f"no metric is called '{shown_name}'"
         )
         return f"{problem}: write {sentence}"
-    if (bound := _fact_for(key)) is not None:
+    if (bound := _propose_bound(key)) is not None:
         return f"'{shown_name}' is a fact about the trace: write {bound} beside the assertions"
     return None
 
 
-def unknown(name: str, otherwise: str = "") -> str:
+def describe_unknown_metric(name: str, fallback: str = "") -> str:
     """Return the mistake of a name that means no metric; ``fallback`` ends it where nothing is close."""
-    if unit_metrics := BY_UNIT.get("_".join(name.lower().split())):
+    if unit_metrics := METRICS_BY_UNIT.get("_".join(name.lower().split())):
         names_text = " or ".join(unit_metrics.values())
-        return f"'{printable(name, 60)}' goes by the unit of its limit, and there is none here: write {names_text}"
-    return sentence_for(name) or f"unknown metric '{printable(name, 60)}'{did_you_mean(name, METRICS) or otherwise}"
+        return f"'{sanitize_line(name, 60)}' goes by the unit of its limit, and there is none here: write {names_text}"
+    return (
+        propose_sentence(name) or f"unknown metric '{sanitize_line(name, 60)}'{suggest_word(name, METRICS) or fallback}"
+    )

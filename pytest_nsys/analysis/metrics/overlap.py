@@ -12,95 +12,112 @@ from fractions import Fraction
 
 from pytest_nsys.analysis.windows.rank_window import RankWindow
 from pytest_nsys.analysis.windows.run import Run
-from pytest_nsys.analysis.windows.spans import WindowSpec
-from pytest_nsys.core.columns import Column, counts, distinct, least_ratio, minus, sums_by, take, total, where
-from pytest_nsys.core.exact import exact
+from pytest_nsys.analysis.windows.window_selection import WindowSpec
+from pytest_nsys.core.columns import (
+    Column,
+    count_numbers,
+    find_distinct_rows,
+    find_least_ratio,
+    find_nonzero,
+    subtract,
+    sum_column,
+    sum_values_by,
+    take,
+)
+from pytest_nsys.core.exact import simplify_fraction
 from pytest_nsys.core.intervals import Intervals
 from pytest_nsys.core.model import Note, Value
-from pytest_nsys.core.numbers import share_of
+from pytest_nsys.core.numbers import format_percent_of
 
 
-def _communicating(window: RankWindow) -> Iterator[tuple[str, Column, int]]:
+def _list_communicating_stages(window: RankWindow) -> Iterator[tuple[str, Column, int]]:
     """Yield (stage, kernels, Σ length in ns) of the stages whose communication lasted some time."""
-    for stage, members in window.by_stage.items():
+    for stage, members in window.communication_by_stage.items():
         # Kernels of no length have no share, and would be green on nothing.
-        if length := total(take(window.durations_ns, members)):
+        if length := sum_column(take(window.durations_ns, members)):
             yield stage, members, length
 
 
 def comm_ns(window: RankWindow) -> Mapping[str, int]:
     """Σ length of communication kernels, per (rank, stage)."""
-    return {stage: length for stage, _, length in _communicating(window)}
+    return {stage: length for stage, _, length in _list_communicating_stages(window)}
 
 
 def exposed_ns(window: RankWindow) -> Mapping[str, int]:
     """Communication time without compute, summed over kernels, per (rank, stage)."""
-    return {stage: total(take(window.exposed_ns, members)) for stage, members, _ in _communicating(window)}
+    return {
+        stage: sum_column(take(window.exposed_ns, members)) for stage, members, _ in _list_communicating_stages(window)
+    }
 
 
 def overlap(window: RankWindow) -> Mapping[str, Value]:
     """(comm − exposed) / comm, per (rank, stage)."""
     stage_times = (
-        (stage, total(take(window.exposed_ns, members)), length) for stage, members, length in _communicating(window)
+        (stage, sum_column(take(window.exposed_ns, members)), length)
+        for stage, members, length in _list_communicating_stages(window)
     )
-    return {stage: exact(1 - Fraction(exposed, length)) for stage, exposed, length in stage_times}
+    return {stage: simplify_fraction(1 - Fraction(exposed, length)) for stage, exposed, length in stage_times}
 
 
-def _least_share(window: RankWindow, parts_ns: Column, members: Column) -> Fraction:
+def _find_least_share(window: RankWindow, parts_ns: Column, members: Column) -> Fraction:
     """Return the smallest share that a part of a kernel is of its length."""
-    lasting_kernels = take(members, where(take(window.durations_ns, members)))
+    lasting_kernels = take(members, find_nonzero(take(window.durations_ns, members)))
     parts, lengths = take(parts_ns, lasting_kernels), take(window.durations_ns, lasting_kernels)
-    least_index = least_ratio(parts, lengths)
+    least_index = find_least_ratio(parts, lengths)
     return Fraction(parts[least_index], lengths[least_index])
 
 
 def overlap_min(window: RankWindow) -> Mapping[str, Value]:
     """Overlap of the least overlapped kernel, per (rank, stage)."""
-    hidden_ns = minus(window.durations_ns, window.exposed_ns)
-    return {stage: exact(_least_share(window, hidden_ns, members)) for stage, members, _ in _communicating(window)}
+    hidden_ns = subtract(window.durations_ns, window.exposed_ns)
+    return {
+        stage: simplify_fraction(_find_least_share(window, hidden_ns, members))
+        for stage, members, _ in _list_communicating_stages(window)
+    }
 
 
 def overlap_max(window: RankWindow) -> Mapping[str, Value]:
     """Overlap of the best overlapped kernel, per (rank, stage)."""
     stage_shares = (
-        (stage, _least_share(window, window.exposed_ns, members)) for stage, members, _ in _communicating(window)
+        (stage, _find_least_share(window, window.exposed_ns, members))
+        for stage, members, _ in _list_communicating_stages(window)
     )
-    return {stage: exact(1 - share) for stage, share in stage_shares}
+    return {stage: simplify_fraction(1 - share) for stage, share in stage_shares}
 
 
 def barrier_ns(window: RankWindow) -> int:
     """Σ length of communication kernels on compute streams, per rank."""
-    return total(take(window.durations_ns, window.barriers))
+    return sum_column(take(window.durations_ns, window.barriers))
 
 
 def wall_exposed_ns(window: RankWindow) -> int | None:
     """Time with communication and without compute, per rank: concurrent communication counts once."""
-    return _wall_exposed(window, window.meanwhile.communication_time)
+    return _measure_wall_exposed(window, window.gpu_window.communication_time)
 
 
 def wall_overlap(window: RankWindow) -> Value | None:
     """Share of communication's time that compute hides, per rank."""
-    return _wall_overlap(window, window.meanwhile.communication_time)
+    return _measure_wall_overlap(window, window.gpu_window.communication_time)
 
 
 def wall_exposed_all_ns(window: RankWindow) -> int | None:
     """Time with communication, barriers included, and without compute, per rank."""
-    return _wall_exposed(window, window.meanwhile.all_communication_time)
+    return _measure_wall_exposed(window, window.gpu_window.all_communication_time)
 
 
 def wall_overlap_all(window: RankWindow) -> Value | None:
     """Share of all communication's time, barriers included, that compute hides, per rank."""
-    return _wall_overlap(window, window.meanwhile.all_communication_time)
+    return _measure_wall_overlap(window, window.gpu_window.all_communication_time)
 
 
-def _wall_exposed(window: RankWindow, communication: Intervals) -> int | None:
-    hidden_ns = communication.common_ns(window.meanwhile.compute_time)
+def _measure_wall_exposed(window: RankWindow, communication: Intervals) -> int | None:
+    hidden_ns = communication.measure_common_ns(window.gpu_window.compute_time)
     return communication.total_ns - hidden_ns if communication.total_ns else None
 
 
-def _wall_overlap(window: RankWindow, communication: Intervals) -> Value | None:
-    hidden_ns = communication.common_ns(window.meanwhile.compute_time)
-    return exact(Fraction(hidden_ns, communication.total_ns)) if communication.total_ns else None
+def _measure_wall_overlap(window: RankWindow, communication: Intervals) -> Value | None:
+    hidden_ns = communication.measure_common_ns(window.gpu_window.compute_time)
+    return simplify_fraction(Fraction(hidden_ns, communication.total_ns)) if communication.total_ns else None
 
 
 def overlap_tax_ns(window: RankWindow) -> Mapping[str, Value]:
@@ -109,19 +126,19 @@ def overlap_tax_ns(window: RankWindow) -> Mapping[str, Value]:
     Over compute kernels that ran under communication anywhere in the run; the medians are those of the rank's whole
     run. A kernel name that never ran alone is left out; :func:`tax_notes` tells its share.
     """
-    medians = window.track.whole.alone_median_ns
-    stage_numbers, stages = window.stages
-    covered_kernels, names = window.under_communication, window.kernels.full_name
+    medians = window.track.whole_track.isolated_median_ns
+    stage_numbers, stages = window.stage_codes
+    covered_kernels, names = window.compute_under_communication, window.kernels.full_name
     columns = (
-        take(window.whole_durations_ns, covered_kernels),
+        take(window.uncut_durations_ns, covered_kernels),
         take(stage_numbers, covered_kernels),
         take(names, covered_kernels),
     )
     tax_by_stage: dict[str, Value] = {}
-    for (stage, name), (length, kernels) in sums_by(lambda n, name: (stages[n], name), *columns).items():
+    for (stage, name), (length, kernels) in sum_values_by(lambda n, name: (stages[n], name), *columns).items():
         if name in medians:  # a kernel that never ran alone has nothing to be compared with
             tax_by_stage[stage] = tax_by_stage.get(stage, 0) + length - kernels * medians[name]
-    return {stage: exact(Fraction(tax)) for stage, tax in sorted(tax_by_stage.items())}
+    return {stage: simplify_fraction(Fraction(tax)) for stage, tax in sorted(tax_by_stage.items())}
 
 
 def tax_notes(captures: Sequence[Run], spec: WindowSpec) -> Iterator[Note]:
@@ -130,15 +147,16 @@ def tax_notes(captures: Sequence[Run], spec: WindowSpec) -> Iterator[Note]:
     """
     for run in captures:
         left_out_count = covered_count = 0
-        for window in run.measured(spec):
-            medians = window.track.whole.alone_median_ns
-            names = take(window.kernels.full_name, window.under_communication)
-            numbers, distinct_names = distinct(names)
-            name_counts = zip(distinct_names, counts(numbers, len(distinct_names)), strict=True)
+        for window in run.load_windows(spec):
+            medians = window.track.whole_track.isolated_median_ns
+            names = take(window.kernels.full_name, window.compute_under_communication)
+            numbers, distinct_names = find_distinct_rows(names)
+            name_counts = zip(distinct_names, count_numbers(numbers, len(distinct_names)), strict=True)
             left_out_count += sum(kernels for (name,), kernels in name_counts if name not in medians)
             covered_count += len(names)
         if left_out_count:
             share_text = (
-                f"{share_of(left_out_count, covered_count)} of {covered_count} compute kernels under communication"
+                f"{format_percent_of(left_out_count, covered_count)} of {covered_count} compute kernels under "
+                "communication"
             )
             yield Note(f"overlap_tax_ns leaves out {share_text}: kernels of their name never ran alone")

@@ -12,19 +12,19 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from fractions import Fraction
 from typing import NamedTuple
 
-from pytest_nsys.analysis.windows.rank_window import RankWindow, most_frequent
+from pytest_nsys.analysis.windows.rank_window import RankWindow, format_frequent_ranges
 from pytest_nsys.analysis.windows.run import Run, RunWindow
-from pytest_nsys.analysis.windows.spans import WindowSpec, periods, steady_indices
-from pytest_nsys.core.conventions import like
+from pytest_nsys.analysis.windows.window_selection import WindowSpec, list_periods, select_steady_indices
+from pytest_nsys.core.conventions import make_pattern_matcher
 from pytest_nsys.core.errors import NothingMeasured, UsageMistake
-from pytest_nsys.core.exact import exact, median
+from pytest_nsys.core.exact import median, simplify_fraction
 from pytest_nsys.core.intervals import Intervals
-from pytest_nsys.core.kept import grouped
+from pytest_nsys.core.memoize import group_by_key
 from pytest_nsys.core.model import OPEN_END_NS, Interval, Note, Range, Value
-from pytest_nsys.core.words import are, counted, printable
+from pytest_nsys.core.text_format import format_count, is_or_are, sanitize_line
 from pytest_nsys.core.workload import TwoStages
 
-STAGES = ("stage0", "stage1")
+STAGE_NAMES = ("stage0", "stage1")
 FEWEST_UNITS = 5
 """Counts the units that must be left after the warm-up: the median of fewer is unreliable."""
 
@@ -37,7 +37,7 @@ class PipelineUnit(NamedTuple):
     second_ns: int
 
     @property
-    def hidden(self) -> Fraction:
+    def hidden_share(self) -> Fraction:
         """Return the part of the shorter stage that ran behind the longer one, between 0 and 1."""
         hidden_ns = max(0, self.first_ns + self.second_ns - self.period_ns)
         # A stage of no length is hidden whole.
@@ -48,10 +48,10 @@ class Pipeline(NamedTuple):
     """Holds the units of one rank after the warm-up that hold both stages, and how many do not, by why."""
 
     units: tuple[PipelineUnit, ...]
-    counted: int  # units after the warm-up
-    gaps: Mapping[str, int]  # how many of them do not hold both stages, by why
+    unit_count: int  # units after the warm-up
+    gap_counts: Mapping[str, int]  # how many of them do not hold both stages, by why
     # Ranges of a stage that lie, wholly or in part, in another one of it on the same thread: they count twice.
-    overlapping: int
+    overlapping_count: int
 
     @property
     def period_ns(self) -> Value:
@@ -66,7 +66,7 @@ class Pipeline(NamedTuple):
     @property
     def score(self) -> Value:
         """Return the median hidden part, between 0 and 1."""
-        return median([exact(unit.hidden) for unit in self.units])
+        return median([simplify_fraction(unit.hidden_share) for unit in self.units])
 
     @property
     def serialization(self) -> Value | None:
@@ -74,7 +74,7 @@ class Pipeline(NamedTuple):
         empty.
         """
         shorter, longer = sorted(self.stages_ns)
-        return exact((Fraction(self.period_ns) - longer) / Fraction(shorter)) if shorter else None
+        return simplify_fraction((Fraction(self.period_ns) - longer) / Fraction(shorter)) if shorter else None
 
 
 def overlap_score(window: RunWindow) -> Mapping[int, Value]:
@@ -82,7 +82,7 @@ def overlap_score(window: RunWindow) -> Mapping[int, Value]:
 
     The ranges of the stages and the units that are left out as warm-up are those that the gate file states.
     """
-    return {rank: pipeline.score for rank, pipeline in pipelines(window).items()}
+    return {rank: pipeline.score for rank, pipeline in measure_pipelines(window).items()}
 
 
 def serialization(window: RunWindow) -> Mapping[int, Value]:
@@ -91,10 +91,10 @@ def serialization(window: RunWindow) -> Mapping[int, Value]:
     Not clamped: more than 1 where something beside the stages takes time, negative where units overlap each other.
     """
     positions: dict[int, Value] = {}
-    for rank, pipeline in pipelines(window).items():
+    for rank, pipeline in measure_pipelines(window).items():
         if (value := pipeline.serialization) is None:
-            empty_stage = STAGES[0 if pipeline.stages_ns[0] == 0 else 1]
-            place_text = _place(window.by_rank[rank])
+            empty_stage = STAGE_NAMES[0 if pipeline.stages_ns[0] == 0 else 1]
+            place_text = _format_rank_place(window.by_rank[rank])
             raise NothingMeasured(f"{place_text}: {empty_stage} takes 0 ns at the median, so there is nothing to hide")
         positions[rank] = value
     return positions
@@ -102,11 +102,11 @@ def serialization(window: RunWindow) -> Mapping[int, Value]:
 
 def pipeline_stage_ns(window: RunWindow) -> Mapping[tuple[int, str], Value]:
     """Median length of a pipeline's stage over the units of work, per (rank, stage0 or stage1)."""
-    rank_pipelines = pipelines(window).items()
+    rank_pipelines = measure_pipelines(window).items()
     return {
         (rank, stage): pipeline.stages_ns[stage_index]
         for rank, pipeline in rank_pipelines
-        for stage_index, stage in enumerate(STAGES)
+        for stage_index, stage in enumerate(STAGE_NAMES)
     }
 
 
@@ -119,29 +119,29 @@ def share(window: RunWindow) -> Mapping[tuple[int, str], Value]:
     blocks = window.run.workload.blocks
     if not blocks:
         return {}
-    spans = {rank: _steady_span(rank_window) for rank, rank_window in window.by_rank.items()}
-    times = {rank: _named_times(window.run, rank_window, blocks) for rank, rank_window in window.by_rank.items()}
+    spans = {rank: _find_steady_span(rank_window) for rank, rank_window in window.by_rank.items()}
+    times = {rank: _find_range_times(window.run, rank_window, blocks) for rank, rank_window in window.by_rank.items()}
     covered_ns = {
-        (rank, name): time.covered_ns(*spans[rank])
+        (rank, name): time.measure_covered_ns(*spans[rank])
         for rank, rank_times in times.items()
         for name, time in rank_times.items()
     }
     names = sorted({name for (_, name), length in covered_ns.items() if length})
     for pattern in blocks:
-        if not any(map(like(pattern), names)):
+        if not any(map(make_pattern_matcher(pattern), names)):
             first_window = next(iter(window.by_rank.values()))
             raise NothingMeasured(
-                f"{first_window.rank.trace}: no range of block '{printable(pattern)}' in the steady periods; "
-                f"{_what_exists(window.run, first_window)}"
+                f"{first_window.rank.trace}: no range of block '{sanitize_line(pattern)}' in the steady periods; "
+                f"{_describe_ranges(window.run, first_window)}"
             )
     return {
-        (rank, name): exact(Fraction(covered_ns.get((rank, name), 0), end - start))
+        (rank, name): simplify_fraction(Fraction(covered_ns.get((rank, name), 0), end - start))
         for rank, (start, end) in spans.items()
         for name in names
     }
 
 
-def pipelines(window: RunWindow) -> dict[int, Pipeline]:
+def measure_pipelines(window: RunWindow) -> dict[int, Pipeline]:
     """Return the pipeline of each rank by number; empty where no stages are stated.
 
     Raises NothingMeasured where a rank has too few units with both stages, UsageMistake where a range is of both.
@@ -149,62 +149,64 @@ def pipelines(window: RunWindow) -> dict[int, Pipeline]:
     stages = window.run.workload.pipeline
     if stages is None:
         return {}
-    return {rank: _pipeline(window.run, rank_window, stages) for rank, rank_window in window.by_rank.items()}
+    return {rank: _measure_pipeline(window.run, rank_window, stages) for rank, rank_window in window.by_rank.items()}
 
 
 def pipeline_notes(captures: Sequence[Run], spec: WindowSpec) -> Iterator[Note]:
     """Yield what a person should know of the units: how many were left out, and what was counted twice."""
-    windows = (window for run in captures for window in run.measured(spec).together()[:1])
-    for rank, pipeline in (rank_pipeline for window in windows for rank_pipeline in pipelines(window).items()):
-        left_out_count = pipeline.counted - len(pipeline.units)
+    windows = (window for run in captures for window in run.load_windows(spec).list_run_windows()[:1])
+    for rank, pipeline in (rank_pipeline for window in windows for rank_pipeline in measure_pipelines(window).items()):
+        left_out_count = pipeline.unit_count - len(pipeline.units)
         if left_out_count:
-            gaps_text = _why_left_out(pipeline.gaps)
-            units_text = counted(pipeline.counted, "unit")
+            gaps_text = _describe_gaps(pipeline.gap_counts)
+            units_text = format_count(pipeline.unit_count, "unit")
             yield Note(
-                f"rank {rank}: {left_out_count} of {units_text} after the warm-up {are(left_out_count)} left out: "
+                f"rank {rank}: {left_out_count} of {units_text} after the warm-up {is_or_are(left_out_count)} left "
+                "out: "
                 f"{gaps_text}",
                 True,
             )
-        if pipeline.overlapping:
-            ranges_text = counted(pipeline.overlapping, "range")
+        if pipeline.overlapping_count:
+            ranges_text = format_count(pipeline.overlapping_count, "range")
             yield Note(
-                f"rank {rank}: {ranges_text} of a stage {are(pipeline.overlapping)} inside another one of it "
+                f"rank {rank}: {ranges_text} of a stage {is_or_are(pipeline.overlapping_count)} inside another one of "
+                "it "
                 "on the same thread, so that time counts twice: let the patterns match only the outer ranges",
                 True,
             )
 
 
-def _place(window: RankWindow) -> str:
+def _format_rank_place(window: RankWindow) -> str:
     return f"{window.rank.trace}: rank {window.rank.number}"
 
 
-def _marks(window: RankWindow) -> Sequence[Range]:
+def _list_anchor_marks(window: RankWindow) -> Sequence[Range]:
     """Return the anchors, between which units of work lie: also those without a kernel, for ranges alone are
     looked at.
     """
-    return window.track.group.run.marks(window.rank, window.spec)
+    return window.track.window_group.run.find_anchors_of_kind(window.rank, window.spec)
 
 
-def _what_exists(run: Run, window: RankWindow) -> str:
+def _describe_ranges(run: Run, window: RankWindow) -> str:
     process = window.rank.process
-    common = most_frequent(run.traces[process.trace].common_range_names(process.global_pid))
+    common = format_frequent_ranges(run.traces[process.trace].common_range_names(process.global_pid))
     return f"most frequent ranges: {common}" if common else "the trace holds no ranges"
 
 
-def _why_left_out(gaps: Mapping[str, int]) -> str:
-    return ", ".join(f"{count} {reason}" for reason, count in gaps.items() if count)
+def _describe_gaps(gap_counts: Mapping[str, int]) -> str:
+    return ", ".join(f"{count} {reason}" for reason, count in gap_counts.items() if count)
 
 
-def _pipeline(run: Run, window: RankWindow, stages: TwoStages) -> Pipeline:
-    lengths_ns = periods(_marks(window))
-    _check_enough(window, len(lengths_ns), stages.warm_up)
-    stage_times = _stage_times(run, window, stages)
-    for stage, patterns, unit_times in zip(STAGES, stages[:2], stage_times.by_unit, strict=True):
+def _measure_pipeline(run: Run, window: RankWindow, stages: TwoStages) -> Pipeline:
+    lengths_ns = list_periods(_list_anchor_marks(window))
+    _check_enough_units(window, len(lengths_ns), stages.warm_up)
+    stage_times = _sum_stage_times(run, window, stages)
+    for stage, patterns, unit_times in zip(STAGE_NAMES, stages[:2], stage_times.times_by_unit, strict=True):
         if not unit_times:
-            patterns_text = " or ".join(f"'{printable(pattern)}'" for pattern in patterns)
+            patterns_text = " or ".join(f"'{sanitize_line(pattern)}'" for pattern in patterns)
             missing_text = f"no range of {stage}, {patterns_text}, starts in a period of the anchor"
-            raise NothingMeasured(f"{_place(window)}: {missing_text}; {_what_exists(run, window)}")
-    first_times, second_times = stage_times.by_unit
+            raise NothingMeasured(f"{_format_rank_place(window)}: {missing_text}; {_describe_ranges(run, window)}")
+    first_times, second_times = stage_times.times_by_unit
     gap_counts = {
         "with a range that was never closed": 0,
         "without stage0": 0,
@@ -213,7 +215,7 @@ def _pipeline(run: Run, window: RankWindow, stages: TwoStages) -> Pipeline:
     }
     units = []
     for k in range(stages.warm_up, len(lengths_ns)):
-        if k in stage_times.unclosed:
+        if k in stage_times.unclosed_units:
             gap_counts["with a range that was never closed"] += 1
         elif k in first_times and k in second_times:
             units.append(PipelineUnit(lengths_ns[k], first_times[k], second_times[k]))
@@ -224,41 +226,45 @@ def _pipeline(run: Run, window: RankWindow, stages: TwoStages) -> Pipeline:
     unit_count = len(lengths_ns) - stages.warm_up
     if len(units) < FEWEST_UNITS:
         raise NothingMeasured(
-            f"{_place(window)}: {len(units)} of {counted(unit_count, 'unit')} after the warm-up hold both stages "
-            f"({_why_left_out(gap_counts)}), and it takes {FEWEST_UNITS}; {_what_exists(run, window)}"
+            f"{_format_rank_place(window)}: {len(units)} of {format_count(unit_count, 'unit')} after the warm-up hold "
+            "both stages "
+            f"({_describe_gaps(gap_counts)}), and it takes {FEWEST_UNITS}; {_describe_ranges(run, window)}"
         )
-    return Pipeline(tuple(units), unit_count, gap_counts, stage_times.overlapping)
+    return Pipeline(tuple(units), unit_count, gap_counts, stage_times.overlapping_count)
 
 
-def _check_enough(window: RankWindow, units: int, warm_up: int) -> None:
-    if units >= warm_up + FEWEST_UNITS:
+def _check_enough_units(window: RankWindow, unit_count: int, warm_up: int) -> None:
+    if unit_count >= warm_up + FEWEST_UNITS:
         return
-    made_text = f"{counted(len(_marks(window)), 'anchor')} make {counted(units, 'unit')} of work"
-    if units < FEWEST_UNITS:
+    made_text = (
+        f"{format_count(len(_list_anchor_marks(window)), 'anchor')} make {format_count(unit_count, 'unit')} of work"
+    )
+    if unit_count < FEWEST_UNITS:
         remedy = f"capture {FEWEST_UNITS + 1} anchors at least"  # the last anchor has no period
     else:
-        remedy = f"lower warmup to {units - FEWEST_UNITS} or less (pipeline: {{warmup: …}})"
+        remedy = f"lower warmup to {unit_count - FEWEST_UNITS} or less (pipeline: {{warmup: …}})"
     raise NothingMeasured(
-        f"{_place(window)}: {made_text}, of which {warm_up} are warm-up and {FEWEST_UNITS} must be left: {remedy}"
+        f"{_format_rank_place(window)}: {made_text}, of which {warm_up} are warm-up and {FEWEST_UNITS} must be left: "
+        f"{remedy}"
     )
 
 
 class _StageTimes(NamedTuple):
     """Holds the summed length of the ranges of each stage by unit, and the units with a range that was never closed."""
 
-    by_unit: tuple[dict[int, int], dict[int, int]]
-    unclosed: set[int]
-    overlapping: int
+    times_by_unit: tuple[dict[int, int], dict[int, int]]
+    unclosed_units: set[int]
+    overlapping_count: int
 
 
-def _stage_times(run: Run, window: RankWindow, stages: TwoStages) -> _StageTimes:
-    starts_ns = [anchor.start_ns for anchor in _marks(window)]
+def _sum_stage_times(run: Run, window: RankWindow, stages: TwoStages) -> _StageTimes:
+    starts_ns = [anchor.start_ns for anchor in _list_anchor_marks(window)]
     times_by_unit: tuple[dict[int, int], dict[int, int]] = ({}, {})
     unclosed_units: set[int] = set()
     reached_by_thread: dict[tuple[int, int], int] = {}
     overlapping_count = 0
-    find_stage = _stage_of(stages)
-    for r in run.named(window.rank, (*stages.first, *stages.second)):
+    find_stage = _make_stage_finder(stages)
+    for r in run.list_rank_ranges(window.rank, (*stages.first, *stages.second)):
         unit = bisect_right(starts_ns, r.start_ns) - 1
         if not 0 <= unit < len(starts_ns) - 1:
             continue
@@ -274,9 +280,9 @@ def _stage_times(run: Run, window: RankWindow, stages: TwoStages) -> _StageTimes
     return _StageTimes(times_by_unit, unclosed_units, overlapping_count)
 
 
-def _stage_of(stages: TwoStages) -> Callable[[Range], int]:
+def _make_stage_finder(stages: TwoStages) -> Callable[[Range], int]:
     """Return a function that says which of the two stages a range is of. It raises UsageMistake for one of both."""
-    matchers = [[like(pattern) for pattern in patterns] for patterns in stages[:2]]
+    matchers = [[make_pattern_matcher(pattern) for pattern in patterns] for patterns in stages[:2]]
     stage_by_name: dict[str, int] = {}
 
     def find_stage(r: Range) -> int:
@@ -284,7 +290,7 @@ def _stage_of(stages: TwoStages) -> Callable[[Range], int]:
         if r.name not in stage_by_name:
             is_first, is_second = (any(is_match(r.name) for is_match in stage_matchers) for stage_matchers in matchers)
             if is_first and is_second:
-                clash_text = f"range '{printable(r.name)}' is of stage0 and of stage1"
+                clash_text = f"range '{sanitize_line(r.name)}' is of stage0 and of stage1"
                 raise UsageMistake(f"{clash_text}: write patterns that each match the ranges of one stage")
             stage_by_name[r.name] = 0 if is_first else 1
         return stage_by_name[r.name]
@@ -292,17 +298,19 @@ def _stage_of(stages: TwoStages) -> Callable[[Range], int]:
     return find_stage
 
 
-def _steady_span(window: RankWindow) -> Interval:
+def _find_steady_span(window: RankWindow) -> Interval:
     """Return the span from the start of the first steady anchor to the end of the last steady period, in ns."""
-    steady_range = steady_indices(len(_marks(window)))
-    last = min(steady_range.stop, len(_marks(window)) - 1)
-    starts_ns = [anchor.start_ns for anchor in _marks(window)]
+    steady_range = select_steady_indices(len(_list_anchor_marks(window)))
+    last = min(steady_range.stop, len(_list_anchor_marks(window)) - 1)
+    starts_ns = [anchor.start_ns for anchor in _list_anchor_marks(window)]
     if len(starts_ns) < 2 or starts_ns[last] <= starts_ns[steady_range.start]:
-        raise NothingMeasured(f"{_place(window)}: {counted(len(starts_ns), 'anchor')} make no steady period")
+        raise NothingMeasured(
+            f"{_format_rank_place(window)}: {format_count(len(starts_ns), 'anchor')} make no steady period"
+        )
     return starts_ns[steady_range.start], starts_ns[last]
 
 
-def _named_times(run: Run, window: RankWindow, patterns: Sequence[str]) -> dict[str, Intervals]:
+def _find_range_times(run: Run, window: RankWindow, patterns: Sequence[str]) -> dict[str, Intervals]:
     """Return when ranges of each name ran."""
-    spans = grouped((r.name, (r.start_ns, r.end_ns)) for r in run.named(window.rank, tuple(patterns)))
-    return {name: Intervals.of(range_spans) for name, range_spans in spans.items()}
+    spans = group_by_key((r.name, (r.start_ns, r.end_ns)) for r in run.list_rank_ranges(window.rank, tuple(patterns)))
+    return {name: Intervals.from_spans(range_spans) for name, range_spans in spans.items()}

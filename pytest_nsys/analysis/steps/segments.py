@@ -11,87 +11,87 @@ from fractions import Fraction
 from functools import cached_property
 
 from pytest_nsys.analysis.windows.kernel_anchors import KernelOrder
-from pytest_nsys.analysis.windows.likeness import MOST_COUNTS, Floats, NamedKernels
+from pytest_nsys.analysis.windows.kernel_similarity import MAX_COUNT_CELLS, Floats, KernelSequence
 from pytest_nsys.core.arrays import NDArray, numpy
-from pytest_nsys.core.columns import Vector, as_vector, minus
-from pytest_nsys.core.families import FAMILIES, classifier
+from pytest_nsys.core.columns import Vector, as_vector, subtract
+from pytest_nsys.core.families import FAMILIES, make_classifier
 
 # Bounds the time: the rarest markers, which begin the largest units, come first.
-MOST_MARKERS = 300
-FEWEST_KERNELS = 4
+MAX_MARKERS = 300
+MIN_SEGMENT_KERNELS = 4
 """The fewest kernels in a segment, on average."""
 
 # A marker whose segments are of more kinds begins no unit.
-MOST_KINDS = 12
+MAX_SEGMENT_KINDS = 12
 
-WHOLE_LENGTH = (Fraction(98, 100), Fraction(110, 100))
+WHOLE_LENGTH_RANGE = (Fraction(98, 100), Fraction(110, 100))
 """The shares of the median length between which the last segment is whole, although it ends with the trace."""
 
 OPTIMIZER = "optimizer"
 """The family of the kernels with which a training step ends."""
 
-IN_A_ROW = 4  # kernels in a row whose names make one hash
+HASHED_KERNELS = 4  # kernels in a row whose names make one hash
 
-_FIRST = 16
+_FIRST_SEGMENTS = 16
 """Segments that are compared before the rest: with most markers, these are of too many kinds already."""
 
 Hashes = NDArray[numpy.uint64]
 
 
-class Work(NamedKernels):
+class RankSequence(KernelSequence):
     """Holds the kernels of a rank in their order, as numbers of their names, with sums up to each position."""
 
     def __init__(self, order: KernelOrder) -> None:
-        kernels, name_codes = order.track.kernels, as_vector(order.name)
+        kernels, name_codes = order.track.kernels, as_vector(order.name_codes)
         self.order = order
-        self.at_ns = as_vector(order.at_ns)
-        self.heads = as_vector(order.heads)
+        self.times_ns = as_vector(order.times_ns)
+        self.launch_heads = as_vector(order.launch_heads)
         code_by_name: dict[str, int] = {}
         codes = numpy.array([code_by_name.setdefault(full, len(code_by_name)) for _, full in order.names])
-        lengths_ns = as_vector(minus(kernels.end_ns, kernels.start_ns))[as_vector(order.kernels)]
+        lengths_ns = as_vector(subtract(kernels.end_ns, kernels.start_ns))[as_vector(order.kernels)]
         super().__init__(numpy.unique(codes[name_codes], return_inverse=True)[1], lengths_ns)
-        classify = classifier(FAMILIES)
+        classify = make_classifier(FAMILIES)
         is_optimizer = numpy.array([classify(*names) == OPTIMIZER for names in order.names], numpy.int64)
-        self.optimizers_before = _sums_before(is_optimizer[name_codes])
+        self.optimizers_before = _sum_before_each(is_optimizer[name_codes])
         self.kernels_before = numpy.arange(len(name_codes) + 1)
-        self.time_before = _sums_before(lengths_ns)
+        self.time_before_ns = _sum_before_each(lengths_ns)
 
-    def share(self, firsts: Vector, afters: Vector, low: int, high: int) -> float:
+    def measure_share(self, starts: Vector, stops: Vector, start: int, stop: int) -> float:
         """Measure the share that stretches have of all between two positions: the smaller one of kernels and of their
         time.
         """
-        clipped_edges = [positions.clip(low, high) for positions in (firsts, afters)]
+        clipped_edges = [positions.clip(start, stop) for positions in (starts, stops)]
         inside_sums = [
             (sums_before[clipped_edges[1]] - sums_before[clipped_edges[0]], sums_before)
-            for sums_before in (self.kernels_before, self.time_before)
+            for sums_before in (self.kernels_before, self.time_before_ns)
         ]
         return min(
-            int(sums.sum()) / max(1, int(sums_before[high] - sums_before[low])) for sums, sums_before in inside_sums
+            int(sums.sum()) / max(1, int(sums_before[stop] - sums_before[start])) for sums, sums_before in inside_sums
         )
 
     @cached_property
     def _hashes(self) -> Hashes:
         """A number for each kernel, by its name: as good as random, and always the same."""
-        mixed = numpy.arange(1, self.size + 1, dtype=numpy.uint64) * numpy.uint64(0x9E3779B97F4A7C15)
+        mixed = numpy.arange(1, self.name_count + 1, dtype=numpy.uint64) * numpy.uint64(0x9E3779B97F4A7C15)
         for factor in (0xBF58476D1CE4E5B9, 0x94D049BB133111EB):  # as splitmix64 has them
             mixed = (mixed ^ (mixed >> numpy.uint64(29))) * numpy.uint64(factor)
-        return mixed[self.numbers]
+        return mixed[self.name_codes]
 
     @cached_property
-    def hash_before(self) -> Hashes:
+    def hash_sums(self) -> Hashes:
         """The sums of the hashes: what lies between two positions has that of its multiset."""
         return numpy.concatenate([numpy.zeros(1, numpy.uint64), numpy.cumsum(self._hashes, dtype=numpy.uint64)])
 
     @cached_property
-    def hash_of_row(self) -> Hashes:
+    def run_hashes(self) -> Hashes:
         """A hash of each kernel and the next three, in their order."""
-        hashes = numpy.zeros(max(0, len(self) - IN_A_ROW + 1), numpy.uint64)
-        for offset in range(IN_A_ROW):
+        hashes = numpy.zeros(max(0, len(self) - HASHED_KERNELS + 1), numpy.uint64)
+        for offset in range(HASHED_KERNELS):
             hashes = hashes * numpy.uint64(0x9E3779B97F4A7C15) + self._hashes[offset : offset + len(hashes)]
         return hashes
 
 
-def _sums_before(values: Vector) -> Vector:
+def _sum_before_each(values: Vector) -> Vector:
     return numpy.concatenate([[0], numpy.cumsum(values)])
 
 
@@ -99,25 +99,25 @@ def _sums_before(values: Vector) -> Vector:
 class UnitMarker:
     """Describes what could begin a unit: a name or, of level 1, a name that follows another one."""
 
-    places: Vector  # positions at which it begins a unit
+    positions: Vector  # positions at which it begins a unit
     level: int  # 0: one name, 1: a name after another
-    others: Vector  # a row of positions for each marker that alternates with it
+    alternating_positions: Vector  # a row of positions for each marker that alternates with it
 
     @property
     def votes(self) -> int:
         """The number of names, or pairs of them, that begin the same unit."""
-        return 1 + len(self.others)
+        return 1 + len(self.alternating_positions)
 
 
-def find_markers(work: Work, level: int) -> Iterator[UnitMarker]:
+def find_markers(sequence: RankSequence, level: int) -> Iterator[UnitMarker]:
     """Yield the markers, the rarest first, then the earliest."""
-    names, positions = work.numbers[work.heads], work.heads
+    names, positions = sequence.name_codes[sequence.launch_heads], sequence.launch_heads
     if level:
-        names, positions = names[:-1] * work.size + names[1:], positions[1:]
+        names, positions = names[:-1] * sequence.name_count + names[1:], positions[1:]
     by_name = names.argsort(kind="stable")
     edges = numpy.flatnonzero(numpy.diff(names[by_name], prepend=-1))
     counts = numpy.diff(edges, append=len(names))
-    max_count = min(len(work) // FEWEST_KERNELS, MOST_COUNTS // work.size)
+    max_count = min(len(sequence) // MIN_SEGMENT_KERNELS, MAX_COUNT_CELLS // sequence.name_count)
     marker_count = 0
     for count in numpy.unique(counts[(counts >= 2) & (counts <= max_count)]).tolist():
         rows = positions[by_name[edges[counts == count][:, None] + numpy.arange(count)]]
@@ -127,7 +127,7 @@ def find_markers(work: Work, level: int) -> Iterator[UnitMarker]:
             is_alternating = (rest > first).all(axis=1) & (rest[:, :-1] < first[1:]).all(axis=1)
             yield UnitMarker(first, level, rest[is_alternating])
             marker_count += 1
-            if marker_count == MOST_MARKERS:
+            if marker_count == MAX_MARKERS:
                 return
             rows = rest[~is_alternating]
 
@@ -136,48 +136,48 @@ def find_markers(work: Work, level: int) -> Iterator[UnitMarker]:
 class Segments:
     """Holds the segments from each position of a marker to the next, the last one to the end."""
 
-    work: Work
+    sequence: RankSequence
     marker: UnitMarker
     edges: Vector  # positions, one more than segments
     lengths_ns: Vector
-    kind: Vector  # number of each segment's kind, −1 of a cut end
-    alike: Floats  # similarity of each segment to the leader of its kind
-    leaders: Vector  # name counts of the first segment of each kind
+    kinds: Vector  # number of each segment's kind, −1 of a cut end
+    similarities: Floats  # similarity of each segment to the leader of its kind
+    leader_counts: Vector  # name counts of the first segment of each kind
 
 
-def cut_segments(work: Work, marker: UnitMarker) -> Segments | None:
+def cut_segments(sequence: RankSequence, marker: UnitMarker) -> Segments | None:
     """Return the segments of a marker by kind; None where there are too many kinds."""
-    edges = numpy.append(marker.places, len(work))
-    grouping = _kinds(work, edges[: _FIRST + 1])
-    if grouping is not None and len(edges) > _FIRST + 1:
-        grouping = _kinds(work, edges)
+    edges = numpy.append(marker.positions, len(sequence))
+    grouping = _group_segments(sequence, edges[: _FIRST_SEGMENTS + 1])
+    if grouping is not None and len(edges) > _FIRST_SEGMENTS + 1:
+        grouping = _group_segments(sequence, edges)
     if grouping is None:
         return None
     kinds, similarities, leaders = grouping
-    lengths_ns = numpy.diff(work.at_ns[marker.places], append=work.at_ns[-1])
+    lengths_ns = numpy.diff(sequence.times_ns[marker.positions], append=sequence.times_ns[-1])
     return Segments(
-        work, marker, edges, lengths_ns, _without_cut_end(kinds, lengths_ns), similarities, numpy.array(leaders)
+        sequence, marker, edges, lengths_ns, _drop_cut_end(kinds, lengths_ns), similarities, numpy.array(leaders)
     )
 
 
-def _kinds(work: Work, edges: Vector) -> tuple[Vector, Floats, list[Vector]] | None:
+def _group_segments(sequence: RankSequence, edges: Vector) -> tuple[Vector, Floats, list[Vector]] | None:
     """Group segments into kinds as :meth:`KernelSequence.group_into_kinds` does; of segments of the same names one is
     compared.
     """
-    hashes = numpy.diff(work.hash_before[edges])
+    hashes = numpy.diff(sequence.hash_sums[edges])
     _, first, inverse = numpy.unique(hashes, return_index=True, return_inverse=True)
     by_position = first.argsort()
     first, distinct_numbers = first[by_position], by_position.argsort()[inverse]
-    if (grouping := work.kinds(edges[first], edges[first + 1], MOST_KINDS)) is None:
+    if (grouping := sequence.group_into_kinds(edges[first], edges[first + 1], MAX_SEGMENT_KINDS)) is None:
         return None
     kinds, similarities, leaders = grouping
     return kinds[distinct_numbers], similarities[distinct_numbers], leaders
 
 
-def _without_cut_end(kind: Vector, lengths: Vector) -> Vector:
+def _drop_cut_end(kinds: Vector, lengths_ns: Vector) -> Vector:
     """Return the kinds, with none (−1) for the last segment unless it is as long as the others of its kind."""
-    same_kind = numpy.flatnonzero(kind == kind[-1])
-    shortest, longest = (share * float(numpy.median(lengths[same_kind])) for share in WHOLE_LENGTH)
-    if len(same_kind) == 1 or not shortest <= int(lengths[-1]) <= longest:
-        kind[-1] = -1
-    return kind
+    same_kind = numpy.flatnonzero(kinds == kinds[-1])
+    shortest, longest = (share * float(numpy.median(lengths_ns[same_kind])) for share in WHOLE_LENGTH_RANGE)
+    if len(same_kind) == 1 or not shortest <= int(lengths_ns[-1]) <= longest:
+        kinds[-1] = -1
+    return kinds

@@ -13,83 +13,90 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from pytest_nsys.analysis.captures.captures import Captures
-from pytest_nsys.analysis.metrics.collectives import on_record, transfers
+from pytest_nsys.analysis.metrics.collectives import group_transfers, list_recorded_transfers
 from pytest_nsys.analysis.metrics.registry import METRICS
-from pytest_nsys.analysis.metrics.sharing import Sharing, sharing_in, walls
+from pytest_nsys.analysis.metrics.stream_sharing import StreamSharing, choose_wall_metrics, measure_sharing
 from pytest_nsys.analysis.windows.rank_window import RankWindow
-from pytest_nsys.analysis.windows.spans import WindowSpec
-from pytest_nsys.core.columns import Column, members_by, take, total
-from pytest_nsys.core.conventions import NO_STAGE, UNKNOWN
-from pytest_nsys.core.exact import exact, median
-from pytest_nsys.core.families import OTHER_KIND, kind_of, short_name
-from pytest_nsys.core.kept import grouped
+from pytest_nsys.analysis.windows.window_selection import WindowSpec
+from pytest_nsys.core.columns import Column, group_indices_by, sum_column, take
+from pytest_nsys.core.conventions import NO_STAGE, UNKNOWN_PURPOSE
+from pytest_nsys.core.exact import median, simplify_fraction
+from pytest_nsys.core.families import OTHER_KIND, extract_short_name, find_collective_kind
+from pytest_nsys.core.memoize import group_by_key
 from pytest_nsys.core.model import Label, Value
 
 
 @dataclass(frozen=True, slots=True)
-class Communicated:
+class CommunicationFigures:
     """Holds the communication of one name on the rank that exposes it longest; what is not known is None."""
 
     name: str
     rank: int
-    ns: Value  # sums kernels
+    total_ns: Value  # sums kernels
     exposed_ns: Value  # without compute beside it
-    overlap: Value | None
-    busbw: Value | None = None  # median bandwidth of the links in GB/s
+    overlap_share: Value | None
+    bus_gb_per_s: Value | None = None  # median bandwidth of the links in GB/s
 
 
 @dataclass(frozen=True, slots=True)
 class RunCommunication:
     """Holds all communication of a run, the longest exposed first."""
 
-    by: str  # ``stage`` or ``collective``
-    sharing: Sharing
-    each: tuple[Communicated, ...]
-    whole: Communicated | None  # of all names, by the metrics that ``sharing`` calls for; None: there is none
-    why: str = ""  # why there is none
+    grouping: str  # ``stage`` or ``collective``
+    sharing: StreamSharing
+    parts: tuple[CommunicationFigures, ...]
+    total: CommunicationFigures | None  # of all names, by the metrics that ``sharing`` calls for; None: there is none
+    reason: str = ""  # why there is none
 
     @property
-    def every(self) -> tuple[Communicated, ...]:
+    def total_and_parts(self) -> tuple[CommunicationFigures, ...]:
         """The total, and its parts."""
-        return self.each if self.whole is None else (self.whole, *self.each)
+        return self.parts if self.total is None else (self.total, *self.parts)
 
     @property
-    def shared(self) -> bool:
+    def counts_shared_streams(self) -> bool:
         """Whether the figures count what shares streams with compute, as the metrics ``…_all`` do."""
-        return self.sharing.counts
+        return self.sharing.is_significant
 
 
-def communication_of(
+def measure_communication(
     captures: Captures, spec: WindowSpec, windows: Mapping[int, Sequence[RankWindow]]
 ) -> RunCommunication:
     """Measure the communication in the windows of each rank."""
     all_windows = [window for rank_windows in windows.values() for window in rank_windows]
-    sharing = sharing_in(all_windows)
-    if not sharing.of:
-        return RunCommunication("collective", sharing, (), None, sharing.why_not_in_own)
+    sharing = measure_sharing(all_windows)
+    if not sharing.all_kernels:
+        return RunCommunication("collective", sharing, (), None, sharing.left_out_reason)
 
     def read_rows(name: str) -> _Rows:
-        return {row.labels: row.value for row in captures.rows(METRICS[name], spec, frozenset(windows)).rows}
+        return {row.labels: row.value for row in captures.measure_rows(METRICS[name], spec, frozenset(windows)).rows}
 
     counts_shared, is_by_stage = (
-        sharing.counts,
-        any(labels[1] != NO_STAGE for labels in read_rows(_BY_STAGE[0])) and not sharing.mostly,
+        sharing.is_significant,
+        any(labels[1] != NO_STAGE for labels in read_rows(_BY_STAGE[0])) and not sharing.is_most,
     )
-    exposed, overlap = map(read_rows, walls(sharing))
+    exposed, overlap = map(read_rows, choose_wall_metrics(sharing))
     sums = {
-        n: [total(take(w.durations_ns, _members(w, counts_shared))) for w in rank_windows]
+        n: [sum_column(take(w.durations_ns, _select_communication(w, counts_shared))) for w in rank_windows]
         for n, rank_windows in windows.items()
     }
     whole = [
-        Communicated("all", int(str(labels[0])), median(sums[int(str(labels[0]))]), ns, overlap.get(labels))
+        CommunicationFigures("all", int(str(labels[0])), median(sums[int(str(labels[0]))]), ns, overlap.get(labels))
         for labels, ns in exposed.items()
     ]
-    parts = list(_stages(*map(read_rows, _BY_STAGE)) if is_by_stage else _collectives(windows, shared=counts_shared))
-    parts += _on_compute_streams(windows) if is_by_stage and counts_shared else ()
+    parts = list(
+        _list_stage_figures(*map(read_rows, _BY_STAGE))
+        if is_by_stage
+        else _list_collective_figures(windows, counts_shared=counts_shared)
+    )
+    parts += _list_shared_stream_figures(windows) if is_by_stage and counts_shared else ()
     if not whole:
         return RunCommunication("collective", sharing, (), None, "the communication kernels of the window take no time")
     return RunCommunication(
-        "stage" if is_by_stage else "collective", sharing, tuple(_worst(parts)), next(_worst(whole))
+        "stage" if is_by_stage else "collective",
+        sharing,
+        tuple(_pick_worst_ranks(parts)),
+        next(_pick_worst_ranks(whole)),
     )
 
 
@@ -97,90 +104,100 @@ SHARED_NAME = "on compute streams"
 _BY_STAGE = ("comm_ns", "exposed_ns", "overlap")
 
 
-def _members(window: RankWindow, shared: bool) -> Column:
-    return window.all_communication if shared else window.communication
+def _select_communication(window: RankWindow, counts_shared: bool) -> Column:
+    return window.all_communication if counts_shared else window.communication
 
 
-def _worst(each: Sequence[Communicated]) -> Iterator[Communicated]:
+def _pick_worst_ranks(figures: Sequence[CommunicationFigures]) -> Iterator[CommunicationFigures]:
     """Yield for each name the figures of the rank that exposes it longest, the longest exposed first."""
     worst_by_name = [
-        max(same_name, key=_exposure) for same_name in grouped((item.name, item) for item in each).values()
+        max(same_name, key=_make_exposure_key)
+        for same_name in group_by_key((item.name, item) for item in figures).values()
     ]
-    yield from sorted(worst_by_name, key=_exposure, reverse=True)
+    yield from sorted(worst_by_name, key=_make_exposure_key, reverse=True)
 
 
-def _exposure(one: Communicated) -> tuple[Value, Value, int]:
-    return one.exposed_ns, one.ns, -one.rank
+def _make_exposure_key(figures: CommunicationFigures) -> tuple[Value, Value, int]:
+    return figures.exposed_ns, figures.total_ns, -figures.rank
 
 
 _Rows = Mapping[tuple[Label, ...], Value]
 
 
-def _stages(length: _Rows, exposed: _Rows, overlap: _Rows) -> Iterator[Communicated]:
-    for labels, ns in length.items():
+def _list_stage_figures(lengths: _Rows, exposed: _Rows, overlap: _Rows) -> Iterator[CommunicationFigures]:
+    for labels, ns in lengths.items():
         rank, stage = labels
-        yield Communicated(str(stage), int(str(rank)), ns, exposed[labels], overlap.get(labels))
+        yield CommunicationFigures(str(stage), int(str(rank)), ns, exposed[labels], overlap.get(labels))
 
 
-def _on_compute_streams(windows: Mapping[int, Sequence[RankWindow]]) -> Iterator[Communicated]:
+def _list_shared_stream_figures(windows: Mapping[int, Sequence[RankWindow]]) -> Iterator[CommunicationFigures]:
     """Yield for each rank the communication on streams that compute, too."""
     for number, rank_windows in windows.items():
         if any(len(window.barriers) for window in rank_windows):
-            run_times = [window.time_of(window.barriers) for window in rank_windows]
+            run_times = [window.merge_run_times(window.barriers) for window in rank_windows]
             exposed = [
-                time.total_ns - time.common_ns(w.compute_time) for time, w in zip(run_times, rank_windows, strict=True)
+                time.total_ns - time.measure_common_ns(w.compute_time)
+                for time, w in zip(run_times, rank_windows, strict=True)
             ]
-            lengths = [total(take(window.durations_ns, window.barriers)) for window in rank_windows]
+            lengths = [sum_column(take(window.durations_ns, window.barriers)) for window in rank_windows]
             share = (
-                exact(1 - Fraction(sum(exposed), wall)) if (wall := sum(time.total_ns for time in run_times)) else None
+                simplify_fraction(1 - Fraction(sum(exposed), wall))
+                if (wall := sum(time.total_ns for time in run_times))
+                else None
             )
-            yield Communicated(SHARED_NAME, number, median(lengths), median(exposed), share)
+            yield CommunicationFigures(SHARED_NAME, number, median(lengths), median(exposed), share)
 
 
-def _collectives(windows: Mapping[int, Sequence[RankWindow]], *, shared: bool) -> Iterator[Communicated]:
+def _list_collective_figures(
+    windows: Mapping[int, Sequence[RankWindow]], *, counts_shared: bool
+) -> Iterator[CommunicationFigures]:
     """Yield figures by process group and kind, as the metrics of collectives have them."""
     for number, rank_windows in windows.items():
-        window_figures = [dict(_exposed(window, shared=shared)) for window in rank_windows]
+        window_figures = [dict(_measure_exposed(window, counts_shared=counts_shared)) for window in rank_windows]
         for labels in dict.fromkeys(labels for figures in window_figures for labels in figures):
             lengths, exposed, walls = zip(*(figures.get(labels, (0, 0, 0)) for figures in window_figures), strict=True)
             wall, group, kind = sum(walls), *labels
             speeds = [
                 speed
                 for window in rank_windows
-                if (transfer := transfers(window).get(labels))
+                if (transfer := group_transfers(window).get(labels))
                 for speed in transfer.bus_gb_per_s
             ]
-            yield Communicated(
-                kind if group == UNKNOWN else f"{kind} ({group})",
+            yield CommunicationFigures(
+                kind if group == UNKNOWN_PURPOSE else f"{kind} ({group})",
                 number,
                 median([*lengths]),
                 median([*exposed]),
-                exact(1 - Fraction(sum(exposed), wall)) if wall else None,
-                exact(Fraction(median(speeds))) if speeds else None,
+                simplify_fraction(1 - Fraction(sum(exposed), wall)) if wall else None,
+                simplify_fraction(Fraction(median(speeds))) if speeds else None,
             )
 
 
-def _exposed(window: RankWindow, *, shared: bool) -> Iterator[tuple[tuple[str, str], tuple[int, int, int]]]:
+def _measure_exposed(
+    window: RankWindow, *, counts_shared: bool
+) -> Iterator[tuple[tuple[str, str], tuple[int, int, int]]]:
     """Yield by group and kind Σ length of the kernels, the time without compute, and the time that any of them ran, in
     ns.
     """
-    members = {*_members(window, shared)}
-    labels_by_index = {t.index: (t.group, t.kind) for t in on_record(window)} if window.track.collectives else {}
-    indices_by_labels: dict[tuple[str, str], list[int]] = grouped(
+    members = {*_select_communication(window, counts_shared)}
+    labels_by_index = (
+        {t.index: (t.group, t.kind) for t in list_recorded_transfers(window)} if window.track.collectives else {}
+    )
+    indices_by_labels: dict[tuple[str, str], list[int]] = group_by_key(
         (labels, i) for i, labels in labels_by_index.items() if i in members
     )
     names, rest = window.kernels.names, array("q", sorted(members - labels_by_index.keys()))
-    rest_by_kind = members_by(lambda name: _kind(names[name]), window.kernels.name, among=rest)
+    rest_by_kind = group_indices_by(lambda name: _name_collective(names[name]), window.kernels.name, subset=rest)
     for kind, indices in rest_by_kind.items():
-        indices_by_labels.setdefault((UNKNOWN, kind), []).extend(indices)
+        indices_by_labels.setdefault((UNKNOWN_PURPOSE, kind), []).extend(indices)
     for labels, kernel_indices in indices_by_labels.items():
         sorted_indices = array("q", sorted(kernel_indices))
-        run_time = window.time_of(sorted_indices)
-        exposed = run_time.total_ns - run_time.common_ns(window.compute_time)
-        yield labels, (total(take(window.durations_ns, sorted_indices)), exposed, run_time.total_ns)
+        run_time = window.merge_run_times(sorted_indices)
+        exposed = run_time.total_ns - run_time.measure_common_ns(window.compute_time)
+        yield labels, (sum_column(take(window.durations_ns, sorted_indices)), exposed, run_time.total_ns)
 
 
-def _kind(name: str) -> str:
+def _name_collective(name: str) -> str:
     """Return the collective that a kernel is, its own name where it is none that is known."""
-    kind = kind_of(name)
-    return short_name(name) if kind == OTHER_KIND else kind
+    kind = find_collective_kind(name)
+    return extract_short_name(name) if kind == OTHER_KIND else kind

@@ -15,29 +15,29 @@ from fractions import Fraction
 from functools import cached_property
 from typing import TypeVar
 
-from pytest_nsys.analysis.budget.budget import Budget, find_budgets, host_between
+from pytest_nsys.analysis.budget.budget import Budget, find_host_activity, measure_rank_budgets
 from pytest_nsys.analysis.captures.captures import Captures
 from pytest_nsys.analysis.explain.budget_lines import BudgetPart
-from pytest_nsys.analysis.facts.steps import uneven_anchors
-from pytest_nsys.analysis.metrics.activity import synchronising
+from pytest_nsys.analysis.facts.steps import find_uneven_anchors
+from pytest_nsys.analysis.metrics.activity import count_waiting_calls
+from pytest_nsys.analysis.metrics.collective_waits import WaitInterval, list_wait_intervals
 from pytest_nsys.analysis.metrics.gpu_state import MEGA, sm_clock_mhz
 from pytest_nsys.analysis.metrics.registry import METRICS
-from pytest_nsys.analysis.metrics.sharing import sharing_in, walls
-from pytest_nsys.analysis.metrics.straggling import Waited, waited
-from pytest_nsys.analysis.metrics.throughput import profiler_overhead
-from pytest_nsys.analysis.summary.losses import FindingKind, Losses, longest_copies
+from pytest_nsys.analysis.metrics.stream_sharing import choose_wall_metrics, measure_sharing
+from pytest_nsys.analysis.metrics.throughput import measure_profiler_overhead
+from pytest_nsys.analysis.summary.lost_time import FindingKind, LostTime, find_longest_copies
 from pytest_nsys.analysis.windows.rank_window import RankWindow
-from pytest_nsys.analysis.windows.spans import WindowSpec
+from pytest_nsys.analysis.windows.window_selection import WindowSpec
 from pytest_nsys.core.conventions import NO_STAGE
 from pytest_nsys.core.errors import NoRows, NothingMeasured, NsysError
 from pytest_nsys.core.exact import mean
 from pytest_nsys.core.model import Value
 
 # So many findings a person is shown.
-MOST = 5
+MAX_FINDINGS = 5
 
 # The least share of the window that a finding must be able to win, else it is not told: of the profiler, what it costs.
-WORTH: Mapping[FindingKind, Fraction] = {
+MIN_SHARE_BY_KIND: Mapping[FindingKind, Fraction] = {
     **dict.fromkeys(FindingKind, Fraction(1, 100)),  # of a window: less is lost in the noise between two runs
     FindingKind.STALLED: Fraction(5, 100),  # the trace does not say what to mend: little of it helps nobody
     FindingKind.UNEVEN: Fraction(3, 100),  # two GPUs of one model differ by as much on the same work
@@ -45,7 +45,7 @@ WORTH: Mapping[FindingKind, Fraction] = {
     FindingKind.PROFILER: Fraction(10, 100),  # tracing of kernels and ranges costs less
 }
 
-MORE: Mapping[FindingKind, str] = {
+DETAIL_COMMANDS: Mapping[FindingKind, str] = {
     FindingKind.STRAGGLER: "--view collectives",
     FindingKind.WRONG_STREAM: "--view streams",
     FindingKind.COMMUNICATION: "--view overlap",
@@ -55,7 +55,7 @@ MORE: Mapping[FindingKind, str] = {
 """The view or command that shows more of a finding; of all other kinds the view of the budget."""
 
 # What a host that is slowed by the profiler makes longer than it is.
-OF_THE_HOST = {FindingKind.SYNCS, FindingKind.LAUNCHES, FindingKind.BETWEEN}
+HOST_KINDS = {FindingKind.SYNCS, FindingKind.LAUNCHES, FindingKind.BETWEEN}
 
 Figures = Mapping[str, Value | str]
 
@@ -67,7 +67,7 @@ class Finding:
     kind: FindingKind
     rank: int | None
     ranks: tuple[int, ...]  # all on which it is worth telling
-    looked_at: int  # of all that were looked at
+    rank_count: int  # of all that were looked at
     window_ns: int  # length of the window of ``rank``
     win_ns: int | None  # the most that fixing it could win of that window; None: it wins no time but casts doubt
     # Its own figures, times in ns and shares as fractions. The first, ``part_ns``, is what the view or command has of
@@ -80,15 +80,15 @@ class Finding:
         return None if self.win_ns is None else Fraction(self.win_ns, self.window_ns)
 
     @property
-    def more(self) -> str:
+    def detail_command(self) -> str:
         """The view or command that shows more: ``--view budget``, ``check``."""
-        return MORE.get(self.kind, "--view budget")
+        return DETAIL_COMMANDS.get(self.kind, "--view budget")
 
 
 MeasuredT = TypeVar("MeasuredT")
 
 
-def measure_each(
+def measure_each_rank(
     ranks: Iterable[int], measure: Callable[[int], MeasuredT]
 ) -> tuple[dict[int, MeasuredT], dict[int, NothingMeasured]]:
     """Measure each rank; return what there is, and why there is nothing of others. Raises NothingMeasured where none
@@ -106,172 +106,174 @@ def measure_each(
     return results, errors
 
 
-def findings_of(
-    captures: Captures, spec: WindowSpec, most: int = MOST, ranks: Container[int] | None = None
+def list_findings(
+    captures: Captures, spec: WindowSpec, limit: int = MAX_FINDINGS, ranks: Container[int] | None = None
 ) -> tuple[Finding, ...]:
     """List the findings of the first capture that are worth telling, the largest possible win first, then what casts
     doubt.
 
     They are of the ranks that can be measured, of all or of some. Raises NothingMeasured where none can.
     """
-    inspection = _Look(captures, spec, ranks)
-    wins = sorted(inspection.wins(), key=lambda finding: (-Fraction(finding.share or 0), finding.kind))
-    doubts = [*inspection.doubts({finding.kind for finding in wins})]
-    return (*wins[: most - len(doubts)], *doubts)
+    inspection = _RunInspection(captures, spec, ranks)
+    wins = sorted(inspection.list_wins(), key=lambda finding: (-Fraction(finding.share or 0), finding.kind))
+    doubts = [*inspection.list_doubts({finding.kind for finding in wins})]
+    return (*wins[: limit - len(doubts)], *doubts)
 
 
-class _Look:
+class _RunInspection:
     """Inspects all ranks of a run, to which some are compared, and reports on the ranks that were asked for."""
 
     def __init__(self, captures: Captures, spec: WindowSpec, ranks: Container[int] | None = None) -> None:
         run = captures.runs[0]
-        self.captures, self.spec, self.run, self.group = captures, spec, run, run.measured(spec)
-        windows_by_rank, _ = measure_each(
-            (rank.number for rank in run.ranks), lambda rank: self.group.filled({rank})[rank]
+        self.captures, self.spec, self.run, self.group = captures, spec, run, run.load_windows(spec)
+        windows_by_rank, _ = measure_each_rank(
+            (rank.number for rank in run.ranks), lambda rank: self.group.require_filled_windows({rank})[rank]
         )
         self.budgets = {
-            rank: budget for rank, budget in find_budgets(windows_by_rank).items() if isinstance(budget, Budget)
+            rank: budget for rank, budget in measure_rank_budgets(windows_by_rank).items() if isinstance(budget, Budget)
         }
         self.windows = {
             rank: self.budgets[rank].window if rank in self.budgets else rank_windows[0]
             for rank, rank_windows in windows_by_rank.items()
         }
-        self.told = [number for number in self.windows if ranks is None or number in ranks]
+        self.reported_ranks = [number for number in self.windows if ranks is None or number in ranks]
 
     @cached_property
-    def losses(self) -> Mapping[int, Losses]:
+    def losses(self) -> Mapping[int, LostTime]:
         """The lost time by rank, of those that have a budget."""
-        return {number: Losses(budget, self._waits.get(number, ())) for number, budget in self.budgets.items()}
+        return {number: LostTime(budget, self._waits.get(number, ())) for number, budget in self.budgets.items()}
 
     @cached_property
-    def _waits(self) -> Mapping[int, Sequence[Waited]]:
+    def _waits(self) -> Mapping[int, Sequence[WaitInterval]]:
         """The waits by rank where each has one window: of several nobody knows which belong together."""
         with suppress(NothingMeasured):
-            run_windows = self.group.together()
+            run_windows = self.group.list_run_windows()
             if len(self.windows) > 1 and len(run_windows) == 1:
-                return waited(run_windows[0])
+                return list_wait_intervals(run_windows[0])
         return {}
 
-    def wins(self) -> Iterator[Finding]:
+    def list_wins(self) -> Iterator[Finding]:
         """List each kind on the rank where it could win most, if that is worth telling."""
         straggler: Value | str | None = None
-        for kind, figures in _FIGURES.items():
+        for kind, figures in _FIGURE_READERS.items():
 
-            def measure(rank: int, figures: _Of = figures) -> Figures:
+            def measure(rank: int, figures: _FigureReader = figures) -> Figures:
                 return figures(self, self.losses[rank])
 
             claims_ns = {rank: losses.claims_ns[kind] for rank, losses in self.losses.items()}
-            for finding in self._worst(kind, claims_ns, measure):
+            for finding in self._find_worst(kind, claims_ns, measure):
                 straggler = finding.figures.get("for_rank", straggler)
                 yield finding
-        yield from self._of_compute(straggler)
+        yield from self._list_compute_findings(straggler)
 
     @cached_property
-    def exposed(self) -> str:
+    def exposed_metric(self) -> str:
         """The metric of all exposed communication of a rank."""
-        return walls(sharing_in(self.windows.values())).exposed
+        return choose_wall_metrics(measure_sharing(self.windows.values())).exposed
 
-    def rows(self, metric: str, rank: int) -> dict[tuple[object, ...], Value]:
+    def select_rows(self, metric: str, rank: int) -> dict[tuple[object, ...], Value]:
         """Return the rows of a metric of a rank, as its view has them, by their other labels."""
-        table = self.captures.rows(METRICS[metric], self.spec, frozenset(self.windows))
+        table = self.captures.measure_rows(METRICS[metric], self.spec, frozenset(self.windows))
         return {row.labels[1:]: row.value for row in table.rows if row.labels[0] == rank}
 
-    def _worst(
-        self, kind: FindingKind, each: Mapping[int, int], figures: Callable[[int], Figures]
+    def _find_worst(
+        self, kind: FindingKind, claims_ns: Mapping[int, int], read_figures: Callable[[int], Figures]
     ) -> Iterator[Finding]:
         """Yield a finding of the ranks on which a win is worth telling, for the rank where the view has most of it."""
         candidates: list[tuple[Value, int, int, Figures]] = []
-        for rank in self.told:
-            min_win_ns, win_ns = WORTH[kind] * (self.windows[rank].length_ns or 1), each.get(rank, 0)
-            if rank in each and win_ns >= min_win_ns:
-                rank_figures = figures(rank)
+        for rank in self.reported_ranks:
+            min_win_ns, win_ns = MIN_SHARE_BY_KIND[kind] * (self.windows[rank].length_ns or 1), claims_ns.get(rank, 0)
+            if rank in claims_ns and win_ns >= min_win_ns:
+                rank_figures = read_figures(rank)
                 if "part_ns" in rank_figures:
-                    win_ns = min(win_ns, int(_number(rank_figures, "part_ns") + _number(rank_figures, "more_ns")))
+                    win_ns = min(
+                        win_ns, int(_get_number(rank_figures, "part_ns") + _get_number(rank_figures, "more_ns"))
+                    )
                 if win_ns >= min_win_ns:
-                    candidates.append((_number(rank_figures, "part_ns"), win_ns, -rank, rank_figures))
+                    candidates.append((_get_number(rank_figures, "part_ns"), win_ns, -rank, rank_figures))
         if candidates:
             _, win_ns, worst, rank_figures = max(candidates, key=lambda candidate: candidate[:3])
             ranks, length_ns = tuple(sorted(-rank for _, _, rank, _ in candidates)), self.windows[-worst].length_ns or 1
-            yield Finding(kind, -worst, ranks, len(self.told), length_ns, win_ns, rank_figures)
+            yield Finding(kind, -worst, ranks, len(self.reported_ranks), length_ns, win_ns, rank_figures)
 
-    def _of_compute(self, straggler: Value | str | None) -> Iterator[Finding]:
+    def _list_compute_findings(self, straggler: Value | str | None) -> Iterator[Finding]:
         """List what makes compute longer: slow clocks, and more of it than on other ranks. ``straggler`` is told
         already.
         """
         busy_ns = {rank: budget.lines.compute_busy_ns for rank, budget in self.budgets.items()}
-        clocks = {rank: clock for rank, window in self.windows.items() if (clock := _clock_of(window)) is not None}
+        clocks = {rank: clock for rank, window in self.windows.items() if (clock := _measure_clock(window)) is not None}
         best_mhz = max((highest for _, highest in clocks.values()), default=Fraction(0))
         slow_ns = {
             rank: int(busy_ns[rank] * (1 - Fraction(median) / best_mhz))
             for rank, (median, _) in clocks.items()
-            if rank in busy_ns and 1 - Fraction(median) / best_mhz >= WORTH[FindingKind.CLOCKS]
+            if rank in busy_ns and 1 - Fraction(median) / best_mhz >= MIN_SHARE_BY_KIND[FindingKind.CLOCKS]
         }
-        yield from self._worst(
+        yield from self._find_worst(
             FindingKind.CLOCKS, slow_ns, lambda rank: {"sm_clock_mhz": clocks[rank][0], "best_mhz": best_mhz}
         )
-        if len(busy_ns) < max(2, len(self.windows)) or uneven_anchors(self.group) is not None:
+        if len(busy_ns) < max(2, len(self.windows)) or find_uneven_anchors(self.group) is not None:
             return  # windows that are found by other numbers are other pieces of work
         mean_ns = mean([*busy_ns.values()])
         extra_ns = {
             rank: min(int(ns - mean_ns), ns - slow_ns.get(rank, 0)) for rank, ns in busy_ns.items() if rank != straggler
         }
-        yield from self._worst(
+        yield from self._find_worst(
             FindingKind.UNEVEN,
             extra_ns,
             lambda rank: {"part_ns": busy_ns[rank], "mean_ns": mean_ns},
         )
 
-    def doubts(self, wins: Collection[FindingKind]) -> Iterator[Finding]:
+    def list_doubts(self, wins: Collection[FindingKind]) -> Iterator[Finding]:
         """List a profiler that slows the host, where there are ``wins`` that the host could bring, and one that slows
         steps.
 
         What else makes the figures doubtful the facts say.
         """
-        slowing_setting = next((facts.slows_host for facts in self.run.facts if facts.slows_host), "")
-        if slowing_setting and OF_THE_HOST & {*wins}:
-            yield self._of_profiler({"recorded": slowing_setting})
+        slowing_setting = next((facts.slowing_setting for facts in self.run.facts if facts.slowing_setting), "")
+        if slowing_setting and HOST_KINDS & {*wins}:
+            yield self._make_profiler_finding({"recorded": slowing_setting})
         with suppress(NsysError):  # nobody said how long a step takes without it
-            cost = profiler_overhead(self.group.together()[0])
-            if cost >= WORTH[FindingKind.PROFILER]:
-                yield self._of_profiler({"overhead": cost})
+            cost = measure_profiler_overhead(self.group.list_run_windows()[0])
+            if cost >= MIN_SHARE_BY_KIND[FindingKind.PROFILER]:
+                yield self._make_profiler_finding({"overhead": cost})
 
-    def _of_profiler(self, figures: Figures) -> Finding:
-        ranks = tuple(sorted(self.told))
+    def _make_profiler_finding(self, figures: Figures) -> Finding:
+        ranks = tuple(sorted(self.reported_ranks))
         return Finding(FindingKind.PROFILER, None, ranks, len(ranks), 0, None, figures)
 
 
-def _clock_of(window: RankWindow) -> tuple[Value, Fraction] | None:
+def _measure_clock(window: RankWindow) -> tuple[Value, Fraction] | None:
     """Measure the median SM clock of a window and the highest around it, in MHz; None where it has no samples."""
     with suppress(NoRows):
-        samples = window.track.on_gpu.sm_clocks
+        samples = window.track.gpu_track.sm_clocks
         median = sm_clock_mhz(window)
         return (median, Fraction(max(samples.value), MEGA)) if samples is not None else None
     return None
 
 
-_Of = Callable[[_Look, Losses], Figures]
+_FigureReader = Callable[[_RunInspection, LostTime], Figures]
 
 
-def _number(figures: Figures, name: str) -> Value:
+def _get_number(figures: Figures, name: str) -> Value:
     figure = figures.get(name, 0)
     return 0 if isinstance(figure, str) else figure
 
 
-def _straggler(look: _Look, losses: Losses) -> Figures:
-    rows = look.rows("collective_wait_ns", losses.window.rank.number)
+def _read_straggler(inspection: _RunInspection, losses: LostTime) -> Figures:
+    rows = inspection.select_rows("collective_wait_ns", losses.window.rank.number)
     waits_ns = {labels: ns for labels, ns in rows.items() if ns}
     if not waits_ns:
         return {"part_ns": 0}
     group, kind = max(waits_ns, key=lambda labels: (waits_ns[labels], str(labels)))
     ns = waits_ns[group, kind]
     figures = {"part_ns": ns, "more_ns": sum(waits_ns.values()) - ns}
-    return {**figures, "collective": str(kind), "for_rank": losses.waited_for(str(kind))}
+    return {**figures, "collective": str(kind), "for_rank": losses.find_awaited_rank(str(kind))}
 
 
-def _wrong_stream(_: _Look, losses: Losses) -> Figures:
-    stream, communication, compute = losses.shared_stream()
+def _read_wrong_stream(_: _RunInspection, losses: LostTime) -> Figures:
+    stream, communication, compute = losses.find_shared_stream()
     return {
-        "part_ns": next(use.communication_ns for use in losses.window.streams if use.stream == stream),
+        "part_ns": next(use.communication_ns for use in losses.window.stream_uses if use.stream == stream),
         "stream": stream.number,
         "comm_kernels": communication,
         "compute_kernels": sum(compute.values()),
@@ -279,41 +281,41 @@ def _wrong_stream(_: _Look, losses: Losses) -> Figures:
     }
 
 
-def _communication(look: _Look, losses: Losses) -> Figures:
-    (stage, kernel), ns = losses.longest_communication()
+def _read_communication(inspection: _RunInspection, losses: LostTime) -> Figures:
+    (stage, kernel), ns = losses.find_longest_communication()
     stage_figure: Figures = {"stage": stage} if stage != NO_STAGE else {}
-    part_ns = sum(look.rows(look.exposed, losses.window.rank.number).values())
+    part_ns = sum(inspection.select_rows(inspection.exposed_metric, losses.window.rank.number).values())
     return {"part_ns": part_ns, **stage_figure, "kernel": kernel, "kernel_ns": ns, "comm_ns": losses.budget.comm_ns}
 
 
-def _syncs(_: _Look, losses: Losses) -> Figures:
+def _read_syncs(_: _RunInspection, losses: LostTime) -> Figures:
     (call, ns), *other_calls = losses.budget.in_syncs.items()
-    calls = synchronising(losses.window) or Counter[str]()
+    calls = count_waiting_calls(losses.window) or Counter[str]()
     call_count: Figures = {"calls": calls[call]} if call in calls else {}
     return {"part_ns": ns, "more_ns": sum(other_ns for _, other_ns in other_calls), "call": call, **call_count}
 
 
-def _before(losses: Losses, part: BudgetPart) -> Figures:
-    name, ns = losses.late_before(part)
+def _read_late_work(losses: LostTime, part: BudgetPart) -> Figures:
+    name, ns = losses.find_late_work(part)
     return {"part_ns": losses.budget.lines.parts[part], "before": name, "before_ns": ns}
 
 
-def _launches(_: _Look, losses: Losses) -> Figures:
-    figures = _before(losses, BudgetPart.STARVED)
-    if losses.before_tiny_ns < WORTH[FindingKind.LAUNCHES] * losses.window.length_ns:
+def _read_launches(_: _RunInspection, losses: LostTime) -> Figures:
+    figures = _read_late_work(losses, BudgetPart.STARVED)
+    if losses.before_tiny_ns < MIN_SHARE_BY_KIND[FindingKind.LAUNCHES] * losses.window.length_ns:
         return figures
-    tiny, kernels = losses.tiny_kernels()
+    tiny, kernels = losses.count_tiny_kernels()
     return {**figures, "tiny": tiny, "kernels": kernels}
 
 
-def _between(_: _Look, losses: Losses) -> Figures:
+def _read_between_steps(_: _RunInspection, losses: LostTime) -> Figures:
     lines = losses.budget.lines
     figures: Figures = {"part_ns": lines.parts[BudgetPart.BETWEEN], "window_ns": lines.window_ns}
-    host = host_between(losses.window)
+    host = find_host_activity(losses.window)
     return {**figures, "host": host} if host else figures
 
 
-def _copies(_: _Look, losses: Losses) -> Figures:
+def _read_copies(_: _RunInspection, losses: LostTime) -> Figures:
     budget, host_ns = losses.budget, losses.host_in_copies_ns
     blocked_ns = {kind: ns for kind in ("copy", "memset") if (ns := budget.lines.blocking_ns[kind])}
     figures: dict[str, Value | str] = {"part_ns": budget.lines.parts[BudgetPart.STARVED]}
@@ -324,16 +326,16 @@ def _copies(_: _Look, losses: Losses) -> Figures:
             "producer": longest_kind,
             "more_ns": sum(blocked_ns.values()) - blocked_ns[longest_kind] + host_ns,
         }
-        longest = next(producer for producer in budget.producers() if producer.kind == longest_kind)
+        longest = next(producer for producer in budget.list_producers() if producer.kind == longest_kind)
         figures |= {"before": longest.waiting, "before_ns": longest.ns, "gaps": longest.gaps}
-    if (copies := longest_copies(losses.window)) is not None:
+    if (copies := find_longest_copies(losses.window)) is not None:
         figures |= {"between": copies[0], "copies": copies[1]}
-    return {**figures, "blocked_ns": sum(blocked_ns.values()), "host_ns": host_ns, "pageable": losses.pageable}
+    return {**figures, "blocked_ns": sum(blocked_ns.values()), "host_ns": host_ns, "pageable": losses.pageable_count}
 
 
-def _elsewhere(_: _Look, losses: Losses) -> Figures:
+def _read_other_device(_: _RunInspection, losses: LostTime) -> Figures:
     budget = losses.budget
-    longest = next(producer for producer in budget.producers() if producer.kind == "other_device")
+    longest = next(producer for producer in budget.list_producers() if producer.kind == "other_device")
     figures: Figures = {
         "kernel": longest.name,
         "before": longest.waiting,
@@ -343,15 +345,15 @@ def _elsewhere(_: _Look, losses: Losses) -> Figures:
     return {"part_ns": budget.lines.parts[BudgetPart.ELSEWHERE], **figures}
 
 
-_FIGURES: Mapping[FindingKind, _Of] = {
-    FindingKind.STRAGGLER: _straggler,
-    FindingKind.WRONG_STREAM: _wrong_stream,
-    FindingKind.COMMUNICATION: _communication,
-    FindingKind.SYNCS: _syncs,
-    FindingKind.LAUNCHES: _launches,
-    FindingKind.BETWEEN: _between,
-    FindingKind.COPIES: _copies,
-    FindingKind.OTHER_DEVICE: _elsewhere,
-    FindingKind.STALLED: lambda _, losses: _before(losses, BudgetPart.STALLED),
+_FIGURE_READERS: Mapping[FindingKind, _FigureReader] = {
+    FindingKind.STRAGGLER: _read_straggler,
+    FindingKind.WRONG_STREAM: _read_wrong_stream,
+    FindingKind.COMMUNICATION: _read_communication,
+    FindingKind.SYNCS: _read_syncs,
+    FindingKind.LAUNCHES: _read_launches,
+    FindingKind.BETWEEN: _read_between_steps,
+    FindingKind.COPIES: _read_copies,
+    FindingKind.OTHER_DEVICE: _read_other_device,
+    FindingKind.STALLED: lambda _, losses: _read_late_work(losses, BudgetPart.STALLED),
 }
 """The function that reads the figures of a rank, for each kind that claims time without compute."""

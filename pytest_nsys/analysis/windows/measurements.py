@@ -11,20 +11,20 @@ from functools import cached_property
 from pathlib import Path
 from typing import NamedTuple
 
-from pytest_nsys.core.errors import NothingMeasured, TraceError, did_you_mean
-from pytest_nsys.core.kept import grouped
+from pytest_nsys.core.errors import NothingMeasured, TraceError, suggest_word
+from pytest_nsys.core.memoize import group_by_key
 from pytest_nsys.core.model import Row
-from pytest_nsys.core.words import label_words, printable
-from pytest_nsys.traces.measurements import Measurement, read_measurements
+from pytest_nsys.core.text_format import format_labels_in_full, sanitize_line
+from pytest_nsys.traces.sidecars.measurements import Measurement, read_measurements
 
-MAX_SHOWN = 12
-NONE_GIVEN = (
+MAX_SHOWN_METRICS = 12
+NO_MEASUREMENT_FILES = (
     "no measurements: give pytest --nsys-measurements=FILE, or `pytest-nsys rows` --measurements FILE, or set "
     "`measurements:` in the gate file, or nsys_measurements in the ini file"
 )
 
 
-class Kind(NamedTuple):
+class MeasurementKind(NamedTuple):
     """Describes what all measurements of one name have in common; they are judged in ``unit``."""
 
     unit: str
@@ -43,20 +43,20 @@ class Measurements:
         self.paths = tuple(paths)
 
     @property
-    def shown(self) -> str:
+    def paths_text(self) -> str:
         """The paths of the files as text, three at most."""
         names = ", ".join(str(path) for path in self.paths[:3])
-        return printable(f"{names}{' …' if len(self.paths) > 3 else ''}", 1000)
+        return sanitize_line(f"{names}{' …' if len(self.paths) > 3 else ''}", 1000)
 
     @cached_property
     def _by_name(self) -> Mapping[str, Sequence[Measurement]]:
         entries = [entry for path in self.paths for entry in read_measurements(path)]
         # One capture is of one commit and run: a file of another one was given by mistake.
         for field in ("commit", "run"):
-            _refuse_other(entries, field, field)
-        by_name = grouped((entry.metric, entry) for entry in entries)
+            _check_same_field(entries, field, field)
+        by_name = group_by_key((entry.metric, entry) for entry in entries)
         for metric_entries in by_name.values():
-            _check_one(metric_entries)
+            _check_single_metric(metric_entries)
         return by_name
 
     @property
@@ -69,67 +69,70 @@ class Measurements:
         """The names of what was measured, sorted. Raises TraceError for files that contradict themselves."""
         return sorted(self._by_name)
 
-    def kind(self, name: str) -> Kind:
+    def find_kind(self, name: str) -> MeasurementKind:
         """Return the unit, direction and dimensions of a name. Raises NothingMeasured, and TraceError as :attr:`names`
         does.
         """
-        first = self._entries(name)[0]
-        return Kind(first.unit, first.better, _dimensions(first))
+        first = self._find_entries(name)[0]
+        return MeasurementKind(first.unit, first.better, _list_dimensions(first))
 
-    def _entries(self, name: str) -> Sequence[Measurement]:
+    def _find_entries(self, name: str) -> Sequence[Measurement]:
         if not self.paths:
-            raise NothingMeasured(f"measured {printable(name, 60)}: {NONE_GIVEN}")
+            raise NothingMeasured(f"measured {sanitize_line(name, 60)}: {NO_MEASUREMENT_FILES}")
         if name not in self._by_name:
-            names = ", ".join(map(printable, self.names[:MAX_SHOWN])) + (" …" if len(self.names) > MAX_SHOWN else "")
-            hint = did_you_mean(name, self.names) or f": there are {names}"
-            raise NothingMeasured(f"{self.shown}: nothing is called '{printable(name, 60)}'{hint}")
+            names = ", ".join(map(sanitize_line, self.names[:MAX_SHOWN_METRICS])) + (
+                " …" if len(self.names) > MAX_SHOWN_METRICS else ""
+            )
+            hint = suggest_word(name, self.names) or f": there are {names}"
+            raise NothingMeasured(f"{self.paths_text}: nothing is called '{sanitize_line(name, 60)}'{hint}")
         return self._by_name[name]
 
-    def rows(self, name: str) -> list[Row]:
+    def list_rows(self, name: str) -> list[Row]:
         """Return the values of a name as rows with their labels. Raises as :meth:`find_kind` does."""
-        entries = self._entries(name)
-        dimensions = _dimensions(entries[0])
+        entries = self._find_entries(name)
+        dimensions = _list_dimensions(entries[0])
         return [Row(tuple(entry.labels[d] for d in dimensions), entry.value) for entry in entries]
 
 
-def _dimensions(measurement: Measurement) -> tuple[str, ...]:
+def _list_dimensions(measurement: Measurement) -> tuple[str, ...]:
     """Return the names of a measurement's labels, the rank first, the others sorted."""
     # Rows of traces have the rank first, too.
     return tuple(sorted(measurement.labels, key=lambda name: (name != "rank", name)))
 
 
-def _check_one(own: Sequence[Measurement]) -> None:
+def _check_single_metric(entries: Sequence[Measurement]) -> None:
     """Raise TraceError where entries of one name differ in unit, direction or labels, or one appears twice."""
-    for field, field_noun in (("written", "unit"), ("better", "direction")):
-        _refuse_other(own, field, field_noun)
+    for field, field_noun in (("written_unit", "unit"), ("better", "direction")):
+        _check_same_field(entries, field, field_noun)
     labels: dict[frozenset[object], Measurement] = {}
-    for entry in own:
-        if entry.labels.keys() != own[0].labels.keys():
+    for entry in entries:
+        if entry.labels.keys() != entries[0].labels.keys():
             first_labels, labels_here = (
-                ", ".join(_dimensions(other_entry)) or "none" for other_entry in (own[0], entry)
+                ", ".join(_list_dimensions(other_entry)) or "none" for other_entry in (entries[0], entry)
             )
             raise TraceError(
-                f"{entry.place}: has the labels {labels_here}, and {own[0].place} has {first_labels}: "
+                f"{entry.location}: has the labels {labels_here}, and {entries[0].location} has {first_labels}: "
                 "one metric has one set"
             )
         twin = labels.setdefault(frozenset(entry.labels.items()), entry)
         if twin is not entry:
-            labels_text = label_words(entry.labels)
+            labels_text = format_labels_in_full(entry.labels)
             raise TraceError(
-                f"{entry.place}: appears twice{f' ({printable(labels_text)})' if labels_text else ''}: "
-                f"{twin.place} has it"
+                f"{entry.location}: appears twice{f' ({sanitize_line(labels_text)})' if labels_text else ''}: "
+                f"{twin.location} has it"
             )
 
 
-def _refuse_other(found: Sequence[Measurement], field: str, what: str) -> None:
+def _check_same_field(entries: Sequence[Measurement], field: str, field_noun: str) -> None:
     """Raise TraceError where an entry has another value in a field than the first entry."""
-    for entry in found[1:]:
-        value, first_value = (getattr(compared_entry, field) for compared_entry in (entry, found[0]))
+    for entry in entries[1:]:
+        value, first_value = (getattr(compared_entry, field) for compared_entry in (entry, entries[0]))
         if value != first_value:
             value_texts = [
-                printable(str(shown_value), 60) if shown_value is not None else "none"
+                sanitize_line(str(shown_value), 60) if shown_value is not None else "none"
                 for shown_value in (value, first_value)
             ]
             raise TraceError(
-                f"{entry.place}: has the {what} {value_texts[0]}, and {found[0].place} has {value_texts[1]}"
+                f"{entry.location}: has the {field_noun} {value_texts[0]}, and {entries[0].location} has "
+                f"{value_texts[1]}"
             )

@@ -14,62 +14,66 @@ from collections.abc import Sequence
 from fractions import Fraction
 from itertools import accumulate, pairwise
 
-from pytest_nsys.analysis.windows.likeness import NamedKernels
-from pytest_nsys.analysis.windows.spans import RankSteps, lasting
-from pytest_nsys.analysis.windows.tracks import LONGEST_NS, RankTrack
+from pytest_nsys.analysis.windows.kernel_similarity import KernelSequence
+from pytest_nsys.analysis.windows.rank_track import MAX_COLUMN_NS, RankTrack
+from pytest_nsys.analysis.windows.window_selection import RankSteps, build_step_spans
 from pytest_nsys.core.columns import (
     Column,
     as_vector,
-    bounds,
-    distinct,
-    equal,
-    minus,
-    sums,
+    find_distinct_rows,
+    find_min_max,
+    find_nonzero,
+    find_touching_spans,
+    find_zeros,
+    mark_equal,
+    subtract,
+    sum_by_number,
     take,
-    touching,
-    where,
-    where_not,
 )
 from pytest_nsys.core.model import Range
 from pytest_nsys.core.tables import Kernels
 
-NEARLY_MOST = Fraction(9, 10)
+MIN_MAIN_STREAM_SHARE = Fraction(9, 10)
 """The share of the highest compute time from which on a stream may be the main stream; the lowest of these is it."""
 
 
-def steps_by_time(marks: Sequence[Range], *, to_the_end: int | None = None) -> RankSteps:
+def find_steps_by_time(anchors: Sequence[Range], *, last_end_ns: int | None = None) -> RankSteps:
     """Find the steps of a rank whose kernels are counted by time: as long on the GPU as on the host.
 
     The last step ends at ``last_end_ns`` where that is later than the end of its range.
     """
-    steps = lasting(marks)
-    if to_the_end is not None and steps:
-        steps[-1] = steps[-1]._replace(end_ns=max(steps[-1].end_ns, to_the_end))
+    steps = build_step_spans(anchors)
+    if last_end_ns is not None and steps:
+        steps[-1] = steps[-1]._replace(end_ns=max(steps[-1].end_ns, last_end_ns))
     return RankSteps(steps, [(step.start_ns, step.end_ns) for step in steps])
 
 
-def steps_by_launch(whole: RankTrack, marks: Sequence[Range], *, to_the_end: bool) -> RankSteps:
+def find_steps_by_launch(whole_track: RankTrack, anchors: Sequence[Range], *, extend_last_step: bool) -> RankSteps:
     """Find the steps of a rank by what was launched in them; ``whole_track`` holds all kernels of the rank.
 
     A step without a kernel on the main stream has no window: its time is that of the step before. Labels of several
     kinds that take turns, as those of micro-batches of which one steps the optimizer, are one step together. What was
     launched after the last range belongs to the last step, of a single step only with ``extend_last_step``.
     """
-    kernels, launch_order = whole.kernels, whole.launch_order
-    steps, has_mixed_kinds = (lasting(marks), False) if to_the_end else _in_turns(whole, lasting(marks))
-    to_the_end |= len(steps) > 1
-    main_kernels = _on_main_stream(whole, steps)
-    launch_times_ns, starts = take(whole.launch_ns, main_kernels), take(kernels.start_ns, main_kernels)
-    edge_positions = _places(launch_times_ns, steps)
-    if steps and not to_the_end:
+    kernels, launch_order = whole_track.kernels, whole_track.launch_order
+    steps, has_mixed_kinds = (
+        (build_step_spans(anchors), False)
+        if extend_last_step
+        else _join_alternating_steps(whole_track, build_step_spans(anchors))
+    )
+    extend_last_step |= len(steps) > 1
+    main_kernels = _select_main_stream_kernels(whole_track, steps)
+    launch_times_ns, starts = take(whole_track.launch_ns, main_kernels), take(kernels.start_ns, main_kernels)
+    edge_positions = _locate_step_edges(launch_times_ns, steps)
+    if steps and not extend_last_step:
         launches_in_range = bisect_right(launch_times_ns, steps[-1].end_ns)
-        to_the_end = launches_in_range <= edge_positions[-2]  # the range only marks where the step begins
-        edge_positions[-1] = len(launch_times_ns) if to_the_end else launches_in_range
+        extend_last_step = launches_in_range <= edge_positions[-2]  # the range only marks where the step begins
+        edge_positions[-1] = len(launch_times_ns) if extend_last_step else launches_in_range
     begun_steps = [
         (step, min(starts[a:b])) for step, (a, b) in zip(steps, pairwise(edge_positions), strict=True) if a < b
     ]
     if not begun_steps:
-        return RankSteps((), why="no step launches a kernel on the stream that computes most")
+        return RankSteps((), missing_reason="no step launches a kernel on the stream that computes most")
     # Of steps that begin at one moment the first has the time: one of no length is no window.
     gpu_begins = list(accumulate((begin_ns for _, begin_ns in begun_steps), max))
     begun_steps = [
@@ -81,13 +85,15 @@ def steps_by_launch(whole: RankTrack, marks: Sequence[Range], *, to_the_end: boo
     ]
     gpu_begins = sorted({*gpu_begins})
     (last_step, _), end_ns = begun_steps[-1], steps[-1].end_ns
-    launches_ns = take(whole.launch_ns, launch_order)
+    launches_ns = take(whole_track.launch_ns, launch_order)
     end_ns = max(
         end_ns,
-        launches_ns[(len(launches_ns) if to_the_end else bisect_right(launches_ns, end_ns)) - 1] + 1,
+        launches_ns[(len(launches_ns) if extend_last_step else bisect_right(launches_ns, end_ns)) - 1] + 1,
     )
-    latest_ns = LONGEST_NS if to_the_end else max(steps[-1].end_ns, end_ns - 1)  # what the range's end launches, too
-    last_end_ns = max(_work_until(whole, last_step.start_ns, latest_ns), gpu_begins[-1])
+    latest_ns = (
+        MAX_COLUMN_NS if extend_last_step else max(steps[-1].end_ns, end_ns - 1)
+    )  # what the range's end launches, too
+    last_end_ns = max(_find_end_of_work(whole_track, last_step.start_ns, latest_ns), gpu_begins[-1])
     if len(begun_steps) == 1:  # the range of a step alone may go on after its work: the host was not done
         last_end_ns = max(last_end_ns, last_step.end_ns)
     host_edges_ns = [*(step.start_ns for step, _ in begun_steps), end_ns]
@@ -95,28 +101,31 @@ def steps_by_launch(whole: RankTrack, marks: Sequence[Range], *, to_the_end: boo
         step._replace(start_ns=a, end_ns=b)
         for (step, _), (a, b) in zip(begun_steps, pairwise(host_edges_ns), strict=True)
     ]
-    return RankSteps(host_steps, list(pairwise([*gpu_begins, last_end_ns])), mixed=has_mixed_kinds)
+    return RankSteps(host_steps, list(pairwise([*gpu_begins, last_end_ns])), has_mixed_kinds=has_mixed_kinds)
 
 
-def _on_main_stream(whole: RankTrack, steps: Sequence[Range]) -> Column:
+def _select_main_stream_kernels(whole_track: RankTrack, steps: Sequence[Range]) -> Column:
     """Select the launched kernels of the stream that computes most from the first step on, in order of their launches.
 
     Of streams that compute nearly as much it is the lowest, of a rank that only communicates the busiest.
     """
-    kernels, launched = whole.kernels, whole.launch_order
-    first_launch = bisect_left(take(whole.launch_ns, launched), steps[0].start_ns) if steps else 0
+    kernels, launched = whole_track.kernels, whole_track.launch_order
+    first_launch = bisect_left(take(whole_track.launch_ns, launched), steps[0].start_ns) if steps else 0
     launched = launched[first_launch:]
-    compute_kernels = take(launched, where_not(take(whole.communicates, launched))) or launched
-    lengths = take(minus(kernels.end_ns, kernels.start_ns), compute_kernels)
-    time_by_stream_ns = sums(take(kernels.stream, compute_kernels), lengths, len(kernels.streams))
+    compute_kernels = take(launched, find_zeros(take(whole_track.communicates, launched))) or launched
+    lengths = take(subtract(kernels.end_ns, kernels.start_ns), compute_kernels)
+    time_by_stream_ns = sum_by_number(take(kernels.stream, compute_kernels), lengths, len(kernels.streams))
     kernels_by_stream = {
-        i: take(launched, where(equal(take(kernels.stream, launched), i)))
+        i: take(launched, find_nonzero(mark_equal(take(kernels.stream, launched), i)))
         for i in {*take(kernels.stream, compute_kernels)}
     }
-    busiest_streams = [i for i in kernels_by_stream if time_by_stream_ns[i] >= NEARLY_MOST * max(time_by_stream_ns)]
+    busiest_streams = [
+        i for i in kernels_by_stream if time_by_stream_ns[i] >= MIN_MAIN_STREAM_SHARE * max(time_by_stream_ns)
+    ]
     main_stream = min(busiest_streams, key=kernels.streams.__getitem__, default=-1)
     steps_by_stream = {
-        i: _steps_with(take(whole.launch_ns, on_stream), steps) for i, on_stream in kernels_by_stream.items()
+        i: _count_steps_with_launches(take(whole_track.launch_ns, on_stream), steps)
+        for i, on_stream in kernels_by_stream.items()
     }
     # Where most steps have no kernel there, as after a change of streams, take the one on which most steps have some.
     if kernels_by_stream and 2 * steps_by_stream[main_stream] < max(steps_by_stream.values()):
@@ -126,53 +135,53 @@ def _on_main_stream(whole: RankTrack, steps: Sequence[Range]) -> Column:
     return kernels_by_stream.get(main_stream, launched[:0])
 
 
-def _places(moments: Column, steps: Sequence[Range]) -> list[int]:
+def _locate_step_edges(launch_times_ns: Column, steps: Sequence[Range]) -> list[int]:
     """Return the position among launch times at which each step begins, and the end of the last, to which all the rest
     belongs.
     """
-    return [*(bisect_left(moments, step.start_ns) for step in steps), len(moments)]
+    return [*(bisect_left(launch_times_ns, step.start_ns) for step in steps), len(launch_times_ns)]
 
 
-def _steps_with(moments: Column, steps: Sequence[Range]) -> int:
-    return sum(first < end for first, end in pairwise(_places(moments, steps)))
+def _count_steps_with_launches(launch_times_ns: Column, steps: Sequence[Range]) -> int:
+    return sum(first < end for first, end in pairwise(_locate_step_edges(launch_times_ns, steps)))
 
 
-def _work_until(whole: RankTrack, start_ns: int, end_ns: int) -> int:
+def _find_end_of_work(whole_track: RankTrack, start_ns: int, end_ns: int) -> int:
     """Return when the last kernel, copy or memset ended that was launched in a span of the host, its edges included."""
     latest_end_ns = start_ns
-    transfers = whole.transfers
-    transfer_calls = whole.around.transfer_calls.get(whole.rank.lane) if transfers else None
+    transfers = whole_track.transfers
+    transfer_calls = whole_track.trace_context.transfer_calls.get(whole_track.rank.lane) if transfers else None
     for work, launch_times_ns in (
-        (whole.kernels, whole.launch_ns),
+        (whole_track.kernels, whole_track.launch_ns),
         (transfers, transfer_calls.start_ns if transfer_calls else None),
     ):
         if work is None or launch_times_ns is None:
             continue
-        if launched_in_span := touching(launch_times_ns, launch_times_ns, start_ns, end_ns):
-            latest_end_ns = max(latest_end_ns, bounds(take(work.end_ns, launched_in_span))[1])
+        if launched_in_span := find_touching_spans(launch_times_ns, launch_times_ns, start_ns, end_ns):
+            latest_end_ns = max(latest_end_ns, find_min_max(take(work.end_ns, launched_in_span))[1])
     return latest_end_ns
 
 
-MOST_KINDS = 4
+MAX_ALTERNATING_KINDS = 4
 """The most kinds of steps that are searched for groups: of more kinds none comes back often enough."""
 
 
-def _in_turns(whole: RankTrack, steps: list[Range]) -> tuple[list[Range], bool]:
+def _join_alternating_steps(whole_track: RankTrack, steps: list[Range]) -> tuple[list[Range], bool]:
     """Join steps of several kinds that alternate, and return whether there are kinds that come back without
     alternating.
     """
-    if len(steps) < FEWEST_IN_TURNS:
+    if len(steps) < MIN_STEPS_FOR_GROUPS:
         return steps, False
-    launch_times_ns = take(whole.launch_ns, whole.launch_order)
+    launch_times_ns = take(whole_track.launch_ns, whole_track.launch_order)
     edge_positions = [
         bisect_left(launch_times_ns, at_ns) for at_ns in (*(step.start_ns for step in steps), steps[-1].end_ns)
     ]
-    groups, has_mixed_kinds = groups_in_turns(whole.kernels, whole.launch_order, edge_positions)
+    groups, has_mixed_kinds = group_alternating_steps(whole_track.kernels, whole_track.launch_order, edge_positions)
     return [steps[group[0]]._replace(end_ns=steps[group[-1]].end_ns) for group in groups], has_mixed_kinds
 
 
-def groups_in_turns(
-    kernels: Kernels, launched: Column, places: Sequence[int], *, most: int | None = None
+def group_alternating_steps(
+    kernels: Kernels, launch_order: Column, edge_positions: Sequence[int], *, max_group_size: int | None = None
 ) -> tuple[list[range], bool]:
     """Return which steps are one together, as ranges of their numbers, and whether kinds come back without alternating.
 
@@ -180,14 +189,16 @@ def groups_in_turns(
     otherwise each step stands alone. A step has the kernels of ``launch_order`` from one of ``edge_positions`` to the
     next.
     """
-    count = len(places) - 1
+    count = len(edge_positions) - 1
     single_steps = [range(i, i + 1) for i in range(count)]
-    if count < FEWEST_IN_TURNS:
+    if count < MIN_STEPS_FOR_GROUPS:
         return single_steps, False
-    lengths = take(minus(kernels.end_ns, kernels.start_ns), launched)
-    name_codes, _ = distinct(take(kernels.name, launched), take(kernels.full_name, launched))
-    edges = as_vector(array("q", places[:-1]))  # without the last step, which the profiler's end cuts
-    kinds = NamedKernels(as_vector(name_codes), as_vector(lengths)).kinds(edges[:-1], edges[1:], MOST_KINDS)
+    lengths = take(subtract(kernels.end_ns, kernels.start_ns), launch_order)
+    name_codes, _ = find_distinct_rows(take(kernels.name, launch_order), take(kernels.full_name, launch_order))
+    edges = as_vector(array("q", edge_positions[:-1]))  # without the last step, which the profiler's end cuts
+    kinds = KernelSequence(as_vector(name_codes), as_vector(lengths)).group_into_kinds(
+        edges[:-1], edges[1:], MAX_ALTERNATING_KINDS
+    )
     if kinds is None:
         return single_steps, False
     inner_kinds: list[int] = kinds[0][1:].tolist()  # the profiler's start disturbs the first
@@ -195,7 +206,7 @@ def groups_in_turns(
     if len({*new_kinds}) == len(new_kinds):  # all alike, or each kind stands together: a warm-up
         return single_steps, False
     size = next((n for n in range(2, len(inner_kinds) // 2 + 1) if inner_kinds[n:] == inner_kinds[:-n]), None)
-    if size is None or (most is not None and size > most):
+    if size is None or (max_group_size is not None and size > max_group_size):
         return single_steps, size is None
     period = inner_kinds[:size]
     # The rarest kind ends a group: of micro-batches the one that steps the optimizer.
@@ -204,5 +215,5 @@ def groups_in_turns(
     return [range(i, min(i + size, count)) for i in range(count) if (i - end - 1) % size == 0], False
 
 
-FEWEST_IN_TURNS = 6
+MIN_STEPS_FOR_GROUPS = 6
 """The fewest labels that are searched for groups: two whole groups of two, after the first and before the last."""

@@ -19,31 +19,38 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import NamedTuple, TypeVar
 
-from pytest_nsys.analysis.windows.spans import RUN, WindowSpec, marks_steps
-from pytest_nsys.analysis.windows.tracks import Context, Contexts, RankTrack
+from pytest_nsys.analysis.windows.rank_track import KernelContext, KernelContexts, RankTrack
+from pytest_nsys.analysis.windows.window_selection import RUN, WindowSpec, marks_steps
 from pytest_nsys.core.columns import (
     Column,
     Flags,
     Indices,
-    counts,
-    distinct,
-    members_by,
-    minus,
-    narrowed,
-    spread,
-    sums_by,
+    count_numbers,
+    fill_column,
+    find_distinct_rows,
+    find_nonzero,
+    find_zeros,
+    group_indices_by,
+    narrow_column,
+    subtract,
+    sum_column,
+    sum_values_by,
     take,
-    total,
-    where,
-    where_not,
 )
-from pytest_nsys.core.conventions import BUILT_IN, COMPUTE, MIXED, UNKNOWN, Convention, like
-from pytest_nsys.core.errors import did_you_mean
-from pytest_nsys.core.intervals import Intervals, hull
+from pytest_nsys.core.conventions import (
+    BUILT_IN_CONVENTIONS,
+    COMPUTE_PURPOSE,
+    MIXED_PURPOSE,
+    UNKNOWN_PURPOSE,
+    Convention,
+    make_pattern_matcher,
+)
+from pytest_nsys.core.errors import suggest_word
+from pytest_nsys.core.intervals import Intervals, find_hull
 from pytest_nsys.core.model import Interval, KernelsMode, Range, Rank, Span, Stream, Window
-from pytest_nsys.core.numbers import format_together, share_of
+from pytest_nsys.core.numbers import format_in_one_unit, format_percent_of
+from pytest_nsys.core.text_format import sanitize_line
 from pytest_nsys.core.trace import Trace
-from pytest_nsys.core.words import printable
 
 C = TypeVar("C", "array[int]", bytearray)
 
@@ -71,21 +78,26 @@ class RankWindow:
     def __init__(self, track: RankTrack, window: Window, spec: WindowSpec, positions: Indices) -> None:
         self.track, self.window, self.spec, self.positions = track, window, spec, positions
         self.rank = track.rank
-        self._whole = len(positions) == len(track.kernels)
-        kernels = track.kernels if self._whole else track.kernels.take(positions)
-        is_clipped = spec.kernels is KernelsMode.CLIPPED and not spec.whole_run
-        self.kernels = kernels.cut(window.start_ns, window.end_ns) if is_clipped else kernels
-        self._is_track = self.kernels is track.kernels
+        self._holds_whole_track = len(positions) == len(track.kernels)
+        kernels = track.kernels if self._holds_whole_track else track.kernels.take(positions)
+        is_clipped = spec.kernels is KernelsMode.CLIPPED and not spec.is_whole_run
+        self.kernels = kernels.clip(window.start_ns, window.end_ns) if is_clipped else kernels
+        self._has_track_kernels = self.kernels is track.kernels
         self.start_ns, self.end_ns = window.start_ns, window.end_ns
-        self.goes_on, self.ran_ns = False, (self.start_ns, self.end_ns)
+        self.is_gpu_step, self.full_span_ns = False, (self.start_ns, self.end_ns)
         # Kernels run later than they are launched: a window of launches has the GPU's times, of a step without a gap.
-        if spec.by_launch and len(kernels):
+        if spec.is_by_launch and len(kernels):
             kernel_span_ns = min(kernels.start_ns), max(kernels.end_ns)
             gpu_interval = (
-                None if window.index is None or track.steps is None else track.steps.time_on_gpu(window.start_ns)
+                None
+                if window.index is None or track.steps_by_kind is None
+                else track.steps_by_kind.find_gpu_span(window.start_ns)
             )
             self.start_ns, self.end_ns = gpu_interval or kernel_span_ns
-            self.goes_on, self.ran_ns = gpu_interval is not None, hull([kernel_span_ns, gpu_interval or kernel_span_ns])
+            self.is_gpu_step, self.full_span_ns = (
+                gpu_interval is not None,
+                find_hull([kernel_span_ns, gpu_interval or kernel_span_ns]),
+            )
 
     def __len__(self) -> int:
         return len(self.positions)
@@ -100,81 +112,81 @@ class RankWindow:
         return self.end_ns - self.start_ns
 
     @cached_property
-    def meanwhile(self) -> RankWindow:
+    def gpu_window(self) -> RankWindow:
         """The window of all kernels that ran in its time, cut at its edges, whichever step launched them.
 
         It is the window itself where it is no step of launches: then its time is already that of its kernels.
         """
-        if not self.goes_on:
+        if not self.is_gpu_step:
             return self
         spec = WindowSpec(f"{self.start_ns}:{self.end_ns}", kernels=KernelsMode.CLIPPED)
         window = Window(self.start_ns, self.end_ns, self.window.name)
-        return RankWindow(self.track.on_gpu, window, spec, in_window(self.track.on_gpu, window, spec))
+        return RankWindow(self.track.gpu_track, window, spec, select_window_kernels(self.track.gpu_track, window, spec))
 
-    def named(self, called: Callable[[str, str], str]) -> tuple[Column, Sequence[str]]:
+    def encode_names(self, name_kernel: Callable[[str, str], str]) -> tuple[Column, Sequence[str]]:
         """Return a number for each kernel, and the names that the numbers stand for, sorted.
 
         ``name_kernel`` makes a kernel's name of its short name and the demangled one, which may be empty.
         """
         kernels, names = self.kernels, self.kernels.names
-        numbers, ids = distinct(kernels.name, kernels.full_name)
-        display_names = [called(names[short], names.get(full, "")) for short, full in ids]
+        numbers, ids = find_distinct_rows(kernels.name, kernels.full_name)
+        display_names = [name_kernel(names[short], names.get(full, "")) for short, full in ids]
         position_by_name = {name: position for position, name in enumerate(sorted({*display_names}))}
         return take(array("q", [position_by_name[name] for name in display_names]), numbers), [*position_by_name]
 
-    def _here(self, of_track: C) -> C:
+    def _select_from_track(self, track_column: C) -> C:
         """Return the entries of a column of the track that belong to the kernels of the window."""
-        return of_track if self._whole else take(of_track, self.positions)
+        return track_column if self._holds_whole_track else take(track_column, self.positions)
 
     @cached_property
     def communicates(self) -> Flags:
         """A flag per kernel of the window: 1 where it is communication."""
-        return self._here(self.track.communicates)
+        return self._select_from_track(self.track.communicates)
 
     @cached_property
     def durations_ns(self) -> Column:
         """The length of each kernel in ns, inside the window."""
-        return narrowed(minus(self.kernels.end_ns, self.kernels.start_ns))
+        return narrow_column(subtract(self.kernels.end_ns, self.kernels.start_ns))
 
     @cached_property
-    def whole_durations_ns(self) -> Column:
+    def uncut_durations_ns(self) -> Column:
         """The length of each kernel in ns, with what the window cuts off."""
-        return self._here(minus(self.track.kernels.end_ns, self.track.kernels.start_ns))
+        return self._select_from_track(subtract(self.track.kernels.end_ns, self.track.kernels.start_ns))
 
     @cached_property
     def launch_ns(self) -> Column:
         """The start of the earliest launch row of each kernel of the window, NO_LAUNCH where there is none."""
-        return self._here(self.track.launch_ns)
+        return self._select_from_track(self.track.launch_ns)
 
     @cached_property
-    def by_name(self) -> Mapping[tuple[int, int], tuple[int, int]]:
+    def totals_by_name(self) -> Mapping[tuple[int, int], tuple[int, int]]:
         """The (time in ns, number) of the kernels by (short name id, demangled name id)."""
-        return sums_by(lambda *ids: ids, self.durations_ns, self.kernels.name, self.kernels.full_name)
+        return sum_values_by(lambda *ids: ids, self.durations_ns, self.kernels.name, self.kernels.full_name)
 
     @property
-    def whole_names(self) -> frozenset[str]:
+    def full_names(self) -> frozenset[str]:
         """The demangled names of the kernels, or the short ones of kernels without."""
         names = self.kernels.names
-        return frozenset(names.get(full) or names[short] for short, full in self.by_name)
+        return frozenset(names.get(full) or names[short] for short, full in self.totals_by_name)
 
     @cached_property
     def compute_streams(self) -> frozenset[int]:
         """Indices of the streams with at least one compute kernel in the window."""
-        compute_kernel_counts = counts(take(self.kernels.stream, self.compute), len(self.kernels.streams))
+        compute_kernel_counts = count_numbers(take(self.kernels.stream, self.compute), len(self.kernels.streams))
         return frozenset(stream for stream, kernels in enumerate(compute_kernel_counts) if kernels)
 
     @cached_property
     def all_communication(self) -> Column:
         """The communication kernels, barriers too, by index in the window."""
-        return where(self.communicates)
+        return find_nonzero(self.communicates)
 
     @cached_property
-    def _in_order(self) -> Flags:
+    def _barrier_flags(self) -> Flags:
         """A flag per kernel of :attr:`all_communication`: 1 where its stream keeps order and computes too, so it is a
         barrier.
         """
         # The order of a stream that keeps none proves nothing: its communication is judged by time.
-        unordered_streams = self.track.unordered
+        unordered_streams = self.track.unordered_streams
         is_ordered_compute_stream = bytearray(
             i in self.compute_streams and s not in unordered_streams for i, s in enumerate(self.kernels.streams)
         )
@@ -183,34 +195,34 @@ class RankWindow:
     @cached_property
     def communication(self) -> Column:
         """The communication kernels on communication streams, by index in the window."""
-        return take(self.all_communication, where_not(self._in_order))
+        return take(self.all_communication, find_zeros(self._barrier_flags))
 
     @cached_property
     def barriers(self) -> Column:
         """The communication kernels on compute streams, by index in the window."""
-        return take(self.all_communication, where(self._in_order))
+        return take(self.all_communication, find_nonzero(self._barrier_flags))
 
     @property
-    def hides_barriers(self) -> bool:
+    def can_hide_barriers(self) -> bool:
         """Whether compute may run during a barrier: on another stream, for a barrier is in order with its own."""
         return bool(self.barriers) and len(self.compute_streams) > 1
 
     @cached_property
     def compute(self) -> Column:
         """The compute kernels, by index in the window."""
-        return where_not(self.communicates)
+        return find_zeros(self.communicates)
 
-    def starts_and_ends(self, indices: Column) -> tuple[Column, Column]:
+    def take_starts_and_ends(self, indices: Column) -> tuple[Column, Column]:
         """Return when the kernels at ``indices`` start, and when they end, in ns."""
         return take(self.kernels.start_ns, indices), take(self.kernels.end_ns, indices)
 
-    def spans(self, indices: Column) -> Iterator[Interval]:
+    def iterate_intervals(self, indices: Column) -> Iterator[Interval]:
         """Iterate over the (start, end) in ns of the kernels at ``indices``."""
-        return zip(*self.starts_and_ends(indices), strict=True)
+        return zip(*self.take_starts_and_ends(indices), strict=True)
 
-    def time_of(self, indices: Column) -> Intervals:
+    def merge_run_times(self, indices: Column) -> Intervals:
         """Merge the times of the kernels at ``indices`` into intervals in which any of them ran."""
-        return self.kernels.time_of(indices)
+        return self.kernels.merge_run_times(indices)
 
     @cached_property
     def busy_time(self) -> Intervals:
@@ -220,107 +232,113 @@ class RankWindow:
     @cached_property
     def compute_time(self) -> Intervals:
         """The intervals in which compute ran."""
-        return self.track.compute_time if self._is_track else self.time_of(self.compute)
+        return self.track.compute_time if self._has_track_kernels else self.merge_run_times(self.compute)
 
     @cached_property
     def communication_time(self) -> Intervals:
         """The intervals in which communication ran on communication streams."""
-        return self.time_of(self.communication)
+        return self.merge_run_times(self.communication)
 
     @cached_property
     def all_communication_time(self) -> Intervals:
         """The intervals in which communication ran, barriers included."""
-        return self.track.communication_time if self._is_track else self.time_of(self.all_communication)
+        return (
+            self.track.communication_time if self._has_track_kernels else self.merge_run_times(self.all_communication)
+        )
 
     @cached_property
     def exposed_ns(self) -> Column:
         """The time in ns of each kernel of ``communication`` during which no compute ran; 0 of any other kernel."""
         # Compute that another step launched hides the communication of a step all the same.
-        compute_time = self.track.on_gpu.compute_time if self.goes_on else self.compute_time
-        hidden_ns = compute_time.covered(*self.starts_and_ends(self.communication))
-        exposed_ns = minus(take(self.durations_ns, self.communication), hidden_ns)
-        return narrowed(spread(self.communication, exposed_ns, len(self), 0))
+        compute_time = self.track.gpu_track.compute_time if self.is_gpu_step else self.compute_time
+        hidden_ns = compute_time.measure_cover_per_span(*self.take_starts_and_ends(self.communication))
+        exposed_ns = subtract(take(self.durations_ns, self.communication), hidden_ns)
+        return narrow_column(fill_column(self.communication, exposed_ns, len(self), 0))
 
     @cached_property
-    def under_communication(self) -> Column:
+    def compute_under_communication(self) -> Column:
         """The compute kernels during which communication ran anywhere in the run, by index in the window."""
-        covered_ns = self.track.whole.communication_time.covered(*self.starts_and_ends(self.compute))
-        return take(self.compute, where(covered_ns))
+        covered_ns = self.track.whole_track.communication_time.measure_cover_per_span(
+            *self.take_starts_and_ends(self.compute)
+        )
+        return take(self.compute, find_nonzero(covered_ns))
 
-    def context(self, i: int) -> Context:
+    def get_context(self, kernel: int) -> KernelContext:
         """Return the (stage, purpose) of one kernel, by its index in the window."""
-        return self._contexts.of(i)
+        return self._contexts.get_context(kernel)
 
     @cached_property
-    def _contexts(self) -> Contexts:
+    def _contexts(self) -> KernelContexts:
         contexts = self.track.contexts
-        return contexts._replace(codes=self._here(contexts.codes))
+        return contexts._replace(codes=self._select_from_track(contexts.codes))
 
-    def contexts_of(self, communication: Column) -> dict[Context, int]:
+    def count_contexts(self, kernels: Column) -> dict[KernelContext, int]:
         """Count how many of these communication kernels have each (stage, purpose)."""
         codes, contexts, _ = self._contexts
-        counted_contexts = zip(contexts, counts(take(codes, communication), len(contexts)), strict=True)
+        counted_contexts = zip(contexts, count_numbers(take(codes, kernels), len(contexts)), strict=True)
         return {context: number for context, number in counted_contexts if number}
 
     @cached_property
-    def by_stage(self) -> dict[str, Column]:
+    def communication_by_stage(self) -> dict[str, Column]:
         """The kernels of ``communication`` by stage; the stages are sorted by name."""
         codes, contexts, _ = self._contexts
-        return dict(sorted(members_by(lambda code: contexts[code][0], codes, among=self.communication).items()))
+        return dict(sorted(group_indices_by(lambda code: contexts[code][0], codes, subset=self.communication).items()))
 
     @cached_property
-    def by_place(self) -> dict[tuple[str, str, str | None], Column]:
+    def communication_by_context(self) -> dict[tuple[str, str, str | None], Column]:
         """The communication kernels, barriers too, by (short name, stage, purpose), each group in order of start."""
         (codes, contexts, _), names = self._contexts, self.kernels.names
         columns = self.kernels.name, codes
-        return members_by(lambda name, code: (names[name], *contexts[code]), *columns, among=self.all_communication)
+        return group_indices_by(
+            lambda name, code: (names[name], *contexts[code]), *columns, subset=self.all_communication
+        )
 
     @property
-    def stages(self) -> tuple[Column, Sequence[str]]:
+    def stage_codes(self) -> tuple[Column, Sequence[str]]:
         """A number for each kernel, and the stage that each number stands for; two numbers may stand for one stage."""
         codes, contexts, _ = self._contexts
         return codes, [stage for stage, _ in contexts]
 
     @cached_property
-    def all_by_stage(self) -> dict[str, Column]:
+    def kernels_by_stage(self) -> dict[str, Column]:
         """All kernels of the window by stage; the stages are sorted by name."""
-        codes, stages = self.stages
-        return dict(sorted(members_by(stages.__getitem__, codes).items()))
+        codes, stages = self.stage_codes
+        return dict(sorted(group_indices_by(stages.__getitem__, codes).items()))
 
     @cached_property
-    def by_stream(self) -> dict[Stream, Column]:
+    def kernels_by_stream(self) -> dict[Stream, Column]:
         """All kernels of the window by stream, sorted by (device, context, stream)."""
-        return dict(sorted(members_by(self.kernels.streams.__getitem__, self.kernels.stream).items()))
+        return dict(sorted(group_indices_by(self.kernels.streams.__getitem__, self.kernels.stream).items()))
 
     @cached_property
-    def streams(self) -> list[StreamUse]:
+    def stream_uses(self) -> list[StreamUse]:
         """What each stream did, in the order of :attr:`kernels_by_stream`."""
-        return [self._stream_use(stream, indices) for stream, indices in self.by_stream.items()]
+        return [self._build_stream_use(stream, indices) for stream, indices in self.kernels_by_stream.items()]
 
-    def _stream_use(self, stream: Stream, indices: Column) -> StreamUse:
-        communication = take(indices, where(take(self.communicates, indices)))
-        communication_ns = total(take(self.durations_ns, communication))
+    def _build_stream_use(self, stream: Stream, indices: Column) -> StreamUse:
+        communication = take(indices, find_nonzero(take(self.communicates, indices)))
+        communication_ns = sum_column(take(self.durations_ns, communication))
         compute_count = len(indices) - len(communication)
         return StreamUse(
             stream=stream,
             communication_kernels=len(communication),
             compute_kernels=compute_count,
             communication_ns=communication_ns,
-            compute_ns=total(take(self.durations_ns, indices)) - communication_ns,
-            purpose=COMPUTE if compute_count else self._purpose(communication),
+            compute_ns=sum_column(take(self.durations_ns, indices)) - communication_ns,
+            purpose=COMPUTE_PURPOSE if compute_count else self._vote_on_purpose(communication),
         )
 
-    def _purpose(self, communication: Column) -> str:
+    def _vote_on_purpose(self, communication: Column) -> str:
         """Return the purpose that all kernels share; ``mixed`` where they disagree, also where one is unknown."""
-        votes = {purpose or UNKNOWN for _, purpose in self.contexts_of(communication)}
-        return votes.pop() if len(votes) == 1 else MIXED
+        votes = {purpose or UNKNOWN_PURPOSE for _, purpose in self.count_contexts(communication)}
+        return votes.pop() if len(votes) == 1 else MIXED_PURPOSE
 
 
-def in_window(track: RankTrack, window: Window, spec: WindowSpec) -> Indices:
+def select_window_kernels(track: RankTrack, window: Window, spec: WindowSpec) -> Indices:
     """Select the kernels of a track that are in a window under the spec's kernels mode, by index in the track."""
     starts, ends = track.kernels.start_ns, track.kernels.end_ns
     start_ns, end_ns = window.start_ns, window.end_ns
-    if spec.whole_run:
+    if spec.is_whole_run:
         return range(len(starts))
     # What begins with the next window belongs to that.
     bisect_end = bisect_left if marks_steps(track.convention, spec) and window.index is not None else bisect_right
@@ -335,7 +353,7 @@ def in_window(track: RankTrack, window: Window, spec: WindowSpec) -> Indices:
         first, after = bisect_left(starts, start_ns), bisect_end(starts, end_ns)
         return array("q", [i for i in range(first, after) if ends[i] <= end_ns])
     # No kernel that reaches into the window starts earlier; one of no length is in it if it starts there.
-    first, after = bisect_left(starts, start_ns - track.longest_ns), bisect_end(starts, end_ns)
+    first, after = bisect_left(starts, start_ns - track.longest_kernel_ns), bisect_end(starts, end_ns)
     touching_kernels = (
         i
         for i in range(first, after)
@@ -344,38 +362,40 @@ def in_window(track: RankTrack, window: Window, spec: WindowSpec) -> Indices:
     return array("q", touching_kernels)
 
 
-SHOWN = 5
-_NUMBER = re.compile(r"\d+")
+MAX_SHOWN_RANGE_NAMES = 5
+_DIGIT_RUN = re.compile(r"\d+")
 
 
-def pattern_of(name: str) -> str:
+def make_name_pattern(name: str) -> str:
     """Return a range name with each number replaced by the wildcard: an anchor pattern that a person can paste."""
-    return _NUMBER.sub("%", name)
+    return _DIGIT_RUN.sub("%", name)
 
 
-def most_frequent(names: Sequence[tuple[str, int]]) -> str:
+def format_frequent_ranges(names: Sequence[tuple[str, int]]) -> str:
     """Format the patterns of the most frequent range names with their counts; empty where there are no names."""
     counts: Counter[str] = Counter()
     for name, count in names:
-        counts[pattern_of(name)] += count
+        counts[make_name_pattern(name)] += count
     # Ranges of operators are most frequent, and never a step: they are shown only where there is nothing else.
     pattern_counts = {name: n for name, n in counts.items() if not name.startswith(("aten::", "nccl"))} or counts
-    most_common = sorted(pattern_counts.items(), key=lambda item: (-item[1], item[0]))[: 2 * SHOWN]
-    return ", ".join(f"'{printable(name, 60)}' ({count})" for name, count in most_common)
+    most_common = sorted(pattern_counts.items(), key=lambda item: (-item[1], item[0]))[: 2 * MAX_SHOWN_RANGE_NAMES]
+    return ", ".join(f"'{sanitize_line(name, 60)}' ({count})" for name, count in most_common)
 
 
 def explain_no_anchor(trace: Trace, convention: Convention, rank: Rank, spec: WindowSpec) -> str:
     """Explain that no range matches the anchor, and show the most frequent range names instead."""
     anchor = spec.anchor or convention.anchor
     names = trace.common_range_names(rank.process.global_pid)
-    frequent_ranges = most_frequent(names)
-    problem = f"no range matches the anchor '{printable(str(anchor))}'" if anchor else "the convention names no anchor"
-    problem += did_you_mean(spec.anchor or "", convention.kind_names)
+    frequent_ranges = format_frequent_ranges(names)
+    problem = (
+        f"no range matches the anchor '{sanitize_line(str(anchor))}'" if anchor else "the convention names no anchor"
+    )
+    problem += suggest_word(spec.anchor or "", convention.kind_names)
     if not frequent_ranges:
         observation = f"the trace holds no ranges at all: {trace.facts().to_see_ranges}"
     else:
         observation = f"most frequent ranges: {frequent_ranges}"
-    built_in = _convention_with_anchor([name for name, _ in names])
+    built_in = _find_matching_convention([name for name, _ in names])
     if built_in is not None and built_in.anchor != convention.anchor:
         remedy = f"convention: {built_in.name}, which has an anchor for it (in a command --convention {built_in.name})"
     else:
@@ -384,25 +404,27 @@ def explain_no_anchor(trace: Trace, convention: Convention, rank: Rank, spec: Wi
     return f"{rank.trace}: rank {rank.number} (process {rank.pid}): {problem}; {observation}. Set {remedy}"
 
 
-def _convention_with_anchor(names: Sequence[str]) -> Convention | None:
+def _find_matching_convention(names: Sequence[str]) -> Convention | None:
     """Return the first built-in convention whose anchor matches one of these range names; None where none does."""
     anchored_conventions = (
-        (convention, like(convention.anchor)) for convention in BUILT_IN.values() if convention.anchor
+        (convention, make_pattern_matcher(convention.anchor))
+        for convention in BUILT_IN_CONVENTIONS.values()
+        if convention.anchor
     )
     return next((convention for convention, is_anchor in anchored_conventions if any(map(is_anchor, names))), None)
 
 
-def explain_empty(windows: Sequence[RankWindow], whole: RankTrack | None) -> str:
+def explain_empty_windows(windows: Sequence[RankWindow], whole_track: RankTrack | None) -> str:
     """Explain which windows of a rank hold no kernel, how far the GPU is behind, and what to do.
 
     ``whole_track`` is all that the rank ran, None where that is the window.
     """
     rank, spec = windows[0].rank, windows[0].spec
-    if whole is not None and not len(whole.kernels):
-        label = f" with the setup label '{printable(rank.setup.text)}'" if rank.setup is not None else ""
+    if whole_track is not None and not len(whole_track.kernels):
+        label = f" with the setup label '{sanitize_line(rank.setup.text)}'" if rank.setup is not None else ""
         return f"{rank.trace}: no kernel belongs to process {rank.pid}{label}: ids do not join, or it used no GPU"
     empty_windows = [window.window for window in windows if not len(window)]
-    window_text = f"window '{printable(empty_windows[0].name, 80)}'"
+    window_text = f"window '{sanitize_line(empty_windows[0].name, 80)}'"
     if empty_windows[0].index is not None:
         window_text += f" (index {empty_windows[0].index} of {empty_windows[0].count})"
     if len(windows) > 1:
@@ -410,25 +432,28 @@ def explain_empty(windows: Sequence[RankWindow], whole: RankTrack | None) -> str
     sentences = [
         f"{rank.trace}: rank {rank.number} (process {rank.pid}): {window_text} holds no kernel, kernels {spec.kernels}"
     ]
-    if whole is not None:
-        sentences.append(_lag(whole))
+    if whole_track is not None:
+        sentences.append(_describe_lag(whole_track))
         if anchors := windows[0].anchors:
-            counts_text = ", ".join(f"{mode} {n}" for mode, n in _counts(whole, anchors).items())
+            counts_text = ", ".join(f"{mode} {n}" for mode, n in _count_filled_ranges(whole_track, anchors).items())
             sentences.append(f"anchors that hold kernels: {counts_text} of {len(anchors)}")
         sentences.append(f"`pytest-nsys TRACE` tells what repeats; window {RUN} measures the whole run")
     return "; ".join(sentences)
 
 
-def _lag(track: RankTrack) -> str:
-    lags, coverage = track.lags_ns, track.launched
-    coverage_text = f"{share_of(coverage.without, coverage.kernels)} of {coverage.kernels} kernels have no launch row"
+def _describe_lag(track: RankTrack) -> str:
+    lags, coverage = track.lags_ns, track.launch_coverage
+    coverage_text = (
+        f"{format_percent_of(coverage.unlaunched_count, coverage.kernel_count)} of {coverage.kernel_count} kernels "
+        "have no launch row"
+    )
     if not lags:
         return coverage_text
-    median, longest = format_together([lags[len(lags) // 2], lags[-1]])
+    median, longest = format_in_one_unit([lags[len(lags) // 2], lags[-1]])
     return f"the GPU is {median} behind the CPU (median; at most {longest}; {coverage_text})"
 
 
-def _counts(track: RankTrack, ranges: Sequence[Range]) -> dict[KernelsMode, int]:
+def _count_filled_ranges(track: RankTrack, ranges: Sequence[Range]) -> dict[KernelsMode, int]:
     """Count how many of the ranges hold a kernel, by kernels mode."""
     starts, ends = track.kernels.start_ns, track.kernels.end_ns
     busy, launches = Intervals(starts, ends), take(track.launch_ns, track.launch_order)
@@ -436,6 +461,6 @@ def _counts(track: RankTrack, ranges: Sequence[Range]) -> dict[KernelsMode, int]
     for r in ranges:
         started_inside = range(bisect_left(starts, r.start_ns), bisect_right(starts, r.end_ns))
         filled_counts[KernelsMode.CONTAINED] += any(ends[i] <= r.end_ns for i in started_inside)
-        filled_counts[KernelsMode.CLIPPED] += busy.covered_ns(r.start_ns, r.end_ns) > 0
+        filled_counts[KernelsMode.CLIPPED] += busy.measure_covered_ns(r.start_ns, r.end_ns) > 0
         filled_counts[KernelsMode.LAUNCHED] += bisect_left(launches, r.start_ns) < bisect_right(launches, r.end_ns)
     return filled_counts

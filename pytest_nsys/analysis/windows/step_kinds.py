@@ -8,35 +8,35 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
-from pytest_nsys.analysis.windows.spans import lasting
+from pytest_nsys.analysis.windows.window_selection import build_step_spans
 from pytest_nsys.core.conventions import Convention
 from pytest_nsys.core.errors import NothingMeasured, UsageMistake
-from pytest_nsys.core.kept import grouped
+from pytest_nsys.core.memoize import group_by_key
 from pytest_nsys.core.model import Range
 
 SECOND_NS = 1_000_000_000
-FEWEST_WITHOUT_FIRST = 3
+MIN_STEPS_TO_DROP_FIRST = 3
 """The number of steps from which on the first one is left out of means, medians and quantiles."""
 
 
-def most_frequent(kinds: Mapping[str, int]) -> str | None:
+def find_most_frequent_kind(counts: Mapping[str, int]) -> str | None:
     """Return the most frequent kind, of several as frequent the convention's first; None where steps have no kinds."""
-    return max(kinds, key=kinds.__getitem__, default=None)
+    return max(counts, key=counts.__getitem__, default=None)
 
 
-def counts_in_words(counts: Mapping[str, int]) -> str:
+def format_kind_counts(counts: Mapping[str, int]) -> str:
     """Format the number of steps of each kind, the most frequent first: ``40 decode and 4 prefill steps``."""
-    *earlier_texts, last_text = (f"{count} {name}" for name, count in by_number(counts))
+    *earlier_texts, last_text = (f"{count} {name}" for name, count in sort_by_count(counts))
     plural = "step" if sum(counts.values()) == 1 else "steps"
     return f"{', '.join(earlier_texts)} and {last_text} {plural}" if earlier_texts else f"{last_text} {plural}"
 
 
-def by_number(counts: Mapping[str, int]) -> list[tuple[str, int]]:
+def sort_by_count(counts: Mapping[str, int]) -> list[tuple[str, int]]:
     """Sort (kind, count) pairs by count, the most frequent first."""
     return sorted(counts.items(), key=lambda item: -item[1])
 
 
-class RunSteps:
+class StepsByKind:
     """Holds the steps of a run under a convention whose steps have kinds, by rank and by kind.
 
     They are made of its ``anchors`` by rank number. ``path`` names the run in messages.
@@ -44,89 +44,91 @@ class RunSteps:
 
     def __init__(self, convention: Convention, anchors: Mapping[int, Sequence[Range]], path: str) -> None:
         self._path, self._convention = path, convention
-        self.by_rank = {number: lasting(rank_anchors) for number, rank_anchors in anchors.items()}
+        self.by_rank = {number: build_step_spans(rank_anchors) for number, rank_anchors in anchors.items()}
         self._by_kind: dict[int, dict[str, list[Range]]] = {}
         for number, steps in self.by_rank.items():
-            kind_steps = ((work.kind, step) for step in steps if (work := convention.step_of(step.name)) is not None)
-            self._by_kind[number] = grouped(kind_steps)
+            kind_steps = ((work.kind, step) for step in steps if (work := convention.parse_step(step.name)) is not None)
+            self._by_kind[number] = group_by_key(kind_steps)
         kinds_of_ranks = self._by_kind.values()
         highest_counts = {
             name: max(len(rank_kinds.get(name, ())) for rank_kinds in kinds_of_ranks)
             for name in convention.kind_names
             if kinds_of_ranks
         }
-        self.counts: Mapping[str, int] = {name: count for name, count in highest_counts.items() if count}
+        self.counts_by_kind: Mapping[str, int] = {name: count for name, count in highest_counts.items() if count}
         """The number of steps of each kind, on the rank that has most."""
-        self.shared = {
+        self.shared_counts = {
             name: count
-            for name, count in self.counts.items()
+            for name, count in self.counts_by_kind.items()
             if all(name in rank_kinds for rank_kinds in kinds_of_ranks)
         }
         """The same numbers, of those kinds that every rank has."""
 
         # Ranks are compared on one kind, so one that all of them have goes first.
-        self.usual = most_frequent(self.shared or self.counts)
+        self.default_kind = find_most_frequent_kind(self.shared_counts or self.counts_by_kind)
         """The kind that is measured by default: the most frequent, of those that every rank has if any is."""
 
-    def work_words(self) -> list[str]:
+    def describe_work(self) -> list[str]:
         """Describe, per kind, its share of the steps and its mean tokens: ``decode: 90% of the steps, 8 tokens each``.
 
         The tokens are left out where labels do not say them.
         """
         all_steps = [step for steps in self.by_rank.values() for step in steps]
-        works = [work for step in all_steps if (work := self._convention.step_of(step.name)) is not None]
+        works = [work for step in all_steps if (work := self._convention.parse_step(step.name)) is not None]
         texts = []
-        for kind, token_counts in sorted(grouped((work.kind, work.tokens) for work in works).items()):
+        for kind, token_counts in sorted(group_by_key((work.kind, work.tokens) for work in works).items()):
             tokens = [count for count in token_counts if count is not None]
             mean_tokens = f"{sum(tokens) / len(tokens):.1f}".removesuffix(".0") if tokens else ""
             tokens_text = f", {mean_tokens} tokens each" if tokens else ""
             texts.append(f"{kind}: {round(100 * len(token_counts) / len(works))}% of the steps{tokens_text}")
         return texts
 
-    def lacks(self, kind: str | None) -> str | None:
+    def explain_missing_kind(self, kind: str | None) -> str | None:
         """Explain that the run has no step of a kind that is requested; None where it has one."""
-        if kind is None or kind in self.counts or not self.counts:
+        if kind is None or kind in self.counts_by_kind or not self.counts_by_kind:
             return None
-        return f"the run has no {kind} step, only {counts_in_words(self.counts)}"
+        return f"the run has no {kind} step, only {format_kind_counts(self.counts_by_kind)}"
 
-    def of(self, rank: int, kind: str | None) -> Sequence[Range]:
+    def select_steps(self, rank: int, kind: str | None) -> Sequence[Range]:
         """Return the steps of a kind on a rank; without a kind those of the only one that there is.
 
         Raises UsageMistake where there are several kinds and none is given, NothingMeasured where no step is of the
         kind.
         """
-        counts, chosen_kind = self.counts, kind
+        counts, chosen_kind = self.counts_by_kind, kind
         if chosen_kind is None:
-            of_one_kind({f"{self._path}: the run has": counts})
+            check_single_kind({f"{self._path}: the run has": counts})
         if not counts:
             raise NothingMeasured(f"{self._path}: no step says of which kind it is")
-        if (missing_reason := self.lacks(chosen_kind)) is not None:
+        if (missing_reason := self.explain_missing_kind(chosen_kind)) is not None:
             raise NothingMeasured(f"{self._path}: {missing_reason}")
         return self._by_kind[rank].get(chosen_kind or next(iter(counts)), ())
 
 
-def of_one_kind(steps: Mapping[str, Mapping[str, int]]) -> None:
+def check_single_kind(counts_by_owner: Mapping[str, Mapping[str, int]]) -> None:
     """Raise UsageMistake where an owner has steps of several kinds. ``counts_by_owner`` has how many of each, by its
     name.
     """
-    if any(len(counts) > 1 for counts in steps.values()):
-        kind = most_frequent(counted_kinds(steps.values()))
-        counts_text = ", ".join(f"{owner} {counts_in_words(counts)}" for owner, counts in steps.items() if counts)
+    if any(len(counts) > 1 for counts in counts_by_owner.values()):
+        kind = find_most_frequent_kind(sum_kind_counts(counts_by_owner.values()))
+        counts_text = ", ".join(
+            f"{owner} {format_kind_counts(counts)}" for owner, counts in counts_by_owner.items() if counts
+        )
         raise UsageMistake(
             f"{counts_text}, which share no median: say which, as in '{kind} step time <= 30ms' or window: {kind} "
             f"(`pytest-nsys TRACE --window {kind}`)"
         )
 
 
-def counted_kinds(counts: Iterable[Mapping[str, int]]) -> Counter[str]:
+def sum_kind_counts(counts: Iterable[Mapping[str, int]]) -> Counter[str]:
     """Sum how many steps of each kind there are together."""
     return sum(map(Counter, counts), Counter())
 
 
-def counted_steps(lengths: Mapping[int, int]) -> dict[int, int]:
+def drop_first_step(lengths_ns: Mapping[int, int]) -> dict[int, int]:
     """Return the step lengths in ns by index that means, medians and quantiles count: all but the first, of three or
     more.
     """
-    items = list(lengths.items())
+    items = list(lengths_ns.items())
     # The start of the profiler disturbs the first step.
-    return dict(items[1:] if len(items) >= FEWEST_WITHOUT_FIRST else items)
+    return dict(items[1:] if len(items) >= MIN_STEPS_TO_DROP_FIRST else items)

@@ -11,10 +11,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from pytest_nsys.analysis.budget.budget import budget_of
-from pytest_nsys.analysis.budget.timeline import exposed_parts, in_order
+from pytest_nsys.analysis.budget.budget import measure_budget
+from pytest_nsys.analysis.budget.timeline import list_exposed_parts, sort_streams
 from pytest_nsys.analysis.windows.rank_window import RankWindow, StreamUse
-from pytest_nsys.core.conventions import COMPUTE, NO_STAGE
+from pytest_nsys.core.conventions import COMPUTE_PURPOSE, NO_STAGE
 from pytest_nsys.core.errors import NoRows
 from pytest_nsys.core.model import NO_LAUNCH, Api, Collective, Interval, Range, Rank, Stream
 from pytest_nsys.core.tables import Kernels, LaunchCalls, Series
@@ -25,7 +25,7 @@ WINDOW, EXPOSED, GAP, TRANSFER = "window", "exposed", "gap", "transfer"
 GRAPH_NODE = "graph node id"
 LAUNCH = "launch"
 """The name of a launch whose call the trace does not name."""
-COLLECTIVE = {
+COLLECTIVE_ARGS = {
     "name": "Collective name",
     "group": "Process Group Name",
     "members": "Process Group Members",
@@ -40,7 +40,7 @@ COLLECTIVE = {
 Json = Any
 
 
-class LaunchedKernels(NamedTuple):
+class KernelSelection(NamedTuple):
     """Describes some kernels of a table, with the launch calls of all of its kernels."""
 
     kernels: Kernels
@@ -54,8 +54,8 @@ class RankDrawing:
 
     rank: Rank
     windows: Sequence[RankWindow]
-    others: LaunchedKernels  # all kernels of the time that is drawn
-    transfers: LaunchedKernels  # its copies and memsets
+    other_kernels: KernelSelection  # all kernels of the time that is drawn
+    transfers: KernelSelection  # its copies and memsets
     ranges: Sequence[Range]
     calls: Sequence[Api]
     memory: Series | None
@@ -83,14 +83,14 @@ class DrawnLane:
     thread: int | None = None  # of ranges and calls, as the trace numbers it
 
 
-def without_crossings(spans: Iterable[Slice], *, nested: bool = False) -> list[list[Slice]]:
+def split_crossing_slices(spans: Iterable[Slice], *, may_nest: bool = False) -> list[list[Slice]]:
     """Return the slices on as few lanes as it takes that none crosses another of its lane, first come first served.
 
     With ``may_nest`` a slice may lie inside another one.
     """
     open_lanes: list[tuple[list[Slice], list[int]]] = []  # each with the ends that the next span may lie inside of
     for span in sorted(spans, key=lambda span: (span.start_ns, -span.end_ns)):
-        lane = next((lane for lane in open_lanes if _has_room(lane[1], span, nested)), None)
+        lane = next((lane for lane in open_lanes if _has_room(lane[1], span, may_nest)), None)
         if lane is None:
             open_lanes.append(lane := ([], []))
         lane[0].append(span)
@@ -98,35 +98,35 @@ def without_crossings(spans: Iterable[Slice], *, nested: bool = False) -> list[l
     return [lane for lane, _ in open_lanes]
 
 
-def _has_room(ends: list[int], span: Slice, nested: bool) -> bool:
+def _has_room(end_times: list[int], span: Slice, may_nest: bool) -> bool:
     """Whether a slice fits behind, or with ``may_nest`` inside, the slices of a lane that end at these times.
 
     Drops the times that have passed when the slice starts.
     """
-    while ends and ends[-1] <= span.start_ns:
-        ends.pop()
-    return not ends or (nested and span.end_ns <= ends[-1])
+    while end_times and end_times[-1] <= span.start_ns:
+        end_times.pop()
+    return not end_times or (may_nest and span.end_ns <= end_times[-1])
 
 
-def lanes_of(one: RankDrawing) -> Iterator[DrawnLane]:
+def list_lanes(drawing: RankDrawing) -> Iterator[DrawnLane]:
     """Yield the lanes of a rank, from what a person looks for first to the threads of the CPU."""
     named_slices: list[tuple[str, int | None, Iterable[Slice], bool]] = [
-        ("window", None, _windows(one), True),
-        ("exposed communication", None, _exposed(one), False),
-        ("without compute", None, _gaps(one), False),
-        *((name, None, spans, False) for name, spans in _streams(one)),
-        ("copies and memsets", None, _transfers(one), False),
-        *((f"CUDA API, thread {thread}", thread, spans, True) for thread, spans in _calls(one)),
-        *((f"thread {thread}", thread, spans, True) for thread, spans in _threads(one)),
+        ("window", None, _list_window_slices(drawing), True),
+        ("exposed communication", None, _list_exposed_slices(drawing), False),
+        ("without compute", None, _list_gap_slices(drawing), False),
+        *((name, None, spans, False) for name, spans in _list_stream_lanes(drawing)),
+        ("copies and memsets", None, _list_transfer_slices(drawing), False),
+        *((f"CUDA API, thread {thread}", thread, spans, True) for thread, spans in _list_call_lanes(drawing)),
+        *((f"thread {thread}", thread, spans, True) for thread, spans in _list_thread_lanes(drawing)),
     ]
     for name, thread, spans, may_nest in named_slices:
-        for lane in without_crossings(spans, nested=may_nest):
+        for lane in split_crossing_slices(spans, may_nest=may_nest):
             yield DrawnLane(name, lane, thread)
 
 
-def _windows(one: RankDrawing) -> Iterator[Slice]:
+def _list_window_slices(drawing: RankDrawing) -> Iterator[Slice]:
     """Yield each window, and what was measured on the GPU where that is another span."""
-    for rank_window in one.windows:
+    for rank_window in drawing.windows:
         window = rank_window.window
         facts = {
             "index": window.index,
@@ -134,128 +134,132 @@ def _windows(one: RankDrawing) -> Iterator[Slice]:
             "measured": str(rank_window.spec),
             "kernels": len(rank_window),
         }
-        yield _within(one.span_ns, (window.start_ns, window.end_ns), WINDOW, window.name, facts)
-        if rank_window.spec.by_launch:
-            yield _within(one.span_ns, (rank_window.start_ns, rank_window.end_ns), WINDOW, "measured on the GPU", {})
+        yield _clip_slice(drawing.span_ns, (window.start_ns, window.end_ns), WINDOW, window.name, facts)
+        if rank_window.spec.is_by_launch:
+            yield _clip_slice(
+                drawing.span_ns, (rank_window.start_ns, rank_window.end_ns), WINDOW, "measured on the GPU", {}
+            )
 
 
-def _within(shown: Interval, span: Interval, category: str, name: str, args: Mapping[str, Json]) -> Slice:
+def _clip_slice(shown_ns: Interval, span_ns: Interval, category: str, name: str, args: Mapping[str, Json]) -> Slice:
     """Return a slice that is cut at the edges of what is shown."""
-    start = max(span[0], shown[0])
-    return Slice(start, max(start, min(span[1], shown[1])), category, name, args)
+    start = max(span_ns[0], shown_ns[0])
+    return Slice(start, max(start, min(span_ns[1], shown_ns[1])), category, name, args)
 
 
-def _exposed(one: RankDrawing) -> Iterator[Slice]:
+def _list_exposed_slices(drawing: RankDrawing) -> Iterator[Slice]:
     """Yield the parts of each communication kernel during which no compute ran; their lengths sum to ``exposed_ns``."""
-    for window in one.windows:
+    for window in drawing.windows:
         kernels = window.kernels
-        for i, interval in exposed_parts(window):
-            stage = window.context(i)[0]
+        for i, interval in list_exposed_parts(window):
+            stage = window.get_context(i)[0]
             label = "exposed" if stage == NO_STAGE else f"exposed {stage}"
             stream = kernels.streams[kernels.stream[i]].number
             args = {
                 "stage": stage,
-                "kernel": _name(kernels, i),
+                "kernel": _find_kernel_name(kernels, i),
                 "stream": stream,
                 "exposed_ns": interval[1] - interval[0],
             }
             yield Slice(*interval, EXPOSED, label, args)
 
 
-def _gaps(one: RankDrawing) -> Iterator[Slice]:
+def _list_gap_slices(drawing: RankDrawing) -> Iterator[Slice]:
     """Yield the parts of each time without compute, as the budget has them; none of a window without a budget."""
-    for window in one.windows:
+    for window in drawing.windows:
         with contextlib.suppress(NoRows):
-            for start, end, part, waiting, producer in budget_of(window).each():
+            for start, end, part, waiting, producer in measure_budget(window).list_gap_parts():
                 name, stage = (waiting.name, waiting.stage) if waiting is not None else (None, NO_STAGE)
                 args = {"waiting": name, "stage": stage}
                 args |= {} if producer is None else {"producer": producer.name, "producer_stage": producer.stage}
                 yield Slice(start, end, GAP, part, args)
 
 
-def _streams(one: RankDrawing) -> Iterator[tuple[str, list[Slice]]]:
+def _list_stream_lanes(drawing: RankDrawing) -> Iterator[tuple[str, list[Slice]]]:
     """Yield the kernels of each stream with its name, compute first; a kernel of two windows is shown once."""
-    use_by_stream = {use.stream: use for window in reversed(one.windows) for use in window.streams}
+    use_by_stream = {use.stream: use for window in reversed(drawing.windows) for use in window.stream_uses}
     slices_by_stream: dict[Stream, list[Slice]] = {stream: [] for stream in use_by_stream}
-    for selection, position, facts, collective in _kernels_once(one, use_by_stream):
+    for selection, position, facts, collective in _list_kernels_once(drawing, use_by_stream):
         stream = selection.kernels.streams[selection.kernels.stream[position]]
-        slices_by_stream.setdefault(stream, []).append(_kernel(selection, position, collective, facts))
-    for name, use in in_order(use_by_stream.values()):
-        kind = COMPUTE if use.purpose == COMPUTE else f"communication, {use.purpose}"
-        yield f"{name}, {kind}", _by_time(slices_by_stream.pop(use.stream))
+        slices_by_stream.setdefault(stream, []).append(_make_kernel_slice(selection, position, collective, facts))
+    for name, use in sort_streams(use_by_stream.values()):
+        kind = COMPUTE_PURPOSE if use.purpose == COMPUTE_PURPOSE else f"communication, {use.purpose}"
+        yield f"{name}, {kind}", _sort_slices_by_start(slices_by_stream.pop(use.stream))
     for stream, spans in sorted(slices_by_stream.items()):
-        yield f"stream {stream.number}, not measured", _by_time(spans)
+        yield f"stream {stream.number}, not measured", _sort_slices_by_start(spans)
 
 
-def _kernels_once(
-    one: RankDrawing, uses: Mapping[Stream, StreamUse]
-) -> Iterator[tuple[LaunchedKernels, int, Mapping[str, Json], Collective | None]]:
+def _list_kernels_once(
+    drawing: RankDrawing, use_by_stream: Mapping[Stream, StreamUse]
+) -> Iterator[tuple[KernelSelection, int, Mapping[str, Json], Collective | None]]:
     """Yield each kernel of all windows once, then all other kernels: its table, its position, its facts, its
     collective.
     """
     listed_keys: set[object] = set()
-    for window in one.windows:
-        selection, collectives = _launched(window), window.track.collectives or {}
+    for window in drawing.windows:
+        selection, collectives = _select_kernels(window), window.track.collectives or {}
         for i, position in enumerate(window.positions):
-            if (key := _identity(selection.kernels, position)) not in listed_keys:
-                facts = {"stage": window.context(i)[0], "purpose": uses[key[-1]].purpose}
+            if (key := _identify_kernel(selection.kernels, position)) not in listed_keys:
+                facts = {"stage": window.get_context(i)[0], "purpose": use_by_stream[key[-1]].purpose}
                 yield selection, position, facts, collectives.get(position)
                 listed_keys.add(key)
-    for position in one.others.positions:
-        if _identity(one.others.kernels, position) not in listed_keys:
-            yield one.others, position, {"measured": False}, None
+    for position in drawing.other_kernels.positions:
+        if _identify_kernel(drawing.other_kernels.kernels, position) not in listed_keys:
+            yield drawing.other_kernels, position, {"measured": False}, None
 
 
-def _launched(w: RankWindow) -> LaunchedKernels:
-    return LaunchedKernels(w.track.kernels, w.track.launch_calls, w.positions)
+def _select_kernels(window: RankWindow) -> KernelSelection:
+    return KernelSelection(window.track.kernels, window.track.launch_calls, window.positions)
 
 
-def _identity(kernels: Kernels, i: int) -> tuple[int, int, int, Stream]:
+def _identify_kernel(kernels: Kernels, i: int) -> tuple[int, int, int, Stream]:
     """Return what two reads of the same kernel have in common, whichever window it was read for."""
     return kernels.start_ns[i], kernels.end_ns[i], kernels.correlation[i], kernels.streams[kernels.stream[i]]
 
 
-def _by_time(spans: Iterable[Slice]) -> list[Slice]:
+def _sort_slices_by_start(spans: Iterable[Slice]) -> list[Slice]:
     """Return the slices in order of start; what starts together stays in its order."""
     return sorted(spans, key=lambda span: span.start_ns)
 
 
-def _kernel(some: LaunchedKernels, i: int, collective: Collective | None, facts: Mapping[str, Json]) -> Slice:
+def _make_kernel_slice(
+    selection: KernelSelection, i: int, collective: Collective | None, facts: Mapping[str, Json]
+) -> Slice:
     """Return the slice of a kernel in its whole length, also where the window cuts it."""
-    kernels = some.kernels
-    name, full_name = _name(kernels, i), kernels.names.get(kernels.full_name[i], "")
+    kernels = selection.kernels
+    name, full_name = _find_kernel_name(kernels, i), kernels.names.get(kernels.full_name[i], "")
     args: dict[str, Json] = {**facts}
     args |= {"demangled": full_name} if full_name != name else {}
-    args |= _place(some, i)
+    args |= _build_location_args(selection, i)
     args |= {GRAPH_NODE: 1} if kernels.graph_node[i] else {}
     if collective is not None:
         fields = collective._asdict()
-        args |= {arg_name: fields[field] for field, arg_name in COLLECTIVE.items() if fields[field] is not None}
+        args |= {arg_name: fields[field] for field, arg_name in COLLECTIVE_ARGS.items() if fields[field] is not None}
     return Slice(kernels.start_ns[i], kernels.end_ns[i], KERNEL, name, args)
 
 
-def _place(some: LaunchedKernels, i: int) -> dict[str, Json]:
+def _build_location_args(selection: KernelSelection, i: int) -> dict[str, Json]:
     """Return the arguments that say where something ran, and when the call that launched it began."""
-    stream, correlation = some.kernels.streams[some.kernels.stream[i]], some.kernels.correlation[i]
-    launch_ns = some.calls.start_ns[i]
+    stream, correlation = selection.kernels.streams[selection.kernels.stream[i]], selection.kernels.correlation[i]
+    launch_ns = selection.calls.start_ns[i]
     args: dict[str, Json] = {"device": stream.device, "context": stream.context, "stream": stream.number}
     args |= {"correlation": correlation} if correlation != NO_LAUNCH else {}
     return args | ({"launch_ns": launch_ns} if launch_ns != NO_LAUNCH else {})
 
 
-def _name(kernels: Kernels, i: int) -> str:
+def _find_kernel_name(kernels: Kernels, i: int) -> str:
     return kernels.names[kernels.name[i]]
 
 
-def _calls(one: RankDrawing) -> Iterator[tuple[int, list[Slice]]]:
+def _list_call_lanes(drawing: RankDrawing) -> Iterator[tuple[int, list[Slice]]]:
     """Yield the API calls of each thread, and the launches of kernels whose call the trace does not name."""
     launches: dict[int, tuple[int, int]] = {}
-    for _, calls, positions in (*map(_launched, one.windows), one.others):
+    for _, calls, positions in (*map(_select_kernels, drawing.windows), drawing.other_kernels):
         launches |= {calls.start_ns[i]: (calls.end_ns[i], calls.thread[i]) for i in positions}
     launches.pop(NO_LAUNCH, None)
     slices_by_thread: dict[int, list[Slice]] = {}
     # Of several calls at one moment the one that is called a launch is it ("Launch" and "launch", hence "aunch").
-    for call in sorted(one.calls, key=lambda call: (call.start_ns, "aunch" not in call.name, call.name)):
+    for call in sorted(drawing.calls, key=lambda call: (call.start_ns, "aunch" not in call.name, call.name)):
         is_launch = launches.pop(call.start_ns, None) is not None
         slices_by_thread.setdefault(call.thread, []).append(
             Slice(call.start_ns, call.end_ns, CALL, call.name, {}, is_launch)
@@ -265,26 +269,29 @@ def _calls(one: RankDrawing) -> Iterator[tuple[int, list[Slice]]]:
     yield from sorted(slices_by_thread.items())
 
 
-def _transfers(one: RankDrawing) -> Iterator[Slice]:
+def _list_transfer_slices(drawing: RankDrawing) -> Iterator[Slice]:
     """Yield the copies and memsets that ran in the windows, in their whole length; a copy between GPUs has its kind's
     name.
     """
-    selection, copies_between_gpus = one.transfers, one.windows[0].track.copies_between_gpus
+    selection, copies_between_gpus = drawing.transfers, drawing.windows[0].track.read_copies_between_gpus
     name_by_copy = {
-        _identity(copies_between_gpus, i): _name(copies_between_gpus, i) for i in range(len(copies_between_gpus))
+        _identify_kernel(copies_between_gpus, i): _find_kernel_name(copies_between_gpus, i)
+        for i in range(len(copies_between_gpus))
     }
     transfers = selection.kernels
     for i in selection.positions:
-        name = name_by_copy.get(_identity(transfers, i), _name(transfers, i))
-        yield Slice(transfers.start_ns[i], transfers.end_ns[i], TRANSFER, name, _place(selection, i))
+        name = name_by_copy.get(_identify_kernel(transfers, i), _find_kernel_name(transfers, i))
+        yield Slice(transfers.start_ns[i], transfers.end_ns[i], TRANSFER, name, _build_location_args(selection, i))
 
 
-def _threads(one: RankDrawing) -> Iterator[tuple[int, list[Slice]]]:
+def _list_thread_lanes(drawing: RankDrawing) -> Iterator[tuple[int, list[Slice]]]:
     """Yield the ranges of each CPU thread."""
     slices_by_thread: dict[int, list[Slice]] = {}
     # Ranges that have the same times once they are clipped nest as they do in the trace: the longer one comes first.
-    for cpu_range in sorted(one.ranges, key=lambda cpu_range: (cpu_range.start_ns, -cpu_range.end_ns, cpu_range.name)):
+    for cpu_range in sorted(
+        drawing.ranges, key=lambda cpu_range: (cpu_range.start_ns, -cpu_range.end_ns, cpu_range.name)
+    ):
         slices_by_thread.setdefault(cpu_range.thread, []).append(
-            _within(one.span_ns, (cpu_range.start_ns, cpu_range.end_ns), RANGE, cpu_range.name, {})
+            _clip_slice(drawing.span_ns, (cpu_range.start_ns, cpu_range.end_ns), RANGE, cpu_range.name, {})
         )
     yield from sorted(slices_by_thread.items())

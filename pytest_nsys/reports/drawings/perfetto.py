@@ -14,26 +14,26 @@ import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from pytest_nsys.analysis.metrics.common_clock import ALONE, ClockStanding, common_clock
+from pytest_nsys.analysis.metrics.common_clock import EXACT_ALIGNMENT, ClockAlignment, align_clocks
 from pytest_nsys.analysis.windows.rank_window import RankWindow
 from pytest_nsys.analysis.windows.run import Run
-from pytest_nsys.analysis.windows.spans import WindowSpec
-from pytest_nsys.core.file_names import DRAWING_MEMBER
-from pytest_nsys.core.intervals import hull
-from pytest_nsys.core.kept import grouped
+from pytest_nsys.analysis.windows.window_selection import WindowSpec
+from pytest_nsys.core.file_names import DRAWING_MARK_MEMBER
+from pytest_nsys.core.intervals import find_hull
+from pytest_nsys.core.memoize import group_by_key
 from pytest_nsys.core.model import NO_LAUNCH, Clock, Interval, Rank
-from pytest_nsys.core.tables import NO_CALLS, NO_KERNELS
+from pytest_nsys.core.tables import NO_KERNELS, NO_LAUNCH_CALLS
+from pytest_nsys.core.text_format import format_ranks
 from pytest_nsys.core.trace import Trace
-from pytest_nsys.core.words import ranks_words
-from pytest_nsys.reports.drawings.lanes import KERNEL, DrawnLane, Json, LaunchedKernels, RankDrawing, lanes_of
-from pytest_nsys.reports.tables.formats import without_halves
+from pytest_nsys.reports.drawings.lanes import KERNEL, DrawnLane, Json, KernelSelection, RankDrawing, list_lanes
+from pytest_nsys.reports.tables.formats import sanitize_json
 
 BASE, HEAD = "base", "head"
 COUNTER = "C"
 """The phase of an event that shows a number from its time on."""
 MEMORY, CLOCK = "allocated bytes", "SM clock in Hz"
-PACKED = ".gz"
-EXACT_NS = 1 << 52
+PACKED_SUFFIX = ".gz"
+MAX_EXACT_NS = 1 << 52
 """Up to this time viewers, which read microseconds as floats, keep every nanosecond."""
 SECOND_NS = 1_000_000_000
 EVERY_CALL = ("*",)
@@ -46,35 +46,35 @@ class RunDrawing:
     spec: WindowSpec
     ranks: Sequence[RankDrawing]
     side: str  # BASE or HEAD; empty where only one run is drawn
-    standings: Mapping[Clock, ClockStanding]  # how each clock stands to the first rank's
+    standings: Mapping[Clock, ClockAlignment]  # how each clock stands to the first rank's
 
-    def standing(self, one: RankDrawing) -> ClockStanding:
+    def find_clock_standing(self, drawing: RankDrawing) -> ClockAlignment:
         """Return how a rank's clock stands to the clock of the first rank."""
-        return self.standings.get(one.rank.process.clock, ALONE)
+        return self.standings.get(drawing.rank.process.clock, EXACT_ALIGNMENT)
 
-    def ahead_ns(self, one: RankDrawing) -> int:
+    def find_clock_ahead_ns(self, drawing: RankDrawing) -> int:
         """Return by how many ns a rank's clock is ahead of the first rank's, which is taken off its times; 0 where
         unknown.
         """
-        return self.standing(one).ahead_ns or 0
+        return self.find_clock_standing(drawing).ahead_ns or 0
 
-    def clock_lines(self) -> Iterator[str]:
+    def describe_clocks(self) -> Iterator[str]:
         """Yield lines on how well the clocks of the other ranks agree with the first rank's."""
-        for text, ranks in grouped(
-            (self.standing(drawing).words, drawing.rank.number) for drawing in self.ranks
+        for text, ranks in group_by_key(
+            (self.find_clock_standing(drawing).description, drawing.rank.number) for drawing in self.ranks
         ).items():
             if text:
-                yield f"{ranks_words(ranks)}: {text}"
+                yield f"{format_ranks(ranks)}: {text}"
 
 
-def draw(run: Run, spec: WindowSpec, ranks: Collection[int] | None = None, side: str = "") -> RunDrawing:
+def draw_run(run: Run, spec: WindowSpec, ranks: Collection[int] | None = None, side: str = "") -> RunDrawing:
     """Return what is drawn of the windows of all ranks, or of some.
 
     Raises NothingMeasured where one of the ranks has no window, or an empty one.
     """
-    rank_group = run.measured(spec)
-    windows_by_rank = rank_group.filled(ranks)
-    windows_by_trace = grouped((windows[0].rank.process.trace, windows) for windows in windows_by_rank.values())
+    rank_group = run.load_windows(spec)
+    windows_by_rank = rank_group.require_filled_windows(ranks)
+    windows_by_trace = group_by_key((windows[0].rank.process.trace, windows) for windows in windows_by_rank.values())
     drawings = [
         drawing
         for trace_number, trace_windows in windows_by_trace.items()
@@ -82,56 +82,60 @@ def draw(run: Run, spec: WindowSpec, ranks: Collection[int] | None = None, side:
     ]
     sorted_drawings = sorted(drawings, key=lambda drawing: drawing.rank.number)
     clocks = dict.fromkeys(drawing.rank.process.clock for drawing in sorted_drawings)
-    shared_clock = common_clock(rank_group) if len(clocks) > 1 else None
+    shared_clock = align_clocks(rank_group) if len(clocks) > 1 else None
     return RunDrawing(
         spec,
         sorted_drawings,
         side,
-        {} if shared_clock is None else {clock: shared_clock.standing(clock) for clock in clocks},
+        {} if shared_clock is None else {clock: shared_clock.find_alignment(clock) for clock in clocks},
     )
 
 
-def _draw_trace(trace: Trace, ranks: Sequence[Sequence[RankWindow]]) -> Iterator[RankDrawing]:
+def _draw_trace(trace: Trace, windows_of_ranks: Sequence[Sequence[RankWindow]]) -> Iterator[RankDrawing]:
     """Yield the drawings of the ranks of one trace, whose tables are read once for all of them."""
-    spans = {windows[0].rank.lane: _span(windows) for windows in ranks}
+    spans = {windows[0].rank.lane: _measure_span(windows) for windows in windows_of_ranks}
     hull_by_process = {
-        pid: hull(process_spans)
-        for pid, process_spans in grouped((lane.global_pid, span) for lane, span in spans.items()).items()
+        pid: find_hull(process_spans)
+        for pid, process_spans in group_by_key((lane.global_pid, span) for lane, span in spans.items()).items()
     }
     ranges, calls = trace.ranges_around(hull_by_process), trace.api_calls(EVERY_CALL, hull_by_process) or {}
-    transfers_by_lane = {windows[0].rank.lane: windows[0].track.on_gpu.transfers or NO_KERNELS for windows in ranks}
+    transfers_by_lane = {
+        windows[0].rank.lane: windows[0].track.gpu_track.transfers or NO_KERNELS for windows in windows_of_ranks
+    }
     launches = trace.launch_calls(transfers_by_lane)
-    for windows in ranks:
+    for windows in windows_of_ranks:
         track, lane = windows[0].track, windows[0].rank.lane
         transfers, (start_ns, end_ns) = transfers_by_lane[lane], spans[lane]
         yield RankDrawing(
             rank=track.rank,
             windows=windows,
-            others=LaunchedKernels(track.on_gpu.kernels, track.on_gpu.launch_calls, range(len(track.on_gpu.kernels))),
-            transfers=LaunchedKernels(transfers, launches.get(lane, NO_CALLS), range(len(transfers))),
+            other_kernels=KernelSelection(
+                track.gpu_track.kernels, track.gpu_track.launch_calls, range(len(track.gpu_track.kernels))
+            ),
+            transfers=KernelSelection(transfers, launches.get(lane, NO_LAUNCH_CALLS), range(len(transfers))),
             ranges=[
                 cpu_range
                 for cpu_range in ranges.get(lane.global_pid, ())
                 if cpu_range.start_ns <= end_ns and cpu_range.end_ns >= start_ns
             ],
             calls=calls.get(lane.global_pid, ()),
-            memory=track.memory and track.memory.levels.levels(start_ns, end_ns),
-            sm_clocks=track.on_gpu.sm_clocks and track.on_gpu.sm_clocks.between(start_ns, end_ns),
+            memory=track.memory and track.memory.levels.select_levels(start_ns, end_ns),
+            sm_clocks=track.gpu_track.sm_clocks and track.gpu_track.sm_clocks.select_between(start_ns, end_ns),
             span_ns=spans[lane],
         )
 
 
-def _span(windows: Sequence[RankWindow]) -> Interval:
+def _measure_span(windows: Sequence[RankWindow]) -> Interval:
     """Return the start and end of the kernels, their launches and the windows."""
     track = windows[0].track
     # A span that a person gave may be as long as they like: it would stretch the drawing.
     times = [
         time_ns
         for window in windows
-        if window.spec.explicit is None
+        if window.spec.explicit_span_ns is None
         for time_ns in (window.window.start_ns, window.window.end_ns)
     ]
-    for tracks in (track, track.on_gpu):
+    for tracks in (track, track.gpu_track):
         times += [
             *tracks.kernels.start_ns,
             *tracks.kernels.end_ns,
@@ -140,37 +144,37 @@ def _span(windows: Sequence[RankWindow]) -> Interval:
     return min(times), max(times)
 
 
-def packed(text: str, name: str) -> bytes:
+def pack_text(text: str, name: str) -> bytes:
     """Return the bytes of a file: gzip where its name ends in ``.gz``, without a time stamp, so that equal text gives
     equal bytes.
     """
     content = text.encode("ascii")
-    return gzip.compress(content, mtime=0) if name.endswith(PACKED) else content
+    return gzip.compress(content, mtime=0) if name.endswith(PACKED_SUFFIX) else content
 
 
-def perfetto_json(sides: Sequence[RunDrawing]) -> str:
+def render_perfetto_json(sides: Sequence[RunDrawing]) -> str:
     """Return the windows of one run, or of base and head side by side, as JSON in ASCII."""
     tids, arrows, pids = itertools.count(1), itertools.count(1), itertools.count(1)
     events: list[str] = []
-    for side, side_base_ns in zip(sides, _bases(sides), strict=True):
+    for side, side_base_ns in zip(sides, _find_time_bases(sides), strict=True):
         for pid, drawing in zip(pids, side.ranks, strict=False):
-            rank_base_ns = side_base_ns + side.ahead_ns(drawing)
-            numbered_lanes = [(next(tids), lane) for lane in lanes_of(drawing)]
-            events += _names(side, drawing, pid, numbered_lanes)
-            events += _events(numbered_lanes, pid, rank_base_ns, arrows)
-            events += _counters(drawing, pid, rank_base_ns)
+            rank_base_ns = side_base_ns + side.find_clock_ahead_ns(drawing)
+            numbered_lanes = [(next(tids), lane) for lane in list_lanes(drawing)]
+            events += _list_name_events(side, drawing, pid, numbered_lanes)
+            events += _list_events(numbered_lanes, pid, rank_base_ns, arrows)
+            events += _list_counter_events(drawing, pid, rank_base_ns)
     event_text = ",\n".join(events)
-    metadata = _json({"measured": "; ".join(dict.fromkeys(str(side.spec) for side in sides))})
-    return without_halves(
-        f'{{"{DRAWING_MEMBER}":{metadata},\n"displayTimeUnit":"ns",\n"traceEvents":[\n{event_text}\n]}}\n'
+    metadata = _dump_json({"measured": "; ".join(dict.fromkeys(str(side.spec) for side in sides))})
+    return sanitize_json(
+        f'{{"{DRAWING_MARK_MEMBER}":{metadata},\n"displayTimeUnit":"ns",\n"traceEvents":[\n{event_text}\n]}}\n'
     )
 
 
-def _json(value: Json) -> str:
+def _dump_json(value: Json) -> str:
     return json.dumps(value, separators=(",", ":"))
 
 
-def _bases(sides: Sequence[RunDrawing]) -> list[int]:
+def _find_time_bases(sides: Sequence[RunDrawing]) -> list[int]:
     """Return for each side the time that is taken off its times on its first rank's clock.
 
     It is 0 for a trace whose times are small, so that they are those of its other viewers. The windows of two sides,
@@ -178,7 +182,7 @@ def _bases(sides: Sequence[RunDrawing]) -> list[int]:
     """
     spans, begins = [], []
     for side in sides:
-        ahead_by_rank = {drawing.rank.number: side.ahead_ns(drawing) for drawing in side.ranks}
+        ahead_by_rank = {drawing.rank.number: side.find_clock_ahead_ns(drawing) for drawing in side.ranks}
         shown_spans = [
             tuple(time_ns - ahead_by_rank[drawing.rank.number] for time_ns in drawing.span_ns) for drawing in side.ranks
         ]
@@ -192,19 +196,21 @@ def _bases(sides: Sequence[RunDrawing]) -> list[int]:
     if len(sides) == 1:
         low, high = spans[0]
         # Whole seconds are taken off, so that the rest still reads like the times of other viewers.
-        return [0 if low >= 0 and high < EXACT_NS else low // SECOND_NS * SECOND_NS]
+        return [0 if low >= 0 and high < MAX_EXACT_NS else low // SECOND_NS * SECOND_NS]
     lead = max(begin - low for begin, (low, _) in zip(begins, spans, strict=True))
     return [begin - lead for begin in begins]
 
 
-def _names(side: RunDrawing, one: RankDrawing, pid: int, lanes: Sequence[tuple[int, DrawnLane]]) -> Iterator[str]:
+def _list_name_events(
+    side: RunDrawing, drawing: RankDrawing, pid: int, lanes: Sequence[tuple[int, DrawnLane]]
+) -> Iterator[str]:
     """Yield events that name a process and its lanes, order them for a viewer, and say how well its clock agrees."""
 
     def make_name_event(kind: str, tid: int, **args: Json) -> str:
-        return _json({"ph": "M", "name": kind, "pid": pid, "tid": tid, "args": args})
+        return _dump_json({"ph": "M", "name": kind, "pid": pid, "tid": tid, "args": args})
 
-    yield make_name_event("process_name", 0, name=title(side.side, one.rank))
-    if clock_text := side.standing(one).words:
+    yield make_name_event("process_name", 0, name=format_rank_title(side.side, drawing.rank))
+    if clock_text := side.find_clock_standing(drawing).description:
         yield make_name_event("process_labels", 0, labels=clock_text)
     yield make_name_event("process_sort_index", 0, sort_index=pid)
     for position, (tid, lane) in enumerate(lanes):
@@ -212,7 +218,9 @@ def _names(side: RunDrawing, one: RankDrawing, pid: int, lanes: Sequence[tuple[i
         yield make_name_event("thread_sort_index", tid, sort_index=position)
 
 
-def _events(lanes: Sequence[tuple[int, DrawnLane]], pid: int, base_ns: int, arrows: Iterator[int]) -> Iterator[str]:
+def _list_events(
+    lanes: Sequence[tuple[int, DrawnLane]], pid: int, base_ns: int, arrows: Iterator[int]
+) -> Iterator[str]:
     """Yield the events of one rank, lane by lane; the end of an arrow follows the kernel that it points to."""
 
     def make_event(phase: str, category: str, name: str, tid: int, time_ns: int, **details: Json) -> dict[str, Json]:
@@ -227,36 +235,38 @@ def _events(lanes: Sequence[tuple[int, DrawnLane]], pid: int, base_ns: int, arro
     for tid, lane in lanes:
         for span in lane.spans:
             details = {"dur": span.end_ns - span.start_ns, **({"args": span.args} if span.args else {})}
-            yield _timed(make_event("X", span.category, span.name, tid, span.start_ns, **details))
+            yield _format_event(make_event("X", span.category, span.name, tid, span.start_ns, **details))
             if span.is_launch:
                 for number in arrows_by_launch.pop(span.start_ns, ()):
-                    yield _timed(make_event("s", "ac2g", "ac2g", tid, span.start_ns, id=number))
+                    yield _format_event(make_event("s", "ac2g", "ac2g", tid, span.start_ns, id=number))
             elif span.category == KERNEL and "launch_ns" in span.args:
                 number = next(open_arrows[span.args["launch_ns"]])
-                yield _timed(make_event("f", "ac2g", "ac2g", tid, span.start_ns, id=number, bp="e"))
+                yield _format_event(make_event("f", "ac2g", "ac2g", tid, span.start_ns, id=number, bp="e"))
 
 
-def _counters(one: RankDrawing, pid: int, base_ns: int) -> Iterator[str]:
+def _list_counter_events(drawing: RankDrawing, pid: int, base_ns: int) -> Iterator[str]:
     """Yield the curves of allocated bytes and of the SM clock."""
-    series_by_name = {MEMORY: one.memory, CLOCK: one.sm_clocks}
+    series_by_name = {MEMORY: drawing.memory, CLOCK: drawing.sm_clocks}
     for name, series in series_by_name.items():
         for change_ns, value in zip(*series, strict=True) if series else ():
             # The level at the start of a window was set before it: it is shown from the window's start on.
-            shown_ns = max(change_ns, one.span_ns[0]) - base_ns
-            yield _timed({"ph": COUNTER, "name": name, "pid": pid, "tid": 0, "ts": shown_ns, "args": {"value": value}})
+            shown_ns = max(change_ns, drawing.span_ns[0]) - base_ns
+            yield _format_event(
+                {"ph": COUNTER, "name": name, "pid": pid, "tid": 0, "ts": shown_ns, "args": {"value": value}}
+            )
 
 
-def _timed(event: Mapping[str, Json]) -> str:
+def _format_event(event: Mapping[str, Json]) -> str:
     """Return an event as JSON with its times in microseconds."""
     parts = []
     for key, value in event.items():
         # A float would lose what three decimals keep.
-        text = f"{value // 1000}.{value % 1000:03d}" if key in ("ts", "dur") else _json(value)
+        text = f"{value // 1000}.{value % 1000:03d}" if key in ("ts", "dur") else _dump_json(value)
         parts.append(f'"{key}":{text}')
     return "{" + ",".join(parts) + "}"
 
 
-def title(side: str, rank: Rank) -> str:
+def format_rank_title(side: str, rank: Rank) -> str:
     """Return the title of a rank: ``head rank 3 (pp=1 dp=0)``."""
     coordinates = " ".join(f"{axis}={position}" for axis, position in rank.coordinates.items())
     words = [side, f"rank {rank.number}", f"({coordinates})" if coordinates else ""]

@@ -11,23 +11,23 @@ from collections.abc import Iterable, Iterator, Mapping
 from fractions import Fraction
 from typing import Any
 
-from pytest_nsys.analysis.explain.parts import ChangeKind
+from pytest_nsys.analysis.explain.breakdown_model import ChangeKind
 from pytest_nsys.core.exact import median, percentile
-from pytest_nsys.core.model import merged
+from pytest_nsys.core.model import merge_notes
 from pytest_nsys.core.numbers import MINUS, format_value
-from pytest_nsys.core.words import counted
+from pytest_nsys.core.text_format import format_count
 from pytest_nsys.gates.model import JudgedRow, Outcome, Verdict
-from pytest_nsys.reports.drawings.pictures import Pictures, Spread
-from pytest_nsys.reports.page.page import Drawn, percent
+from pytest_nsys.reports.drawings.pictures import Spread, VerdictPictures
+from pytest_nsys.reports.page.templating import TemplateData, format_css_percent
 from pytest_nsys.reports.session.headline import as_sentence
-from pytest_nsys.reports.session.record import Record
-from pytest_nsys.reports.tables.formats import WHOLE_TEXT, table_of
-from pytest_nsys.reports.words.causes import cause_table
-from pytest_nsys.reports.words.explanation import came_or_went, row_table, rows_to_show
+from pytest_nsys.reports.session.record import AssertionRecord
+from pytest_nsys.reports.tables.formats import UNLIMITED_LENGTH, build_text_table
+from pytest_nsys.reports.words.cause_text import build_cause_table
+from pytest_nsys.reports.words.verdict_text import build_row_table, describe_one_sided_row, select_rows_to_show
 
 
-def assertion_view(
-    record: Record, pictures: Pictures | None, views: Mapping[str, Drawn], told: set[str]
+def build_assertion_view(
+    record: AssertionRecord, pictures: VerdictPictures | None, views: Mapping[str, TemplateData], told_causes: set[str]
 ) -> dict[str, Any]:
     """Return what the template draws of one assertion.
 
@@ -38,88 +38,90 @@ def assertion_view(
     verdict = record.verdict
     spread = pictures.spread if pictures is not None else None
     keys = [picture.key for picture in pictures.windows] if pictures is not None else []
-    untold_causes = {str(row): row for row in verdict.causes if str(row) not in told}
-    told.update(untold_causes)
+    untold_causes = {str(row): row for row in verdict.causes if str(row) not in told_causes}
+    told_causes.update(untold_causes)
     return {
         "record": record,
         "others": 0,
         "configurations": None,
         "said": as_sentence(record.message),
-        "figures": [*_figures(record)],
+        "figures": [*_list_figures(record)],
         "next": record.next_steps,
-        "rows": _rows(verdict),
+        "rows": _build_rows(verdict),
         "causes": [
             cause_table_view
-            for explained in [*untold_causes.values()][:MOST_EXPLAINED]
-            if (cause_table_view := cause_table(explained))[2].rows
+            for explained_row in [*untold_causes.values()][:MAX_EXPLAINED_ROWS]
+            if (cause_table_view := build_cause_table(explained_row))[2].rows
         ],
-        "differences": table_of(
-            "What differs", ("circumstance", "now", "baseline"), verdict.differences, longest=WHOLE_TEXT
+        "differences": build_text_table(
+            "What differs", ("circumstance", "now", "baseline"), verdict.differences, max_length=UNLIMITED_LENGTH
         ),
-        "spread": _spread(spread, verdict.unit) if spread is not None else None,
+        "spread": _build_spread_view(spread, verdict.unit) if spread is not None else None,
         "windows": [(views[key]["id"], views[key]["title"]) for key in keys if key in views],
-        "notes": notes_of(record) if record.is_open else [],
+        "notes": list_notes(record) if record.needs_attention else [],
     }
 
 
-MOST_CAME_OR_WENT = 2
+MAX_ONE_SIDED_ROWS = 2
 
 
-def _figures(record: Record) -> Iterator[str]:
+def _list_figures(record: AssertionRecord) -> Iterator[str]:
     """Yield what stands beside the name: the worst row's value, its limit, what is left to it, and where the row is.
 
     Of rows that one side alone has it yields what came or went.
     """
     verdict, worst = record.verdict, record.worst
-    notable_rows = rows_to_show(verdict) if record.is_open else []
-    if notable_rows and came_or_went(notable_rows[0], verdict):
-        yield from filter(None, (came_or_went(row, verdict) for row in notable_rows[:MOST_CAME_OR_WENT]))
+    notable_rows = select_rows_to_show(verdict) if record.needs_attention else []
+    if notable_rows and describe_one_sided_row(notable_rows[0], verdict):
+        yield from filter(None, (describe_one_sided_row(row, verdict) for row in notable_rows[:MAX_ONE_SIDED_ROWS]))
     elif worst["value"]:
         place, limit = worst["row"], record.bound
         yield worst["value"]
         yield from [f"limit {limit}"] if limit else []
-        yield from [margin_told(worst["margin"], verdict)] if worst["margin"] else []
+        yield from [describe_margin(worst["margin"], verdict)] if worst["margin"] else []
         yield from [f"ceiling {worst['ceiling']}"] if worst["ceiling"] else []
         yield place.removeprefix("(").removesuffix(")") if place.startswith("(") else place
     if record.outcome is Outcome.IMPROVED:
-        root_changes = (change for row in verdict.causes for change in row.roots)
+        root_changes = (change for row in verdict.causes for change in row.root_causes)
         gone_name = next((change.root.name for change in root_changes if change.root.kind is ChangeKind.GONE), "")
         yield f"because {gone_name} is gone" if gone_name else ""
 
 
-def margin_told(margin: str, verdict: Verdict) -> str:
+def describe_margin(margin: str, verdict: Verdict) -> str:
     """Return a margin in words: ``headroom 1.2 ms``, ``over by 1.2 ms``."""
-    row = verdict.nearest
+    row = verdict.nearest_row
     amount = margin.removeprefix(MINUS)
     if amount == margin or row is None or row.value is None or row.limit is None:
         return f"headroom {margin}"
     return f"{'over' if row.value > row.limit else 'short'} by {amount}"
 
 
-def notes_of(record: Record) -> list[str]:
+def list_notes(record: AssertionRecord) -> list[str]:
     """Return what an assertion tells beside its rows; what makes its trace doubtful stands above the table."""
     return [*record.verdict.warnings, *(note.text for note in record.verdict.notes if not note.warning)]
 
 
-def doubts_in(records: Iterable[Record]) -> list[str]:
+def list_doubts(records: Iterable[AssertionRecord]) -> list[str]:
     """Return what makes the traces of assertions doubtful, each once."""
-    return [note.text for note in merged(note for record in records for note in record.verdict.notes) if note.warning]
+    return [
+        note.text for note in merge_notes(note for record in records for note in record.verdict.notes) if note.warning
+    ]
 
 
-WIDTH, MIDDLE = 140, 70
+BAR_WIDTH, BAR_MIDDLE = 140, 70
 """The length of a margin's bar in pixels, and where the limit is in it."""
 
-MOST_EXPLAINED = 8
+MAX_EXPLAINED_ROWS = 8
 """So many rows of one assertion are explained: those of other ranks read alike."""
 
-MOST_ROWS = 500
+MAX_TABLE_ROWS = 500
 """So many rows of one assertion are shown; the JSON report has all of them."""
 
 
-def _rows(verdict: Verdict) -> dict[str, Any]:
+def _build_rows(verdict: Verdict) -> dict[str, Any]:
     """Return the rows of one assertion, worst first: those to look at, those that hold, and how many are left out."""
     rows = verdict.rows
-    table = row_table(verdict, rows, MOST_ROWS, margins=True)
+    table = build_row_table(verdict, rows, MAX_TABLE_ROWS, with_headroom=True)
     margins = [Fraction(row.margin) for row in rows if row.margin is not None]
     side_scales = (
         max((-margin for margin in margins if margin < 0), default=None),
@@ -129,7 +131,7 @@ def _rows(verdict: Verdict) -> dict[str, Any]:
         {
             "word": "waived" if row.waived else "near" if row.early_warning else str(row.outcome),
             "cells": cells,
-            "bar": _bar(row, side_scales),
+            "bar": _build_margin_bar(row, side_scales),
         }
         for row, cells in zip(rows, table.rows, strict=False)
     ]
@@ -137,11 +139,11 @@ def _rows(verdict: Verdict) -> dict[str, Any]:
         "columns": table.columns,
         "lines": [line for line in lines if line["word"] != "passed"],
         "holding": [line for line in lines if line["word"] == "passed"],
-        "more": f"… {counted(table.more, 'more row')}, in the JSON report" if table.more else "",
+        "more": f"… {format_count(table.omitted_count, 'more row')}, in the JSON report" if table.omitted_count else "",
     }
 
 
-def _bar(row: JudgedRow, scales: tuple[Fraction | None, Fraction | None]) -> dict[str, Any] | None:
+def _build_margin_bar(row: JudgedRow, side_scales: tuple[Fraction | None, Fraction | None]) -> dict[str, Any] | None:
     """Return where the bar of a row's margin begins, how wide it is, and its kind; None of a row without a limit.
 
     The kinds differ in shape, not in colour alone.
@@ -149,20 +151,21 @@ def _bar(row: JudgedRow, scales: tuple[Fraction | None, Fraction | None]) -> dic
     margin = row.margin
     if margin is None:
         return None
-    scale = scales[0] if margin < 0 else scales[1]
-    width = int(abs(Fraction(margin)) * (MIDDLE - 2) / scale) if scale else 0
+    scale = side_scales[0] if margin < 0 else side_scales[1]
+    # Two pixels stay free at the edge, so that the longest bar still ends inside the picture.
+    width = int(abs(Fraction(margin)) * (BAR_MIDDLE - 2) / scale) if scale else 0
     kind = "waived" if row.waived else "crossed" if margin < 0 or row.outcome is Outcome.FAILED else "held"
-    return {"left": MIDDLE if margin < 0 else MIDDLE - width, "width": width, "kind": kind}
+    return {"left": BAR_MIDDLE if margin < 0 else BAR_MIDDLE - width, "width": width, "kind": kind}
 
 
-EDGE = Fraction(4, 100)
+EDGE_SHARE = Fraction(4, 100)
 """The share of the width that is left free at either side."""
 
-ROWS = 4
+DOT_ROWS = 4
 """Dots stand in so many rows by turn, so that equal ones are all seen."""
 
 
-def _spread(spread: Spread, unit: str) -> dict[str, Any]:
+def _build_spread_view(spread: Spread, unit: str) -> dict[str, Any]:
     """Return the distribution of the worst row over the steady windows, or why there is none; ``unit`` is that of its
     values.
 
@@ -170,40 +173,47 @@ def _spread(spread: Spread, unit: str) -> dict[str, Any]:
     """
     values, limit = spread.values, spread.limit
     if not values:
-        return {"row": spread.row, "why": spread.why or "no steady window has this row"}
+        return {"row": spread.row, "why": spread.missing_reason or "no steady window has this row"}
     sorted_values = sorted(value for _, value in values)
     drawn_values = [
         *sorted_values,
-        *([limit] if limit is not None and _is_near(limit, sorted_values[0], sorted_values[-1]) else []),
+        *([limit] if limit is not None and _is_limit_near(limit, sorted_values[0], sorted_values[-1]) else []),
     ]
     low, high = Fraction(min(drawn_values)), Fraction(max(drawn_values))
 
     def locate(value: Fraction | int) -> Fraction:
-        return EDGE + (1 - 2 * EDGE) * (Fraction(value) - low) / (high - low) if high > low else Fraction(1, 2)
+        return (
+            EDGE_SHARE + (1 - 2 * EDGE_SHARE) * (Fraction(value) - low) / (high - low) if high > low else Fraction(1, 2)
+        )
 
     first, third = percentile(sorted_values, 25), percentile(sorted_values, 75)
     value_texts = [format_value(value, unit) for value in (sorted_values[0], median(sorted_values), sorted_values[-1])]
     dots = [
-        (percent(locate(value)), n % ROWS, f"window {i + 1}: {format_value(value, unit)}", i == spread.median)
+        (
+            format_css_percent(locate(value)),
+            n % DOT_ROWS,
+            f"window {i + 1}: {format_value(value, unit)}",
+            i == spread.median_index,
+        )
         for n, (i, value) in enumerate(values)
     ]
     description = f"{len(sorted_values)} steady windows of {spread.row}: from {value_texts[0]} to {value_texts[2]}"
     description += f", median {value_texts[1]}"
-    median_text = next((format_value(value, unit) for i, value in values if i == spread.median), "")
+    median_text = next((format_value(value, unit) for i, value in values if i == spread.median_index), "")
     description += f"; the median-indexed window has {median_text}" if median_text else ""
     return {
         "row": spread.row,
         "dots": dots,
-        "box": (percent(locate(first)), percent(locate(third) - locate(first))),
-        "middle": percent(locate(median(sorted_values))),
-        "limit": percent(locate(limit)) if limit in drawn_values and limit is not None else "",
+        "box": (format_css_percent(locate(first)), format_css_percent(locate(third) - locate(first))),
+        "middle": format_css_percent(locate(median(sorted_values))),
+        "limit": format_css_percent(locate(limit)) if limit in drawn_values and limit is not None else "",
         "ends": (format_value(low, unit), format_value(high, unit)),
         "said": description,
         "why": "",
     }
 
 
-def _is_near(limit: Fraction | int, low: Fraction | int, high: Fraction | int) -> bool:
+def _is_limit_near(limit: Fraction | int, low: Fraction | int, high: Fraction | int) -> bool:
     """Whether the dots can still be told apart beside the limit."""
     # Three times the spread still leaves the dots a quarter of the picture; of equal values a twentieth is the spread.
     room = 3 * max(high - low, abs(Fraction(high)) / 20)

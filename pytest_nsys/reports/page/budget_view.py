@@ -10,114 +10,136 @@ from dataclasses import replace
 from fractions import Fraction
 from typing import Literal
 
-from pytest_nsys.analysis.explain.budget_lines import BLOCKED, Blocking, BudgetFacts, BudgetPart, Delayed, about_edges
-from pytest_nsys.core.numbers import Scale, format_value, scale_of
-from pytest_nsys.core.numbers import percent as in_percent
+from pytest_nsys.analysis.explain.budget_lines import (
+    BLOCKED_PARTS,
+    BlockingProducer,
+    BudgetFacts,
+    BudgetPart,
+    LaunchDelay,
+    describe_uncertain_edges,
+)
+from pytest_nsys.core.numbers import Scale, choose_scale, format_value
+from pytest_nsys.core.numbers import format_percent as in_percent
 from pytest_nsys.core.units import TIME
-from pytest_nsys.reports.page.page import NARROWEST, NO_BREAK, Drawn, label_of, percent, unparted
-from pytest_nsys.reports.tables.formats import Table, numbers, table_of, texts
+from pytest_nsys.reports.page.templating import (
+    NARROWEST_CLASS,
+    NO_BREAK,
+    TemplateData,
+    choose_label,
+    format_css_percent,
+    keep_units_together,
+)
+from pytest_nsys.reports.tables.formats import Table, build_text_table, make_number_columns, make_text_columns
 from pytest_nsys.reports.views import budget as budget_report
-from pytest_nsys.reports.views.budget import AT_LEAST, AT_MOST, held_up, lines_of
+from pytest_nsys.reports.views.budget import AT_LEAST, AT_MOST, build_budget_lines, describe_blocking
 
-LEAST_PATTERN = Fraction(6, 300)
+MIN_BAR_PATTERN_SHARE = Fraction(6, 300)
 """What is narrower than this share of a bar has no pattern, of which a phone would show a line."""
 
-LEAST_TOLD = Fraction(1, 100)
+MIN_TOLD_SHARE = Fraction(1, 100)
 """A part that is less than this share of each window is in the rest."""
 
-SIGNS = {"": "", AT_LEAST: ">= ", AT_MOST: "<= "}
+BOUND_SIGNS = {"": "", AT_LEAST: ">= ", AT_MOST: "<= "}
 
-Shown = BudgetPart | Literal["rest"]
-REST: Shown = "rest"
+ShownPart = BudgetPart | Literal["rest"]
+REST_PART: ShownPart = "rest"
 
 
-def budget_view(known: Sequence[tuple[str, BudgetFacts]], title: str, length_ns: int) -> Drawn | None:
+def build_budget_view(
+    named_budgets: Sequence[tuple[str, BudgetFacts]], title: str, length_ns: int
+) -> TemplateData | None:
     """Return what the template draws of the budget of one rank, base above head, on the scale of a picture of
     ``length_ns``.
 
     Returns None where no side has a budget, for then the page says why.
     """
-    if not known:
+    if not named_budgets:
         return None
-    scale = scale_of([facts.window_ns for _, facts in known], TIME)
-    longest = max(length_ns, *(facts.window_ns for _, facts in known))
-    grouped_budgets = [(name, facts, _told(facts, large_parts(known))) for name, facts in known]
-    _, head = known[-1]
-    head = _without_unchanged(head, [facts for _, facts in known[:-1]])
+    scale = choose_scale([facts.window_ns for _, facts in named_budgets], TIME)
+    longest = max(length_ns, *(facts.window_ns for _, facts in named_budgets))
+    grouped_budgets = [
+        (name, facts, _group_small_parts(facts, select_large_parts(named_budgets))) for name, facts in named_budgets
+    ]
+    _, head = named_budgets[-1]
+    head = _drop_unchanged_delays(head, [facts for _, facts in named_budgets[:-1]])
     return {
         "title": title,
-        "bars": [_bar(name, facts, parts, longest, scale, title) for name, facts, parts in grouped_budgets],
-        "legend": list(_legend(grouped_budgets, scale)),
-        "producers": held_up(_without_short(head), scale),
-        "notes": [budget_report.CEILING, *about_edges(facts for _, facts in known)],
-        "tables": [_table(name, facts) for name, facts in known],
+        "bars": [
+            _build_budget_bar(name, facts, parts, longest, scale, title) for name, facts, parts in grouped_budgets
+        ],
+        "legend": list(_build_legend(grouped_budgets, scale)),
+        "producers": describe_blocking(_drop_short_delays(head), scale),
+        "notes": [budget_report.CEILING_NOTE, *describe_uncertain_edges(facts for _, facts in named_budgets)],
+        "tables": [_build_budget_table(name, facts) for name, facts in named_budgets],
     }
 
 
-def css(part: Shown) -> str:
+def find_css_class(part: ShownPart) -> str:
     """Return the class of style of a part."""
     return f"part-{part.name.lower() if isinstance(part, BudgetPart) else part}"
 
 
-def large_parts(known: Sequence[tuple[str, BudgetFacts]]) -> set[BudgetPart]:
+def select_large_parts(named_budgets: Sequence[tuple[str, BudgetFacts]]) -> set[BudgetPart]:
     """Return the parts that are told by name, by what they may be at most."""
     return {
         part
-        for _, facts in known
+        for _, facts in named_budgets
         for part, ns in {**facts.parts, BudgetPart.COLLECTIVE: facts.blocking_comm_max_ns}.items()
-        if ns >= LEAST_TOLD * facts.window_ns
+        if ns >= MIN_TOLD_SHARE * facts.window_ns
     }
 
 
-def _told(facts: BudgetFacts, large: set[BudgetPart]) -> dict[Shown, int]:
+def _group_small_parts(facts: BudgetFacts, large_parts: set[BudgetPart]) -> dict[ShownPart, int]:
     """Return the time of each part in the order in which parts are shown; the rest comes last."""
     parts = facts.parts
-    ns_by_part: dict[Shown, int] = {part: ns for part, ns in parts.items() if part in large}
-    return {**ns_by_part, REST: sum(parts.values()) - sum(ns_by_part.values())}
+    ns_by_part: dict[ShownPart, int] = {part: ns for part, ns in parts.items() if part in large_parts}
+    return {**ns_by_part, REST_PART: sum(parts.values()) - sum(ns_by_part.values())}
 
 
-def _without_short(facts: BudgetFacts) -> BudgetFacts:
+def _drop_short_delays(facts: BudgetFacts) -> BudgetFacts:
     """Return a budget without the delays that are shorter than what is told."""
-    min_ns = LEAST_TOLD * facts.window_ns
+    min_ns = MIN_TOLD_SHARE * facts.window_ns
     producers = [delay for delay in facts.producers if delay.ns >= min_ns]
     return replace(facts, producers=producers, before=[delay for delay in facts.before if delay.ns >= min_ns])
 
 
-def _without_unchanged(head: BudgetFacts, before: Sequence[BudgetFacts]) -> BudgetFacts:
+def _drop_unchanged_delays(head: BudgetFacts, baselines: Sequence[BudgetFacts]) -> BudgetFacts:
     """Return a budget without the delays that were as long before: they are no lead."""
-    min_ns = LEAST_TOLD * head.window_ns
-    baseline_ns: dict[Blocking | Delayed, int] = {}
-    for facts in before:
+    min_ns = MIN_TOLD_SHARE * head.window_ns
+    baseline_ns: dict[BlockingProducer | LaunchDelay, int] = {}
+    for facts in baselines:
         baseline_ns |= {replace(delay, ns=0, gaps=0): delay.ns for delay in facts.producers}
         baseline_ns |= {replace(delay, ns=0, gaps=0): delay.ns for delay in facts.before}
 
-    def has_changed(delay: Blocking | Delayed) -> bool:
-        return not before or abs(delay.ns - baseline_ns.get(replace(delay, ns=0, gaps=0), 0)) >= min_ns
+    def has_changed(delay: BlockingProducer | LaunchDelay) -> bool:
+        return not baselines or abs(delay.ns - baseline_ns.get(replace(delay, ns=0, gaps=0), 0)) >= min_ns
 
     return replace(head, producers=[*filter(has_changed, head.producers)], before=[*filter(has_changed, head.before)])
 
 
-def _time(ns: int, scale: Scale) -> str:
-    return unparted(format_value(ns, scale=scale))
+def _format_time(ns: int, scale: Scale) -> str:
+    return keep_units_together(format_value(ns, scale=scale))
 
 
-def _bar(name: str, facts: BudgetFacts, parts: Mapping[Shown, int], longest: int, scale: Scale, title: str) -> Drawn:
+def _build_budget_bar(
+    name: str, facts: BudgetFacts, ns_by_part: Mapping[ShownPart, int], longest_ns: int, scale: Scale, title: str
+) -> TemplateData:
     """Return the parts of one window as rectangles, ``x`` and ``width`` in percent of the longest window."""
     start_ns, segments, part_texts = 0, [], []
-    for part, ns in parts.items():
+    for part, ns in ns_by_part.items():
         if ns:
             share = in_percent(Fraction(ns, facts.window_ns))
-            part_texts.append(f"{part} {_time(ns, scale)} ({share})")
+            part_texts.append(f"{part} {_format_time(ns, scale)} ({share})")
             segments.append(
                 {
-                    "class": css(part),
+                    "class": find_css_class(part),
                     "part": str(part),
                     "ns": ns,
-                    "x": percent(Fraction(start_ns, longest)),
-                    "width": percent(Fraction(ns, longest)),
-                    "middle": percent(Fraction(2 * start_ns + ns, 2 * longest)),
-                    "pattern": part != REST and Fraction(ns, longest) >= LEAST_PATTERN,
-                    "label": _label(part, share, Fraction(ns, longest)),
+                    "x": format_css_percent(Fraction(start_ns, longest_ns)),
+                    "width": format_css_percent(Fraction(ns, longest_ns)),
+                    "middle": format_css_percent(Fraction(2 * start_ns + ns, 2 * longest_ns)),
+                    "pattern": part != REST_PART and Fraction(ns, longest_ns) >= MIN_BAR_PATTERN_SHARE,
+                    "label": _choose_part_label(part, share, Fraction(ns, longest_ns)),
                     "title": part_texts[-1],
                 }
             )
@@ -125,54 +147,61 @@ def _bar(name: str, facts: BudgetFacts, parts: Mapping[Shown, int], longest: int
     return {
         "name": name,
         "segments": segments,
-        "whole": _time(facts.window_ns, scale),
+        "whole": _format_time(facts.window_ns, scale),
         "title": f"Budget of {title} {name}".rstrip(),
         "said": ", ".join(part_texts),
     }
 
 
-def _label(part: Shown, share: str, of_width: Fraction) -> tuple[str, str] | None:
+def _choose_part_label(part: ShownPart, share: str, of_width: Fraction) -> tuple[str, str] | None:
     """Return name and share of a part where a phone has room for both, else its share."""
-    full_label = label_of(f"{part} {share}", of_width)
-    return full_label if full_label is not None and full_label[1] == NARROWEST else label_of(share, of_width)
+    full_label = choose_label(f"{part} {share}", of_width)
+    return full_label if full_label is not None and full_label[1] == NARROWEST_CLASS else choose_label(share, of_width)
 
 
-def _legend(told: Sequence[tuple[str, BudgetFacts, Mapping[Shown, int]]], scale: Scale) -> Iterator[Drawn]:
+def _build_legend(
+    grouped_budgets: Sequence[tuple[str, BudgetFacts, Mapping[ShownPart, int]]], scale: Scale
+) -> Iterator[TemplateData]:
     """Yield each part that is any time in one of the windows, with what it is in each."""
-    _, head, head_parts = told[-1]
+    _, head, head_parts = grouped_budgets[-1]
     for part, ns in head_parts.items():
-        has_two_bounds = _is_unsure(head) and part is BudgetPart.COLLECTIVE
-        if not has_two_bounds and not any(parts[part] for _, _, parts in told):
+        has_two_bounds = _has_distant_bounds(head) and part is BudgetPart.COLLECTIVE
+        if not has_two_bounds and not any(parts[part] for _, _, parts in grouped_budgets):
             continue
-        text = _amount(head, part, ns, scale, f" ({in_percent(Fraction(ns, head.window_ns))})")
-        text += "".join(f"; {name} {_amount(facts, part, parts[part], scale)}" for name, facts, parts in told[:-1])
-        yield {"class": css(part), "name": str(part), "told": text}
+        text = _format_part_amount(head, part, ns, scale, f" ({in_percent(Fraction(ns, head.window_ns))})")
+        text += "".join(
+            f"; {name} {_format_part_amount(facts, part, parts[part], scale)}"
+            for name, facts, parts in grouped_budgets[:-1]
+        )
+        yield {"class": find_css_class(part), "name": str(part), "told": text}
 
 
-def _is_unsure(facts: BudgetFacts) -> bool:
+def _has_distant_bounds(facts: BudgetFacts) -> bool:
     """Whether the two bounds of what collectives block are so far apart that both are told."""
-    return facts.blocking_comm_max_ns - facts.blocking_ns["collective"] >= LEAST_TOLD * facts.window_ns
+    return facts.blocking_comm_max_ns - facts.blocking_ns["collective"] >= MIN_TOLD_SHARE * facts.window_ns
 
 
-def _amount(facts: BudgetFacts, part: Shown, ns: int, scale: Scale, share: str = "") -> str:
+def _format_part_amount(facts: BudgetFacts, part: ShownPart, ns: int, scale: Scale, share: str = "") -> str:
     """Return a part's time and its share, with both bounds where only they are known."""
-    has_two_bounds = _is_unsure(facts) and part is BudgetPart.COLLECTIVE
-    bound = f"≥{NO_BREAK}" if has_two_bounds or (share and facts.at_least and part in BLOCKED.values()) else ""
-    text = f"{bound}{_time(ns, scale)}{share}" if ns or not has_two_bounds else ""
+    has_two_bounds = _has_distant_bounds(facts) and part is BudgetPart.COLLECTIVE
+    bound = f"≥{NO_BREAK}" if has_two_bounds or (share and facts.at_least and part in BLOCKED_PARTS.values()) else ""
+    text = f"{bound}{_format_time(ns, scale)}{share}" if ns or not has_two_bounds else ""
     return text + (
-        f"{', ' if text else ''}≤{NO_BREAK}{_time(facts.blocking_comm_max_ns, scale)}" if has_two_bounds else ""
+        f"{', ' if text else ''}≤{NO_BREAK}{_format_time(facts.blocking_comm_max_ns, scale)}" if has_two_bounds else ""
     )
 
 
-def _table(name: str, facts: BudgetFacts) -> Table:
-    scale = scale_of([facts.window_ns], TIME)
+def _build_budget_table(name: str, facts: BudgetFacts) -> Table:
+    scale = choose_scale([facts.window_ns], TIME)
     rows = [
         (
             line.part,
-            SIGNS[line.bound] + format_value(line.ns, scale=scale),
+            BOUND_SIGNS[line.bound] + format_value(line.duration_ns, scale=scale),
             in_percent(line.share),
             "–" if line.ceiling is None else f"+{in_percent(line.ceiling)}",
         )
-        for line in lines_of(facts)
+        for line in build_budget_lines(facts)
     ]
-    return table_of(name or "budget", (*texts("part"), *numbers("time", "share", "ceiling")), rows)
+    return build_text_table(
+        name or "budget", (*make_text_columns("part"), *make_number_columns("time", "share", "ceiling")), rows
+    )

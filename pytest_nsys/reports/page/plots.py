@@ -12,10 +12,10 @@ from typing import Any
 
 from pytest_nsys.core.model import Value
 from pytest_nsys.core.numbers import format_value
-from pytest_nsys.core.units import BARE, COUNT, NANOSECONDS, RATIO, SHARES, TIME
-from pytest_nsys.core.words import exists_in, printable
-from pytest_nsys.reports.page.page import template
-from pytest_nsys.reports.words.trend import Moment, Trend, shift_words
+from pytest_nsys.core.text_format import can_encode, sanitize_line
+from pytest_nsys.core.units import BARE, COUNT, NANOSECONDS, RATIO, SHARE_UNITS, TIME
+from pytest_nsys.reports.page.templating import load_template
+from pytest_nsys.reports.words.trend import Trend, TrendPoint, describe_shift
 
 TICKS = "▁▂▃▄▅▆▇█"
 ASCII_TICKS = "_.:-=+*#"
@@ -29,7 +29,7 @@ _MARGIN = Fraction(6, 100)
 """The share of the plot's height that is free above and below the axis: no dot is cut."""
 
 
-def sparkline(values: Sequence[Value], encoding: str = "utf-8", ends: tuple[Value, Value] | None = None) -> str:
+def render_sparkline(values: Sequence[Value], encoding: str = "utf-8", ends: tuple[Value, Value] | None = None) -> str:
     """Return the newest values as a line of ticks between ``ends``, by default their minimum and maximum.
 
     The ticks are ASCII where the encoding lacks the others; without values the line is empty.
@@ -37,36 +37,37 @@ def sparkline(values: Sequence[Value], encoding: str = "utf-8", ends: tuple[Valu
     newest_values = list(values[-SPARK_WIDTH:])
     if not newest_values:
         return ""
-    ticks = TICKS if exists_in(TICKS, encoding) else ASCII_TICKS
+    ticks = TICKS if can_encode(TICKS, encoding) else ASCII_TICKS
     low, high = (Fraction(end) for end in ends or (min(newest_values), max(newest_values)))
+    # Equal values are a level line, at half of the height.
     if low == high:
         return ticks[len(ticks) // 2 - 1] * len(newest_values)
     top = len(ticks) - 1
     return "".join(ticks[int((Fraction(value) - low) * top / (high - low) + Fraction(1, 2))] for value in newest_values)
 
 
-def trend_svg(trend: Trend, ident: str) -> str:
+def render_trend_svg(trend: Trend, ident: str) -> str:
     """Return one plot as SVG; ``ident`` tells it from others of the page."""
     box = {"left": _LEFT, "right": WIDTH - _RIGHT, "top": _TOP, "bottom": HEIGHT - _BOTTOM, "width": WIDTH}
-    description = printable(_in_words(trend), 4000)
-    plot_data = _drawn(trend)
+    description = sanitize_line(_describe_trend(trend), 4000)
+    plot_data = _build_plot_data(trend)
     return (
-        template("plots.svg.j2")
+        load_template("plots.svg.j2")
         .render(said=description, p=plot_data, box={**box, "height": HEIGHT}, ident=ident)
         .rstrip()
     )
 
 
-def _in_words(trend: Trend) -> str:
-    first, last = (format_value(moment.value, trend.unit) for moment in (trend.moments[0], trend.moments[-1]))
-    shift_text = "".join(f"; {shift_words(trend, shift)}" for shift in trend.shifts)
-    return f"{trend.title}, {len(trend.moments)} values from {first} to {last}{shift_text}"
+def _describe_trend(trend: Trend) -> str:
+    first, last = (format_value(moment.value, trend.unit) for moment in (trend.points[0], trend.points[-1]))
+    shift_text = "".join(f"; {describe_shift(trend, shift)}" for shift in trend.shifts)
+    return f"{trend.title}, {len(trend.points)} values from {first} to {last}{shift_text}"
 
 
-def _drawn(trend: Trend) -> dict[str, Any]:
+def _build_plot_data(trend: Trend) -> dict[str, Any]:
     """Return what the template draws of a trend: texts, and coordinates as it writes them."""
     low, high = Fraction(trend.low), Fraction(trend.high)
-    plot_width, plot_height, points = WIDTH - _LEFT - _RIGHT, HEIGHT - _TOP - _BOTTOM, trend.moments
+    plot_width, plot_height, points = WIDTH - _LEFT - _RIGHT, HEIGHT - _TOP - _BOTTOM, trend.points
 
     def locate_y(value: Value) -> Fraction:
         offset = (high - Fraction(value)) / (high - low)
@@ -75,67 +76,78 @@ def _drawn(trend: Trend) -> dict[str, Any]:
     def locate_x(n: int) -> Fraction:
         return _LEFT + (Fraction(plot_width * n, len(points) - 1) if len(points) > 1 else Fraction(plot_width, 2))
 
-    unit_text, scale = _axis([low, high, *trend.values], trend.unit)
-    ticks = _ticks(low / scale, high / scale, whole=trend.unit == COUNT)
+    unit_text, scale = _choose_axis_unit([low, high, *trend.values], trend.unit)
+    ticks = _list_value_ticks(low / scale, high / scale, whole_numbers=trend.unit == COUNT)
     limits = [(n, locate_y(point.limit)) for n, point in enumerate(points) if point.limit is not None]
     visible_limits = [(n, height) for n, height in limits if _TOP <= height <= HEIGHT - _BOTTOM]
     return {
-        "title": printable(trend.title),
-        "short": printable(trend.title, _LONGEST_TITLE),
-        "ticks": [(_number(locate_y(tick * scale)), _short(tick) + unit_text) for tick in ticks],
-        "limit": _level(
+        "title": sanitize_line(trend.title),
+        "short": sanitize_line(trend.title, _LONGEST_TITLE),
+        "ticks": [(_format_coordinate(locate_y(tick * scale)), _format_decimal(tick) + unit_text) for tick in ticks],
+        "limit": _draw_level_lines(
             [(locate_x(n), height) for n, height in visible_limits], Fraction(plot_width, 2 * max(len(points) - 1, 1))
         ),
-        "shifts": [(_number(locate_x(shift.at)), printable(shift_words(trend, shift))) for shift in trend.shifts],
+        "shifts": [
+            (_format_coordinate(locate_x(shift.position)), sanitize_line(describe_shift(trend, shift)))
+            for shift in trend.shifts
+        ],
         "accepted": [
-            (_number(locate_x(n)), _accepted_words(point))
+            (_format_coordinate(locate_x(n)), _describe_acceptance(point))
             for n, point in enumerate(points)
-            if point.accepted is not None
+            if point.acceptance_reason is not None
         ],
         "dots": [
-            (_number(locate_x(n)), _number(locate_y(point.value)), _moment_words(point, trend))
+            (_format_coordinate(locate_x(n)), _format_coordinate(locate_y(point.value)), _describe_point(point, trend))
             for n, point in enumerate(points)
         ],
-        "first": printable(points[0].time) if len(points) > 1 else "",
-        "last": printable(points[-1].time),
+        "first": sanitize_line(points[0].time) if len(points) > 1 else "",
+        "last": sanitize_line(points[-1].time),
     }
 
 
-def _moment_words(one: Moment, trend: Trend) -> str:
-    limit = f"limit {format_value(one.limit, trend.unit)}" if one.limit is not None else ""
-    return printable(", ".join(filter(None, (one.time, format_value(one.value, trend.unit), limit, one.commit))))
+def _describe_point(point: TrendPoint, trend: Trend) -> str:
+    limit = f"limit {format_value(point.limit, trend.unit)}" if point.limit is not None else ""
+    return sanitize_line(
+        ", ".join(filter(None, (point.time, format_value(point.value, trend.unit), limit, point.commit)))
+    )
 
 
-def _accepted_words(one: Moment) -> str:
-    return printable(f"accepted at {one.place}: {one.accepted}", 400)
+def _describe_acceptance(point: TrendPoint) -> str:
+    return sanitize_line(f"accepted at {point.place}: {point.acceptance_reason}", 400)
 
 
-MOST_TOLD = 3
+MAX_TREND_NOTES = 3
 
 
-def told_below(trend: Trend) -> list[str]:
+def list_trend_notes(trend: Trend) -> list[str]:
     """Return the newest shifts and acceptances in words, and the limit of now: what a finger cannot point at."""
-    shift_lines = [f"moved {shift_words(trend, shift)}" for shift in trend.shifts[-MOST_TOLD:]]
-    acceptance_lines = [_accepted_words(point) for point in trend.moments if point.accepted is not None][-MOST_TOLD:]
-    limit = trend.moments[-1].limit
-    limit_lines = [] if limit is None else [f"limit {format_value(limit, trend.unit)}{_beyond(trend, limit)}"]
-    return [printable(line, 400) for line in (*reversed(shift_lines), *reversed(acceptance_lines), *limit_lines)]
+    shift_lines = [f"moved {describe_shift(trend, shift)}" for shift in trend.shifts[-MAX_TREND_NOTES:]]
+    acceptance_lines = [_describe_acceptance(point) for point in trend.points if point.acceptance_reason is not None][
+        -MAX_TREND_NOTES:
+    ]
+    limit = trend.points[-1].limit
+    limit_lines = (
+        [] if limit is None else [f"limit {format_value(limit, trend.unit)}{_describe_limit_outside(trend, limit)}"]
+    )
+    return [sanitize_line(line, 400) for line in (*reversed(shift_lines), *reversed(acceptance_lines), *limit_lines)]
 
 
-def _beyond(trend: Trend, limit: Value) -> str:
+def _describe_limit_outside(trend: Trend, limit: Value) -> str:
     room = (Fraction(trend.high) - Fraction(trend.low)) * _MARGIN
     if limit > trend.high + room:
         return ", above the picture"
     return ", below the picture" if limit < trend.low - room else ""
 
 
-def _level(points: Iterable[tuple[Fraction, Fraction]], half: Fraction) -> str:
+def _draw_level_lines(points: Iterable[tuple[Fraction, Fraction]], half_width: Fraction) -> str:
     """Return the path of a level line around each point, ``half_width`` to either side, within the plot."""
-    ends = ((max(x - half, Fraction(_LEFT)), min(x + half, Fraction(WIDTH - _RIGHT)), y) for x, y in points)
-    return "".join(f"M{_number(start)} {_number(y)}H{_number(end)}" for start, end, y in ends)
+    ends = ((max(x - half_width, Fraction(_LEFT)), min(x + half_width, Fraction(WIDTH - _RIGHT)), y) for x, y in points)
+    return "".join(
+        f"M{_format_coordinate(start)} {_format_coordinate(y)}H{_format_coordinate(end)}" for start, end, y in ends
+    )
 
 
-def _axis(values: Sequence[Value], unit: str) -> tuple[str, Fraction]:
+def _choose_axis_unit(values: Sequence[Value], unit: str) -> tuple[str, Fraction]:
     """Return the unit that the axis counts in, as it stands behind a number, and how much of the metric's own unit it
     is.
     """
@@ -144,23 +156,24 @@ def _axis(values: Sequence[Value], unit: str) -> tuple[str, Fraction]:
         # The smallest unit in which the axis has at most four digits before the point.
         unit_name = next((unit_name for unit_name, scale in NANOSECONDS.items() if largest < 10_000 * scale), "s")
         return f" {unit_name}", Fraction(NANOSECONDS[unit_name])
-    if unit in SHARES:
+    if unit in SHARE_UNITS:
         return RATIO, Fraction(1, 100)
     return ("" if unit in (BARE, COUNT) else f" {unit}"), Fraction(1)
 
 
-def _ticks(low: Fraction, high: Fraction, *, whole: bool = False) -> list[Fraction]:
+def _list_value_ticks(low: Fraction, high: Fraction, *, whole_numbers: bool = False) -> list[Fraction]:
     """Return a few round numbers between two; ``whole_numbers`` where things are counted."""
     step = Fraction(1)
-    while step > (high - low) / 4 and not whole:
+    while step > (high - low) / 4 and not whole_numbers:
         step /= 10
     while step * 10 <= (high - low) / 4:
         step *= 10
+    # Ticks stand at 1, 2 or 5 times a power of ten, which people read at a glance.
     step *= next(factor for factor in (1, 2, 5, 10) if step * factor * 4 >= high - low)
     return [step * n for n in range(-int(-low // step), int(high // step) + 1)]
 
 
-def _short(value: Fraction) -> str:
+def _format_decimal(value: Fraction) -> str:
     """Return a tick in as many decimals as it takes."""
     decimals = next((n for n in range(19) if (value * 10**n).denominator == 1), 18)
     digits = str(abs(round(value * 10**decimals))).rjust(decimals + 1, "0")
@@ -168,6 +181,6 @@ def _short(value: Fraction) -> str:
     return ("-" if value < 0 else "") + integer_digits + (f".{decimal_digits}" if decimal_digits else "")
 
 
-def _number(value: Fraction) -> str:
+def _format_coordinate(value: Fraction) -> str:
     """Return a coordinate in tenths of a pixel."""
-    return _short(Fraction(round(value * 10), 10))
+    return _format_decimal(Fraction(round(value * 10), 10))

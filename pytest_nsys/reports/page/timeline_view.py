@@ -15,40 +15,46 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from pytest_nsys.analysis.budget.strips import RankStrip
 from pytest_nsys.analysis.budget.timeline import Bar, Timeline, TimelineLane
+from pytest_nsys.analysis.explain.breakdown_model import RowActivity, RowExplanation
 from pytest_nsys.analysis.explain.budget_lines import BudgetPart
-from pytest_nsys.analysis.explain.parts import Explained, What
 from pytest_nsys.core.conventions import NO_STAGE
-from pytest_nsys.core.family_table import XLA_ALONE
-from pytest_nsys.core.kept import grouped
-from pytest_nsys.core.kernel_names import readable_names
+from pytest_nsys.core.family_table import XLA_ONLY_FAMILIES
+from pytest_nsys.core.kernel_names import make_display_names
+from pytest_nsys.core.memoize import group_by_key
 from pytest_nsys.core.numbers import format_value
+from pytest_nsys.core.text_format import format_count
 from pytest_nsys.core.units import NANOSECONDS
-from pytest_nsys.core.words import counted
-from pytest_nsys.reports.page.budget_view import REST, Shown, budget_view, css, large_parts
-from pytest_nsys.reports.page.page import Drawn, label_of, percent
-from pytest_nsys.reports.tables.formats import numbers, texts
+from pytest_nsys.reports.page.budget_view import (
+    REST_PART,
+    ShownPart,
+    build_budget_view,
+    find_css_class,
+    select_large_parts,
+)
+from pytest_nsys.reports.page.templating import TemplateData, choose_label, format_css_percent
+from pytest_nsys.reports.tables.formats import make_number_columns, make_text_columns
 
 if TYPE_CHECKING:
     from pytest_nsys.reports.drawings.pictures import Picture
 
-HEIGHT = 20
-WHOLE = (0, HEIGHT)
-BODY = (4, 12)
+LANE_HEIGHT = 20
+FULL_SHAPE = (0, LANE_HEIGHT)
+KERNEL_SHAPE = (4, 12)
 """Top and height of a kernel; exposed parts and barriers are as high as the lane, so that they differ without colour.
 """
 
-UNDERLINE = (17, 3)
+MARK_SHAPE = (17, 3)
 """Top and height of what marks the kernels of a cause."""
 
-MOST_LANES = 4
+MAX_LANES = 4
 """So many lanes of one side a phone shows, so that its first screen has both sides; the others are folded."""
 
-COLOURS = 6
+STAGE_COLOURS = 6
 """So many colours of stages there are, used in turn."""
 
 HUES: Mapping[str, str] = {
     **dict.fromkeys(("gemm", "convolution"), "gemm"),
-    **dict.fromkeys(XLA_ALONE, "triton"),
+    **dict.fromkeys(XLA_ONLY_FAMILIES, "triton"),
     **dict.fromkeys(("attention", "rope", "state_space"), "attention"),
     **dict.fromkeys(("norm", "softmax", "reduce", "pooling", "sort"), "norm"),
     **dict.fromkeys(("memory", "index", "kv_cache", "quantize", "input_scatter_fusion"), "memory"),
@@ -56,47 +62,47 @@ HUES: Mapping[str, str] = {
 }
 """The colour of compute by its family; families of a kind share one. Others have that of *other*."""
 
-NAMELESS = "other"
-MOST_MARKED = 4
+OTHER_HUE = "other"
+MAX_NAMED_CAUSES = 4
 
-LEAST_NAMED = Fraction(7, 100)
+MIN_NAMED_SHARE = Fraction(7, 100)
 """A bar of this share of a picture's width has its name in it, cut where it ends; the script knows better."""
 
-LEAST_LATE = Fraction(1, 100)
+MIN_LATE_SHARE = Fraction(1, 100)
 """A window that begins by less than this share of it later than another begins with that."""
 
-MOST_TIMES = 2
+MAX_LENGTH_RATIO = 2
 """Ranks are drawn beside each other in at most so many times the longest window: further apart one would see a line
 each.
 """
 
-MOST_TICKS = 6
-LEAST_PATTERN = Fraction(6, 360)
+MAX_TICKS = 6
+MIN_PATTERN_SHARE = Fraction(6, 360)
 """What is narrower than this share of a picture has no pattern, of which a phone would show a line."""
 
-PIXEL = Fraction(1, 400)
+PHONE_PIXEL = Fraction(1, 400)
 """A pixel as a share of a picture on a phone: what the host launched late by less is not marked."""
 
-USUAL_WIDTH = 900
+ASSUMED_WIDTH_PX = 900
 """The width of a picture in pixels for which its patterns are drawn; the script knows better."""
 
-PARTS = [*BudgetPart]
+PART_ORDER = [*BudgetPart]
 NOBODY = -1
-COLUMNS = (*texts("lane", "purpose"), *numbers("kernels", "busy", "exposed"))
+LANE_COLUMNS = (*make_text_columns("lane", "purpose"), *make_number_columns("kernels", "busy", "exposed"))
 
 
-class Mark(NamedTuple):
+class KernelMark(NamedTuple):
     """Describes the kernels that caused what is bad."""
 
     name: str
     stage: str | None  # None: those of all stages
-    of_host: bool = False  # whether it is a call, or the kernel that the host launched late
+    is_host: bool = False  # whether it is a call, or the kernel that the host launched late
 
 
-Marks = Mapping[str, Collection[Mark]]
+MarksByPicture = Mapping[str, Collection[KernelMark]]
 """What is marked, by the key of a picture."""
 
-NO_MARKS: Marks = MappingProxyType({})
+NO_MARKS: MarksByPicture = MappingProxyType({})
 
 
 class PlacedWindow(NamedTuple):
@@ -106,7 +112,7 @@ class PlacedWindow(NamedTuple):
     window: Timeline
     lead_ns: int = 0  # so much later than the first window of its side it is drawn
 
-    def x(self, time_ns: int) -> int:
+    def locate(self, time_ns: int) -> int:
         """Return where a time is drawn."""
         return time_ns - self.window.start_ns + self.lead_ns
 
@@ -117,30 +123,30 @@ class Frame(NamedTuple):
     length_ns: int = 0
     first_ns: Mapping[str, int] = MappingProxyType({})  # when the first window of each side began
     error_ns: int = 0  # by so much the time between two windows may be wrong
-    apart_ns: int = 0  # what they would take, where that is too long to draw them beside each other
+    full_span_ns: int = 0  # what they would take, where that is too long to draw them beside each other
 
-    def placed(self, side: PlacedWindow) -> PlacedWindow:
+    def place_window(self, side: PlacedWindow) -> PlacedWindow:
         """Return the window where it is drawn; with the first of its side where nobody knows when it began."""
-        start_ns = side.window.began_ns
+        start_ns = side.window.common_start_ns
         return (
             side._replace(lead_ns=start_ns - self.first_ns[side.name])
             if start_ns is not None and self.first_ns
             else side
         )
 
-    def told(self, head: PlacedWindow) -> Iterator[str]:
+    def describe_placement(self, head: PlacedWindow) -> Iterator[str]:
         """Yield what a person should know of where a window is drawn."""
-        if self.apart_ns:
-            span_text = format_value(self.apart_ns)
+        if self.full_span_ns:
+            span_text = format_value(self.full_span_ns)
             yield f"not drawn beside the other ranks: that would span {span_text}"
         elif self.length_ns:
-            if head.lead_ns > self.error_ns and head.lead_ns >= LEAST_LATE * head.window.length_ns:
+            if head.lead_ns > self.error_ns and head.lead_ns >= MIN_LATE_SHARE * head.window.length_ns:
                 yield f"its window begins {format_value(head.lead_ns)} after the first one here"
-            if head.window.clock:
-                yield head.window.clock
+            if head.window.clock_text:
+                yield head.window.clock_text
 
 
-def sides_of(picture: Picture) -> list[PlacedWindow]:
+def list_sides(picture: Picture) -> list[PlacedWindow]:
     """Return the windows of a picture, base before head."""
     return [
         PlacedWindow(name, timeline)
@@ -149,109 +155,117 @@ def sides_of(picture: Picture) -> list[PlacedWindow]:
     ]
 
 
-def frame_of(pictures: Sequence[Picture]) -> Frame:
+def build_frame(pictures: Sequence[Picture]) -> Frame:
     """Return what the windows of one run are drawn in: as they were beside each other, where that can still be seen."""
-    shown_windows = [(name, timeline) for picture in pictures for name, timeline, _ in sides_of(picture)]
+    shown_windows = [(name, timeline) for picture in pictures for name, timeline, _ in list_sides(picture)]
     placeable_windows = [
-        (name, timeline.began_ns, timeline.length_ns)
+        (name, timeline.common_start_ns, timeline.length_ns)
         for name, timeline in shown_windows
-        if timeline.began_ns is not None
+        if timeline.common_start_ns is not None
     ]
-    if len({picture.key for picture in pictures if sides_of(picture)}) < 2 or not placeable_windows:
+    # One window alone, or one of which nobody knows when it began, has nothing to stand beside.
+    if len({picture.key for picture in pictures if list_sides(picture)}) < 2 or not placeable_windows:
         return Frame()
     first_ns = {
         side: min(start_ns for name, start_ns, _ in placeable_windows if name == side)
         for side, _, _ in placeable_windows
     }
     frame_ns = max(start_ns - first_ns[side] + length_ns for side, start_ns, length_ns in placeable_windows)
-    if frame_ns > MOST_TIMES * max(timeline.length_ns for _, timeline in shown_windows):
-        return Frame(apart_ns=frame_ns)
+    if frame_ns > MAX_LENGTH_RATIO * max(timeline.length_ns for _, timeline in shown_windows):
+        return Frame(full_span_ns=frame_ns)
     errors = sorted(timeline.clock_error_ns or 0 for _, timeline in shown_windows)
     # Each clock's error is against the first one's: two windows may be apart by the sum of the two largest errors.
     return Frame(max(frame_ns, *(timeline.length_ns for _, timeline in shown_windows)), first_ns, sum(errors[-2:]))
 
 
-def timeline_views(
-    pictures: Sequence[Picture], marks: Marks = NO_MARKS, places: Mapping[str, str] = MappingProxyType({})
-) -> list[Drawn]:
+def build_timeline_views(
+    pictures: Sequence[Picture], marks: MarksByPicture = NO_MARKS, run_names: Mapping[str, str] = MappingProxyType({})
+) -> list[TemplateData]:
     """Return what the template draws of some ranks; those of one run are on one scale, each where it was beside the
     others.
 
     ``run_names`` say by key which run a picture is of, where there are several.
     """
     frames: dict[str, Frame] = {}
-    for run_key, run_pictures in grouped((picture.beside, picture) for picture in pictures).items():
-        frames[run_key] = frame_of(run_pictures)
+    for run_key, run_pictures in group_by_key((picture.run_key, picture) for picture in pictures).items():
+        frames[run_key] = build_frame(run_pictures)
     return [
-        _timeline_view(picture, number, frames[picture.beside], marks.get(picture.key, ()), places.get(picture.key, ""))
+        _build_timeline_view(
+            picture, number, frames[picture.run_key], marks.get(picture.key, ()), run_names.get(picture.key, "")
+        )
         for number, picture in enumerate(pictures, 1)
     ]
 
 
-_DRAWN = (What.KERNEL, What.COLLECTIVE, What.COPY, What.MEMSET)
+_MARKED_KINDS = (RowActivity.KERNEL, RowActivity.COLLECTIVE, RowActivity.COPY, RowActivity.MEMSET)
 
 
-def marks_of(rows: Iterable[Explained], rank: int) -> list[Mark]:
+def list_marks(rows: Iterable[RowExplanation], rank: int) -> list[KernelMark]:
     """Return the kernels, copies and calls of a rank that are at the root of worse rows; without a root what leads."""
-    found_marks: dict[Mark, None] = {}
+    found_marks: dict[KernelMark, None] = {}
     rows = list(rows)
-    has_roots = any(row.roots for row in rows)
+    has_roots = any(row.root_causes for row in rows)
     for row in rows:
-        for root in (change.root for change in row.roots if change.rank == rank):
-            if root.of in _DRAWN:
-                found_marks[_mark(root.name, root.stage)] = None
-            if root.of in _DRAWN and root.instead_of:
-                found_marks[_mark(root.instead_of, root.stage)] = None
-            if root.of in (What.CALL, What.HOST) and root.name:
-                found_marks[Mark(root.name, None, of_host=True)] = None
-        leading_cause = row.explanation.leading
+        for root in (change.root for change in row.root_causes if change.rank == rank):
+            if root.activity in _MARKED_KINDS:
+                found_marks[_make_mark(root.name, root.stage)] = None
+            if root.activity in _MARKED_KINDS and root.instead_of:
+                found_marks[_make_mark(root.instead_of, root.stage)] = None
+            if root.activity in (RowActivity.CALL, RowActivity.HOST) and root.name:
+                found_marks[KernelMark(root.name, None, is_host=True)] = None
+        leading_cause = row.explanation.leading_cause
         if (
             not has_roots
             and leading_cause is not None
             and leading_cause.root.name
             and row.labels.get("rank", rank) == rank
         ):
-            found_marks[_mark(leading_cause.root.name, str(row.labels.get("stage", "")))] = None
+            found_marks[_make_mark(leading_cause.root.name, str(row.labels.get("stage", "")))] = None
     return [*found_marks]
 
 
-def _mark(name: str, stage: str) -> Mark:
-    return Mark(name, stage if stage not in ("", NO_STAGE) else None)
+def _make_mark(name: str, stage: str) -> KernelMark:
+    return KernelMark(name, stage if stage not in ("", NO_STAGE) else None)
 
 
-def _named(causes: Sequence[str]) -> str:
+def _format_cause_names(causes: Sequence[str]) -> str:
     """Return the display names of the first few causes."""
-    return ", ".join(readable_names(causes[:MOST_MARKED]).values()) + (" …" if len(causes) > MOST_MARKED else "")
+    return ", ".join(make_display_names(causes[:MAX_NAMED_CAUSES]).values()) + (
+        " …" if len(causes) > MAX_NAMED_CAUSES else ""
+    )
 
 
-def _known_by(bar: Bar) -> str:
+def _find_cause_name(bar: Bar) -> str:
     """Return the name by which a cause knows what a bar draws; transfers have but one name."""
-    return bar.telling or bar.name
+    return bar.stable_name or bar.name
 
 
-def _timeline_view(picture: Picture, number: int, frame: Frame, marked: Collection[Mark], of: str) -> Drawn:
+def _build_timeline_view(
+    picture: Picture, number: int, frame: Frame, marks: Collection[KernelMark], run_name: str
+) -> TemplateData:
     """Return what the template draws of one rank, base above head, or ``why`` there is nothing."""
     head = picture.head
-    placed_windows = [frame.placed(side) for side in sides_of(picture)]
+    placed_windows = [frame.place_window(side) for side in list_sides(picture)]
     named_windows = placed_windows if len(placed_windows) > 1 else [side._replace(name="") for side in placed_windows]
-    title = f"rank {picture.rank}" + (f" of {of}" if of else "")
-    title += f" ({head.place})" if head is not None and head.place else ""
+    title = f"rank {picture.rank}" + (f" of {run_name}" if run_name else "")
+    title += f" ({head.coordinates_text})" if head is not None and head.coordinates_text else ""
     ident = f"window-{number}"
     length_ns = max(
         (frame.length_ns, *(lead_ns + timeline.length_ns for _, timeline, lead_ns in named_windows)), default=1
     )
     stages = list(dict.fromkeys(stage for side in named_windows for _, _, stage in side.window.bands))
     lanes = [lane for side in named_windows for lane in side.window.lanes]
-    shown_parts = large_parts(
+    shown_parts = select_large_parts(
         [(name, timeline.budget) for name, timeline, _ in named_windows if timeline.budget is not None]
     )
-    main_lanes, named_parts = _telling(lanes, marked, length_ns), frozenset(shown_parts - {BudgetPart.COMPUTE})
-    scene = _Scene(ident, length_ns, stages, marked, main_lanes, named_parts)
-    side_views = [_side(side, scene) for side in named_windows]
+    # Compute is no gap, so that it needs no name among the gaps.
+    main_lanes, named_parts = _choose_main_lanes(lanes, marks, length_ns), frozenset(shown_parts - {BudgetPart.COMPUTE})
+    scene = _Scene(ident, length_ns, stages, marks, main_lanes, named_parts)
+    side_views = [_build_side_view(side, scene) for side in named_windows]
     bars = [bar for lane in lanes for bar in lane.bars]
-    drawn_names = {_known_by(bar) for bar in bars}
-    causes = [*dict.fromkeys(mark.name for mark in marked if mark.name in drawn_names or mark.of_host)]
-    joined_kernels = sum(bar.kernels for bar in bars if bar.kernels > 1)
+    drawn_names = {_find_cause_name(bar) for bar in bars}
+    causes = [*dict.fromkeys(mark.name for mark in marks if mark.name in drawn_names or mark.is_host)]
+    joined_kernels = sum(bar.kernel_count for bar in bars if bar.kernel_count > 1)
     notes = [f"{joined_kernels} short kernels are drawn together with their neighbours"] if joined_kernels else []
     quiet_lanes = len({lane.name for lane in lanes} - main_lanes) + any(
         side_view["gaps"] and side_view["gaps"]["is_quiet"] for side_view in side_views
@@ -263,19 +277,19 @@ def _timeline_view(picture: Picture, number: int, frame: Frame, marked: Collecti
         "about": "; ".join(dict.fromkeys(side.window.window for side in named_windows)),
         "said": f"Timeline of {title}: " + "; ".join(f"{side['name']} {side['about']}".strip() for side in side_views),
         "length_ns": length_ns,
-        "patterns": _patterns(named_windows, scene),
+        "patterns": _list_patterns(named_windows, scene),
         "sides": side_views,
-        "quiet": f"{counted(quiet_lanes, 'more lane')}" if quiet_lanes else "",
-        "ticks": [*_ticks(length_ns)],
-        "hues": _hues(lanes),
-        "causes": ", ".join(readable_names(causes[:MOST_MARKED]).values())
-        + (" …" if len(causes) > MOST_MARKED else ""),
+        "quiet": f"{format_count(quiet_lanes, 'more lane')}" if quiet_lanes else "",
+        "ticks": [*_list_time_ticks(length_ns)],
+        "hues": _list_hues(lanes),
+        "causes": ", ".join(make_display_names(causes[:MAX_NAMED_CAUSES]).values())
+        + (" …" if len(causes) > MAX_NAMED_CAUSES else ""),
         "has_barriers": any(bar.is_barrier for bar in bars),
         "has_communication": any(lane.kind == "communication" for lane in lanes),
         "has_copies": any(lane.kind == "copies" for lane in lanes),
-        "has_exposed": any(lane.exposed for lane in lanes),
-        "data": {"length": length_ns, "sides": [_data(side) for side in named_windows]},
-        "budget": budget_view(
+        "has_exposed": any(lane.exposed_spans for lane in lanes),
+        "data": {"length": length_ns, "sides": [_build_hover_data(side) for side in named_windows]},
+        "budget": build_budget_view(
             [(name, timeline.budget) for name, timeline, _ in named_windows if timeline.budget is not None],
             title,
             length_ns,
@@ -283,10 +297,10 @@ def _timeline_view(picture: Picture, number: int, frame: Frame, marked: Collecti
         "budget_why": [
             f" of {name}: {reason}" if name else f": {reason}"
             for name, timeline, _ in named_windows
-            if (reason := timeline.budget_why)
+            if (reason := timeline.missing_budget_reason)
         ],
-        "why": picture.why or ("" if named_windows else "its window was not kept"),
-        "note": "; ".join([*notes, *(frame.told(placed_windows[-1]) if head is not None else ())]),
+        "why": picture.missing_reason or ("" if named_windows else "its window was not kept"),
+        "note": "; ".join([*notes, *(frame.describe_placement(placed_windows[-1]) if head is not None else ())]),
     }
 
 
@@ -296,57 +310,60 @@ class _Scene(NamedTuple):
     ident: str
     length_ns: int
     stages: Sequence[str]  # of both sides, in the order of their colours
-    marked: Collection[Mark]
-    telling: frozenset[str]  # lanes that are never folded
-    named: frozenset[Shown]  # parts of gaps that the legend has by name
+    marks: Collection[KernelMark]
+    main_lanes: frozenset[str]  # lanes that are never folded
+    named_parts: frozenset[ShownPart]  # parts of gaps that the legend has by name
 
 
-def _telling(lanes: Iterable[TimelineLane], marked: Collection[Mark], length_ns: int) -> frozenset[str]:
+def _choose_main_lanes(lanes: Iterable[TimelineLane], marks: Collection[KernelMark], length_ns: int) -> frozenset[str]:
     """Return the lanes to see first: those of a cause, those that compute, then by how long they were exposed, and
     busy.
 
     Lanes that are as good as empty are not among them.
     """
-    causes = {mark.name for mark in marked}
+    causes = {mark.name for mark in marks}
 
     def rate_lane(same_lanes: Sequence[TimelineLane]) -> tuple[bool, bool, int, int]:
-        has_cause = any(_known_by(bar) in causes for lane in same_lanes for bar in lane.bars)
+        has_cause = any(_find_cause_name(bar) in causes for lane in same_lanes for bar in lane.bars)
         busiest, most_exposed = max(lane.busy_ns for lane in same_lanes), max(lane.exposed_ns for lane in same_lanes)
         return has_cause, same_lanes[0].kind == "compute", most_exposed, busiest
 
-    lanes_by_name = grouped((lane.name, lane) for lane in lanes)
+    lanes_by_name = group_by_key((lane.name, lane) for lane in lanes)
     busy_names = [
         name
         for name, same_lanes in lanes_by_name.items()
+        # A lane that is busy for less than a hundredth of the picture is as good as empty.
         if rate_lane(same_lanes)[0] or max(lane.busy_ns for lane in same_lanes) * 100 >= length_ns
     ]
-    return frozenset(sorted(busy_names, key=lambda name: rate_lane(lanes_by_name[name]), reverse=True)[:MOST_LANES])
+    return frozenset(sorted(busy_names, key=lambda name: rate_lane(lanes_by_name[name]), reverse=True)[:MAX_LANES])
 
 
-def _patterns(sides: Iterable[PlacedWindow], scene: _Scene) -> list[tuple[str, str, str]]:
+def _list_patterns(sides: Iterable[PlacedWindow], scene: _Scene) -> list[tuple[str, str, str]]:
     """Return each pattern of the drawn gaps: its id in this picture, what it is, and the scale that keeps it
     unstretched.
     """
-    drawn_parts = {gap.part.part for side in sides for gap in side.window.gaps} & scene.named
-    return _pattern_scales(scene.ident, drawn_parts, scene.length_ns)
+    drawn_parts = {gap.part.part for side in sides for gap in side.window.gaps} & scene.named_parts
+    return _list_scaled_patterns(scene.ident, drawn_parts, scene.length_ns)
 
 
-def _pattern_scales(ident: str, drawn_parts: Collection[Shown], length_ns: int) -> list[tuple[str, str, str]]:
-    scale = f"scale({max(length_ns // USUAL_WIDTH, 1)} 1)"
-    return [(f"{ident}-{css(part)}", css(part), scale) for part in BudgetPart if part in drawn_parts]
+def _list_scaled_patterns(ident: str, drawn_parts: Collection[ShownPart], length_ns: int) -> list[tuple[str, str, str]]:
+    scale = f"scale({max(length_ns // ASSUMED_WIDTH_PX, 1)} 1)"
+    return [
+        (f"{ident}-{find_css_class(part)}", find_css_class(part), scale) for part in BudgetPart if part in drawn_parts
+    ]
 
 
-def _hue(family: str) -> str:
-    return f"family-{HUES.get(family, NAMELESS)}"
+def _find_hue(family: str) -> str:
+    return f"family-{HUES.get(family, OTHER_HUE)}"
 
 
-def _hues(lanes: Iterable[TimelineLane]) -> list[tuple[str, str]]:
+def _list_hues(lanes: Iterable[TimelineLane]) -> list[tuple[str, str]]:
     """Return each colour of compute that is drawn, with the families that have it."""
     compute = (bar for lane in lanes if lane.kind == "compute" for bar in lane.bars)
     drawn_families = sorted({bar.family for bar in compute if not bar.is_barrier})
-    hues = grouped((_hue(family), family) for family in drawn_families)
+    hues = group_by_key((_find_hue(family), family) for family in drawn_families)
     return [
-        (hue, ", ".join(family for family in families if family in HUES) or NAMELESS)
+        (hue, ", ".join(family for family in families if family in HUES) or OTHER_HUE)
         for hue, families in sorted(hues.items())
     ]
 
@@ -360,7 +377,9 @@ class _Path(NamedTuple):
     pattern: str = ""
 
 
-def _path(css: str, spans: Iterable[tuple[int, int]], shape: tuple[int, int] = WHOLE, ident: str = "") -> _Path:
+def _make_path(
+    css: str, spans: Iterable[tuple[int, int]], shape: tuple[int, int] = FULL_SHAPE, ident: str = ""
+) -> _Path:
     """Return the bars of one class as a path; ``ident`` is that of a picture with patterns."""
     top, height = shape
     middle = f"{top + height / 2:g}"
@@ -369,119 +388,146 @@ def _path(css: str, spans: Iterable[tuple[int, int]], shape: tuple[int, int] = W
     return _Path(css, height, d, f"url(#{ident}-{css})" if ident else "")
 
 
-def _side(side: PlacedWindow, scene: _Scene) -> Drawn:
+def _build_side_view(side: PlacedWindow, scene: _Scene) -> TemplateData:
     """Return what the template draws of one window."""
     timeline, end_ns, length_ns = side.window, side.lead_ns + side.window.length_ns, scene.length_ns
-    outside_path = _path("outside", [span for span in ((0, side.lead_ns), (end_ns, length_ns)) if span[0] < span[1]])
+    outside_path = _make_path(
+        "outside", [span for span in ((0, side.lead_ns), (end_ns, length_ns)) if span[0] < span[1]]
+    )
     outside_paths = [outside_path] if outside_path.d else []
-    bands = [(side.x(start), side.x(end), stage) for start, end, stage in timeline.bands]
-    by_colour = grouped((scene.stages.index(stage) % COLOURS, (start, end)) for start, end, stage in bands)
-    facts_text = f"{timeline.window}, {format_value(timeline.length_ns, 'ns')}, {counted(timeline.kernels, 'kernel')}"
-    stage_labels = ((start, end, label_of(stage, Fraction(end - start, length_ns))) for start, end, stage in bands)
+    bands = [(side.locate(start), side.locate(end), stage) for start, end, stage in timeline.bands]
+    by_colour = group_by_key((scene.stages.index(stage) % STAGE_COLOURS, (start, end)) for start, end, stage in bands)
+    facts_text = (
+        f"{timeline.window}, {format_value(timeline.length_ns, 'ns')}, {format_count(timeline.kernel_count, 'kernel')}"
+    )
+    stage_labels = ((start, end, choose_label(stage, Fraction(end - start, length_ns))) for start, end, stage in bands)
     return {
         "name": side.name,
-        "about": f"{facts_text} ({timeline.measured})",
-        "gaps": _gaps(side, outside_paths, scene) if timeline.budget is not None else None,
-        "lanes": [_lane(lane, side, outside_paths, scene) for lane in timeline.lanes],
+        "about": f"{facts_text} ({timeline.window_rule})",
+        "gaps": _build_gap_view(side, outside_paths, scene) if timeline.budget is not None else None,
+        "lanes": [_build_lane_view(lane, side, outside_paths, scene) for lane in timeline.lanes],
         "bands": [
             *(outside_paths if by_colour else ()),
-            *(_path(f"band{colour}", spans) for colour, spans in sorted(by_colour.items())),
+            *(_make_path(f"band{colour}", spans) for colour, spans in sorted(by_colour.items())),
         ],
         "labels": [
-            (percent(Fraction(start + end, 2 * length_ns)), *label)
+            (format_css_percent(Fraction(start + end, 2 * length_ns)), *label)
             for start, end, label in stage_labels
             if label is not None
         ],
     }
 
 
-def _lane(lane: TimelineLane, side: PlacedWindow, outside: Sequence[_Path], scene: _Scene) -> Drawn:
+def _build_lane_view(
+    lane: TimelineLane, side: PlacedWindow, outside_paths: Sequence[_Path], scene: _Scene
+) -> TemplateData:
     """Return what the template draws of one lane: the paths by class, and what it amounts to in words and in numbers.
 
     ``labels`` are where a bar is that has room for a name, how wide, and the name.
     """
-    length_ns, marks = scene.length_ns, {*scene.marked}
-    bars = [((side.x(bar.start_ns), side.x(bar.end_ns)), bar) for bar in lane.bars]
-    spans_by_class = grouped(
-        (_hue(bar.family) if lane.kind == "compute" else lane.kind, span) for span, bar in bars if not bar.is_barrier
+    length_ns, marks = scene.length_ns, {*scene.marks}
+    bars = [((side.locate(bar.start_ns), side.locate(bar.end_ns)), bar) for bar in lane.bars]
+    spans_by_class = group_by_key(
+        (_find_hue(bar.family) if lane.kind == "compute" else lane.kind, span)
+        for span, bar in bars
+        if not bar.is_barrier
     )
-    marked_spans = (span for span, bar in bars if {Mark(_known_by(bar), bar.stage), Mark(_known_by(bar), None)} & marks)
+    marked_spans = (
+        span
+        for span, bar in bars
+        if {KernelMark(_find_cause_name(bar), bar.stage), KernelMark(_find_cause_name(bar), None)} & marks
+    )
     lane_paths = (
-        *(_path(css, spans, BODY) for css, spans in sorted(spans_by_class.items())),
-        _path("barrier", (span for span, bar in bars if bar.is_barrier)),
-        _path("exposed", ((side.x(start), side.x(end)) for start, end in lane.exposed)),
-        _path("marked", marked_spans, UNDERLINE),
+        *(_make_path(css, spans, KERNEL_SHAPE) for css, spans in sorted(spans_by_class.items())),
+        _make_path("barrier", (span for span, bar in bars if bar.is_barrier)),
+        _make_path("exposed", ((side.locate(start), side.locate(end)) for start, end in lane.exposed_spans)),
+        _make_path("marked", marked_spans, MARK_SHAPE),
     )
     name, purpose, busy_text = lane.name, lane.purpose, format_value(lane.busy_ns, "ns")
     exposed_text = format_value(lane.exposed_ns, "ns") if lane.kind == "communication" else ""
     noun = "transfer" if lane.kind == "copies" else "kernel"
-    description = f"{name}, {purpose}: {counted(lane.kernels, noun)}, busy {busy_text}"
+    description = f"{name}, {purpose}: {format_count(lane.kernel_count, noun)}, busy {busy_text}"
     return {
         "name": name,
         "kind": purpose,
-        "is_quiet": name not in scene.telling,
-        "paths": [*outside, *(path for path in lane_paths if path.d)],
+        "is_quiet": name not in scene.main_lanes,
+        "paths": [*outside_paths, *(path for path in lane_paths if path.d)],
         "labels": [
-            (percent(Fraction(start, length_ns)), percent(Fraction(end - start, length_ns)), bar.name)
+            (
+                format_css_percent(Fraction(start, length_ns)),
+                format_css_percent(Fraction(end - start, length_ns)),
+                bar.name,
+            )
             for (start, end), bar in bars
-            if end - start >= LEAST_NAMED * length_ns
+            if end - start >= MIN_NAMED_SHARE * length_ns
         ],
         "said": description + (f", exposed {exposed_text}" if exposed_text else ""),
-        "numbers": (name, purpose, str(lane.kernels), busy_text, exposed_text or "–"),
+        "numbers": (name, purpose, str(lane.kernel_count), busy_text, exposed_text or "–"),
     }
 
 
-def _gaps(side: PlacedWindow, outside: Sequence[_Path], scene: _Scene) -> Drawn:
+def _build_gap_view(side: PlacedWindow, outside_paths: Sequence[_Path], scene: _Scene) -> TemplateData:
     """Return what the template draws of the times without compute: a path for each class in the legend, and one of the
     rest.
 
     Where the host is a cause, what it launched late is marked.
     """
     gaps = side.window.gaps
-    spans = grouped(
-        (gap.part.part if gap.part.part in scene.named else REST, (side.x(gap.part.start_ns), side.x(gap.part.end_ns)))
+    spans = group_by_key(
+        (
+            gap.part.part if gap.part.part in scene.named_parts else REST_PART,
+            (side.locate(gap.part.start_ns), side.locate(gap.part.end_ns)),
+        )
         for gap in gaps
     )
     paths = []
     for part, part_spans in sorted(spans.items(), key=lambda item: str(item[0])):
-        paths += _part_paths(part, part_spans, scene.ident, scene.length_ns)
-    late_spans = spans.get(BudgetPart.STARVED, ()) if any(mark.of_host for mark in scene.marked) else ()
+        paths += _make_part_paths(part, part_spans, scene.ident, scene.length_ns)
+    late_spans = spans.get(BudgetPart.STARVED, ()) if any(mark.is_host for mark in scene.marks) else ()
     paths.append(
-        _path("marked", [span for span in late_spans if span[1] - span[0] >= PIXEL * scene.length_ns], UNDERLINE)
+        _make_path(
+            "marked", [span for span in late_spans if span[1] - span[0] >= PHONE_PIXEL * scene.length_ns], MARK_SHAPE
+        )
     )
-    parts = counted(sum(gap.number for gap in gaps), "part")
+    parts = format_count(sum(gap.part_count for gap in gaps), "part")
     description = f"no compute: {parts} of gaps"
-    return {"paths": [*outside, *(path for path in paths if path.d)], "said": description, "is_quiet": not scene.named}
+    return {
+        "paths": [*outside_paths, *(path for path in paths if path.d)],
+        "said": description,
+        "is_quiet": not scene.named_parts,
+    }
 
 
-def _part_paths(part: Shown, spans: Sequence[tuple[int, int]], ident: str, length_ns: int) -> list[_Path]:
+def _make_part_paths(part: ShownPart, spans: Sequence[tuple[int, int]], ident: str, length_ns: int) -> list[_Path]:
     """Return the paths of one part of the budget: what is wide has its pattern."""
-    wide = [span for span in spans if part != REST and span[1] - span[0] >= LEAST_PATTERN * length_ns]
-    narrow = _path(css(part), [span for span in spans if span not in wide])
-    return [path for path in (narrow, _path(css(part), wide, ident=ident)) if path.d]
+    wide_spans = [span for span in spans if part != REST_PART and span[1] - span[0] >= MIN_PATTERN_SHARE * length_ns]
+    narrow_path = _make_path(find_css_class(part), [span for span in spans if span not in wide_spans])
+    return [path for path in (narrow_path, _make_path(find_css_class(part), wide_spans, ident=ident)) if path.d]
 
 
-def _ticks(length: int) -> Iterator[tuple[str, str, str]]:
+def _list_time_ticks(length_ns: int) -> Iterator[tuple[str, str, str]]:
     """Yield round times in one unit: where each is, which end of its text stands there, and the text."""
     step = 1
-    while length > MOST_TICKS * step:
+    while length_ns > MAX_TICKS * step:
         step *= 10
-    step = next((step // part for part in (5, 2) if step % part == 0 and length <= MOST_TICKS * (step // part)), step)
+    # Ticks stand at 1, 2 or 5 times a power of ten nanoseconds.
+    step = next((step // part for part in (5, 2) if step % part == 0 and length_ns <= MAX_TICKS * (step // part)), step)
     unit = next(unit for unit, scale in reversed([*NANOSECONDS.items()]) if step >= scale)
-    for time_ns in range(0, length + 1, step):
-        share = Fraction(time_ns, length)
+    for time_ns in range(0, length_ns + 1, step):
+        share = Fraction(time_ns, length_ns)
+        # At either end of the axis a centred text would reach beyond the picture.
         anchor = "start" if share < Fraction(4, 100) else "end" if share > Fraction(94, 100) else "middle"
         number = Fraction(time_ns, NANOSECONDS[unit])
-        yield percent(share), anchor, f"{number if number.denominator == 1 else float(number)} {unit}"
+        yield format_css_percent(share), anchor, f"{number if number.denominator == 1 else float(number)} {unit}"
 
 
-def _data(side: PlacedWindow) -> Drawn:
+def _build_hover_data(side: PlacedWindow) -> TemplateData:
     """Return what hovering shows of one window."""
-    names, stages = _Numbers(), _Numbers()
+    names, stages = _TextNumbers(), _TextNumbers()
     timeline = side.window
-    bands = [[side.x(start), end - start, stages[stage]] for start, end, stage in timeline.bands]
-    lanes = [_lane_data(lane, side, names, stages) for lane in timeline.lanes]
-    gap_data = _gap_data(side, names, stages) if timeline.budget is not None else None
+    bands = [[side.locate(start), end - start, stages[stage]] for start, end, stage in timeline.bands]
+    lanes = [_build_lane_data(lane, side, names, stages) for lane in timeline.lanes]
+    gap_data = _build_gap_data(side, names, stages) if timeline.budget is not None else None
     return {
         "name": side.name,
         "names": [*names],
@@ -492,19 +538,19 @@ def _data(side: PlacedWindow) -> Drawn:
     }
 
 
-class _Numbers(dict[str, int]):
+class _TextNumbers(dict[str, int]):
     """Numbers texts in the order of their first use."""
 
     def __missing__(self, text: str) -> int:
         return self.setdefault(text, len(self))
 
 
-def _lane_data(lane: TimelineLane, side: PlacedWindow, names: _Numbers, stages: _Numbers) -> Drawn:
+def _build_lane_data(lane: TimelineLane, side: PlacedWindow, names: _TextNumbers, stages: _TextNumbers) -> TemplateData:
     """Return what hovering shows of one lane; the script has the meaning of the short keys."""
     return {
         "name": f"{lane.name}, {lane.purpose}",
         "c": int(lane.kind != "communication"),
-        "s": differences([side.x(bar.start_ns) for bar in lane.bars]),
+        "s": encode_differences([side.locate(bar.start_ns) for bar in lane.bars]),
         "d": [bar.end_ns - bar.start_ns for bar in lane.bars],
         "n": [names[bar.name] for bar in lane.bars],
         "g": [stages[bar.stage] for bar in lane.bars],
@@ -513,19 +559,19 @@ def _lane_data(lane: TimelineLane, side: PlacedWindow, names: _Numbers, stages: 
     }
 
 
-def _gap_data(side: PlacedWindow, names: _Numbers, stages: _Numbers) -> Drawn:
+def _build_gap_data(side: PlacedWindow, names: _TextNumbers, stages: _TextNumbers) -> TemplateData:
     """Return what hovering shows of the gaps: in ``w`` who waited for what, in ``a`` an arrow by lane and time."""
     parts = [gap.part for gap in side.window.gaps]
     numbered_gaps = [*enumerate(side.window.gaps)]
     single_gaps = [
-        (i, (part.waiting, part.producer), arrow) for i, (part, number, arrow) in numbered_gaps if number == 1
+        (i, (part.waiting_kernel, part.producer), arrow) for i, (part, number, arrow) in numbered_gaps if number == 1
     ]
     return {
         "name": "without compute",
-        "kinds": PARTS,
-        "s": differences([side.x(part.start_ns) for part in parts]),
+        "kinds": PART_ORDER,
+        "s": encode_differences([side.locate(part.start_ns) for part in parts]),
         "d": [part.end_ns - part.start_ns for part in parts],
-        "k": [PARTS.index(part.part) for part in parts],
+        "k": [PART_ORDER.index(part.part) for part in parts],
         "m": {i: number for i, (_, number, _) in numbered_gaps if number > 1},
         "w": {
             i: [
@@ -536,39 +582,44 @@ def _gap_data(side: PlacedWindow, names: _Numbers, stages: _Numbers) -> Drawn:
             for i, waiting_and_producer, _ in single_gaps
         },
         "a": {
-            i: [arrow[0], side.x(producer.end_ns), arrow[1], side.x(waiting.start_ns)]
+            i: [arrow[0], side.locate(producer.end_ns), arrow[1], side.locate(waiting.start_ns)]
             for i, (waiting, producer), arrow in single_gaps
             if arrow is not None and waiting is not None and producer is not None
         },
     }
 
 
-def differences(starts: Sequence[int]) -> list[int]:
+def encode_differences(starts: Sequence[int]) -> list[int]:
     """Return each start minus the one before, which takes fewer characters."""
     return [start - previous for previous, start in zip([0, *starts], starts, strict=False)]
 
 
-STRIPS = "strips"
-"""Names the patterns of the strips on a page."""
+STRIPS_IDENT = "strips"
+"""The identifier in the names of the patterns of a page's strips."""
 
 
-def strip_views(strips: Sequence[RankStrip]) -> Drawn:
+def build_strip_views(strips: Sequence[RankStrip]) -> TemplateData:
     """Return what the template draws of the ranks' strips, on the scale of the longest window."""
     longest_ns = max((strip.length_ns for strip in strips), default=0) or 1
     parts = {gap.part for strip in strips for gap in strip.gaps}
     return {
         "length_ns": longest_ns,
-        "patterns": _pattern_scales(STRIPS, parts, longest_ns),
-        "rows": [_strip_view(strip, longest_ns) for strip in strips],
+        "patterns": _list_scaled_patterns(STRIPS_IDENT, parts, longest_ns),
+        "rows": [_build_strip_view(strip, longest_ns) for strip in strips],
     }
 
 
-def _strip_view(strip: RankStrip, longest_ns: int) -> Drawn:
-    by_part = grouped((gap.part, (gap.start_ns - strip.start_ns, gap.end_ns - strip.start_ns)) for gap in strip.gaps)
-    paths = [_path(css(BudgetPart.COMPUTE), [(0, strip.length_ns)])] if strip.length_ns else []
-    paths += [_path("outside", spans) for spans in by_part.values()]  # no compute shines through what is drawn on it
+def _build_strip_view(strip: RankStrip, longest_ns: int) -> TemplateData:
+    """Return what the template draws of one rank's strip."""
+    by_part = group_by_key(
+        (gap.part, (gap.start_ns - strip.start_ns, gap.end_ns - strip.start_ns)) for gap in strip.gaps
+    )
+    paths = [_make_path(find_css_class(BudgetPart.COMPUTE), [(0, strip.length_ns)])] if strip.length_ns else []
+    paths += [
+        _make_path("outside", spans) for spans in by_part.values()
+    ]  # no compute shines through what is drawn on it
     for part, spans in sorted(by_part.items()):
-        paths += _part_paths(part, spans, STRIPS, longest_ns)
+        paths += _make_part_paths(part, spans, STRIPS_IDENT, longest_ns)
     length = format_value(strip.length_ns)
-    said = f"rank {strip.rank}, {length}: when it computed, and why not"
-    return {"rank": strip.rank, "length": length, "paths": paths, "said": said, "why": strip.why}
+    description = f"rank {strip.rank}, {length}: when it computed, and why not"
+    return {"rank": strip.rank, "length": length, "paths": paths, "said": description, "why": strip.why}

@@ -12,38 +12,38 @@ from fractions import Fraction
 from pathlib import Path
 
 from pytest_nsys.analysis.budget.strips import RankStrip, list_rank_strips
-from pytest_nsys.analysis.budget.timeline import timeline_of
+from pytest_nsys.analysis.budget.timeline import build_timeline
 from pytest_nsys.analysis.captures.captures import Captures
 from pytest_nsys.analysis.explain.budget_lines import BudgetPart
-from pytest_nsys.analysis.metrics.common_clock import common_clock
-from pytest_nsys.analysis.summary.summary import STEP, KernelShares, Summary
+from pytest_nsys.analysis.metrics.common_clock import align_clocks
+from pytest_nsys.analysis.summary.summary import STEP_METRIC, KernelShares, Summary
 from pytest_nsys.analysis.windows.run import Run
-from pytest_nsys.analysis.windows.spans import WindowSpec
+from pytest_nsys.analysis.windows.window_selection import WindowSpec
 from pytest_nsys.core.errors import NsysError
-from pytest_nsys.core.numbers import format_value, percent, scale_of
+from pytest_nsys.core.numbers import choose_scale, format_percent, format_value
+from pytest_nsys.core.text_format import quote_command, sanitize_line
 from pytest_nsys.core.units import BARE, TIME
-from pytest_nsys.core.words import printable, typed
 from pytest_nsys.reports.drawings.pictures import Picture
-from pytest_nsys.reports.page.budget_view import css
-from pytest_nsys.reports.page.page import render
-from pytest_nsys.reports.page.timeline_view import COLUMNS, strip_views, timeline_views
-from pytest_nsys.reports.screens.findings import nothing_found, sentence, win_words
-from pytest_nsys.reports.screens.first_screen import describe_environment, found_words, name_stage
-from pytest_nsys.reports.screens.next_steps import next_steps, to_see_more
+from pytest_nsys.reports.page.budget_view import find_css_class
+from pytest_nsys.reports.page.templating import render_page
+from pytest_nsys.reports.page.timeline_view import LANE_COLUMNS, build_strip_views, build_timeline_views
+from pytest_nsys.reports.screens.findings import describe_nothing_found, format_finding, format_win
+from pytest_nsys.reports.screens.first_screen import describe_measured_windows, format_stage, list_environment_facts
+from pytest_nsys.reports.screens.next_steps import format_detail_command, list_next_steps
 from pytest_nsys.reports.session.headline import as_sentence
-from pytest_nsys.reports.tables.formats import Table, numbers, table_of, texts
+from pytest_nsys.reports.tables.formats import Table, build_text_table, make_number_columns, make_text_columns
 from pytest_nsys.reports.views.all_views import VIEWS
-from pytest_nsys.reports.views.view import Looked, Shown
+from pytest_nsys.reports.views.view import RenderedView, ViewRequest
 
 SECTIONS = ("ranks", "overlap", "streams", "kernels", "collectives", "budget")
 """The views that a page has: those that measure what the first screen does, in the same windows."""
 
-MOST_ROWS = 200
-"""Rows of a view on a page, which has to open on a phone; the command below the table prints all."""
+MAX_VIEW_ROWS = 200
+"""So many rows of a view a page shows, which has to open on a phone; the command below the table prints all."""
 
-MOST_STRIPS = 128
-LEAST_NAMED = Fraction(1, 100)
-"""A part of the step that the headline names is at least so much of it."""
+MAX_STRIPS = 128
+MIN_NAMED_PART_SHARE = Fraction(1, 100)
+"""The headline names parts of the step that are at least this share of it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,73 +73,88 @@ def draw_trace(captures: Captures, spec: WindowSpec, summary: Summary, ranks: Se
     ``ranks`` are those that were asked for; none: all.
     """
     run = captures.runs[0]
-    views = [look_at_view(name, Looked(captures, spec, ranks), summary.first) for name in SECTIONS]
-    measured = [budget.rank for budget in summary.budgets]
+    views = [
+        measure_view_section(name, ViewRequest(captures, spec, ranks), summary.first_capture_paths) for name in SECTIONS
+    ]
+    measured_ranks = [budget.rank for budget in summary.budgets]
     return TraceDrawing(
-        _draw_rank(run, spec, summary.step.slowest), [*list_rank_strips(run, spec, measured[:MOST_STRIPS])], views
+        _draw_rank(run, spec, summary.step.slowest_rank),
+        [*list_rank_strips(run, spec, measured_ranks[:MAX_STRIPS])],
+        views,
     )
 
 
 def _draw_rank(run: Run, spec: WindowSpec, rank: int) -> Picture:
     """Return the window of a rank that its values are the median of; or why it cannot be drawn."""
     try:
-        group = run.measured(spec)
-        windows = group.filled({rank})[rank]
+        rank_group = run.load_windows(spec)
+        windows = rank_group.require_filled_windows({rank})[rank]
         window = windows[len(windows) // 2]
-        timeline = timeline_of(window, common_clock(group).standing(window.rank.process.clock))
+        timeline = build_timeline(window, align_clocks(rank_group).find_alignment(window.rank.process.clock))
     except NsysError as error:
-        return Picture("window", "run", rank, why=printable(str(error), 400))
+        return Picture("window", "run", rank, missing_reason=sanitize_line(str(error), 400))
     return Picture("window", "run", rank, head=timeline)
 
 
-def look_at_view(name: str, looked: Looked, traces: Sequence[str]) -> ViewSection:
+def measure_view_section(name: str, request: ViewRequest, traces: Sequence[str]) -> ViewSection:
     """Return the section of a view; one that cannot be measured says why."""
-    command = typed(["pytest-nsys", *traces, "--view", name])
+    command = quote_command(["pytest-nsys", *traces, "--view", name])
     try:
-        return make_view_section(VIEWS[name].look(looked), command)
+        return make_view_section(VIEWS[name].show(request), command)
     except NsysError as error:
-        return ViewSection(name, command, why=as_sentence(printable(str(error), 400)))
+        return ViewSection(name, command, why=as_sentence(sanitize_line(str(error), 400)))
 
 
-def make_view_section(shown: Shown, command: str) -> ViewSection:
+def make_view_section(rendered_view: RenderedView, command: str) -> ViewSection:
     """Return the section of a view that was measured."""
-    tables = [_shorten(table) for table in shown.for_page()]
-    drawing = "\n".join(shown.drawn()).rstrip()
-    remarks = [*shown.paragraph.below, *(note.text for note in shown.notes)]
-    return ViewSection(shown.view.name, command, drawing, tables, [printable(line, 1000) for line in remarks])
+    tables = [_shorten_table(table) for table in rendered_view.format_for_page()]
+    drawing = "\n".join(rendered_view.draw_bars()).rstrip()
+    remarks = [*rendered_view.summary.lines_below, *(note.text for note in rendered_view.notes)]
+    return ViewSection(
+        rendered_view.view.name, command, drawing, tables, [sanitize_line(line, 1000) for line in remarks]
+    )
 
 
-def _shorten(table: Table) -> Table:
-    return Table(table.columns, table.rows[:MOST_ROWS], table.caption, table.more + len(table.rows[MOST_ROWS:]))
+def _shorten_table(table: Table) -> Table:
+    """Return a table with the rows that a page shows, and how many it leaves out."""
+    return Table(
+        table.columns, table.rows[:MAX_VIEW_ROWS], table.caption, table.omitted_count + len(table.rows[MAX_VIEW_ROWS:])
+    )
 
 
 def render_trace_page(summary: Summary, drawing: TraceDrawing) -> str:
     """Return the page of a run."""
-    (timeline,) = timeline_views([drawing.picture])
-    return render(
+    (timeline,) = build_timeline_views([drawing.picture])
+    return render_page(
         "trace.html.j2",
-        interactive=not drawing.picture.why,
-        title=printable(Path(summary.traces[0]).name),
-        headline=_format_headline(summary),
-        facts=[*describe_environment(summary.subject)],
-        window=as_sentence(found_words(summary.subject.found, len(WHOLE_LINE), summary.searched)),
-        doubts=[printable(doubt, 1000) for doubt in summary.doubts],
-        missing=[f"rank {rank}: {printable(why, 400)}" for rank, why in sorted(summary.without.items())],
-        strips=strip_views(drawing.strips),
-        legend=[(css(part), str(part)) for part in _list_parts(summary)],
-        more_strips=max(len(summary.budgets) - MOST_STRIPS, 0),
-        ranks=_tabulate_ranks(summary),
+        interactive=not drawing.picture.missing_reason,
+        title=sanitize_line(Path(summary.traces[0]).name),
+        headline=_format_trace_headline(summary),
+        facts=[*list_environment_facts(summary.environment)],
+        window=as_sentence(describe_measured_windows(summary.environment.selection, len(WHOLE_LINE), summary.searched)),
+        doubts=[sanitize_line(doubt, 1000) for doubt in summary.doubts],
+        missing=[
+            f"rank {rank}: {sanitize_line(reason, 400)}" for rank, reason in sorted(summary.unmeasured_ranks.items())
+        ],
+        strips=build_strip_views(drawing.strips),
+        legend=[(find_css_class(part), str(part)) for part in _list_parts(summary)],
+        more_strips=max(len(summary.budgets) - MAX_STRIPS, 0),
+        ranks=_build_rank_table(summary),
         timeline_view=timeline,
-        timeline_columns=COLUMNS,
-        findings=[*_list_findings(summary)],
-        nothing_found=_say_nothing_found(summary),
-        kernels=_tabulate_kernels(summary.kernels, summary.subject.found.of),
-        communication=_tabulate_communication(summary),
-        communication_why=summary.communication.why,
+        timeline_columns=LANE_COLUMNS,
+        findings=[*_list_finding_views(summary)],
+        nothing_found=_describe_nothing_found(summary),
+        kernels=_build_kernel_table(summary.kernels, summary.environment.selection.measured_unit),
+        communication=_build_communication_table(summary),
+        communication_why=summary.communication.reason,
         views=drawing.views,
         next=[
-            *next_steps(
-                summary.traces, summary.options, summary.first, summary.kind_of_several, is_cut=summary.subject.is_cut
+            *list_next_steps(
+                summary.traces,
+                summary.options,
+                summary.first_capture_paths,
+                summary.kind_of_several,
+                is_cut=summary.environment.is_cut,
             )
         ],
     )
@@ -147,22 +162,22 @@ def render_trace_page(summary: Summary, drawing: TraceDrawing) -> str:
 
 def render_view_page(section: ViewSection, trace: str) -> str:
     """Return the page of one view of a trace."""
-    return render("view.html.j2", interactive=False, title=printable(Path(trace).name), view=section)
+    return render_page("view.html.j2", interactive=False, title=sanitize_line(Path(trace).name), view=section)
 
 
 WHOLE_LINE = " " * 200
 """As much room as a line of the page has for how the windows were found: it wraps."""
 
 
-def _format_headline(summary: Summary) -> str:
+def _format_trace_headline(summary: Summary) -> str:
     """Return how long a step is, and what its time goes to: ``Step 17.8 ms on rank 1: 82.8% compute, 16.3% …``."""
     step = summary.step
-    what = "step" if step.metric == STEP else summary.subject.found.of
-    where = f" on rank {step.slowest}" if len(summary.budgets) > 1 else ""
-    parts = next((budget.shares for budget in summary.budgets if budget.rank == step.slowest and budget.parts), {})
+    name = "step" if step.metric == STEP_METRIC else summary.environment.selection.measured_unit
+    rank_text = f" on rank {step.slowest_rank}" if len(summary.budgets) > 1 else ""
+    parts = next((budget.shares for budget in summary.budgets if budget.rank == step.slowest_rank and budget.parts), {})
     largest = sorted(parts.items(), key=lambda part: (part[0] is not BudgetPart.COMPUTE, -part[1]))[:3]
-    shares = [f"{percent(share)} {part}" for part, share in largest if share >= LEAST_NAMED]
-    return as_sentence(f"{what} {format_value(step.ns)}{where}{': ' if shares else ''}{', '.join(shares)}")
+    shares = [f"{format_percent(share)} {part}" for part, share in largest if share >= MIN_NAMED_PART_SHARE]
+    return as_sentence(f"{name} {format_value(step.ns)}{rank_text}{': ' if shares else ''}{', '.join(shares)}")
 
 
 def _list_parts(summary: Summary) -> list[BudgetPart]:
@@ -170,70 +185,80 @@ def _list_parts(summary: Summary) -> list[BudgetPart]:
     return [part for part in BudgetPart if any(budget.parts.get(part) for budget in summary.budgets)]
 
 
-def _tabulate_ranks(summary: Summary) -> Table:
+def _build_rank_table(summary: Summary) -> Table:
     """Return a row for each rank: the length of its window, and the share of each part."""
     parts = _list_parts(summary)
-    scale = scale_of([budget.window_ns for budget in summary.budgets], TIME)
+    scale = choose_scale([budget.window_ns for budget in summary.budgets], TIME)
     rows = [
         (
             str(budget.rank),
             format_value(budget.window_ns, scale=scale),
-            *(percent(budget.shares[part]) if budget.parts else "–" for part in parts),
+            *(format_percent(budget.shares[part]) if budget.parts else "–" for part in parts),
         )
         for budget in summary.budgets
     ]
-    return table_of("Where the time goes, by rank", (*numbers("rank", "time", *map(str, parts)),), rows)
+    return build_text_table(
+        "Where the time goes, by rank", (*make_number_columns("rank", "time", *map(str, parts)),), rows
+    )
 
 
-def _list_findings(summary: Summary) -> Iterator[Mapping[str, str]]:
-    beside = summary.kernels.names
+def _list_finding_views(summary: Summary) -> Iterator[Mapping[str, str]]:
+    """Yield each finding as a sentence, with what it would win and the command that shows more."""
+    other_names = summary.kernels.names
     for finding in summary.findings:
         yield {
-            "text": as_sentence(sentence(finding, beside=beside)),
-            "win": win_words(finding, summary.subject.found.of),
-            "command": to_see_more(finding, summary.first, summary.options),
+            "text": as_sentence(format_finding(finding, other_names=other_names)),
+            "win": format_win(finding, summary.environment.selection.measured_unit),
+            "command": format_detail_command(finding, summary.first_capture_paths, summary.options),
         }
 
 
-def _say_nothing_found(summary: Summary) -> str:
+def _describe_nothing_found(summary: Summary) -> str:
     """Return the line that stands in place of findings; empty where there are some."""
     computes = [budget.shares[BudgetPart.COMPUTE] for budget in summary.budgets if budget.parts]
     if summary.findings or not computes:
         return ""
-    return as_sentence(nothing_found(min(computes), summary.subject.found.of))
+    return as_sentence(describe_nothing_found(min(computes), summary.environment.selection.measured_unit))
 
 
-def _tabulate_kernels(kernels: KernelShares, whole: str) -> Table:
-    scale = scale_of([kernel.ns for kernel in kernels.largest], TIME)
+def _build_kernel_table(kernels: KernelShares, whole_name: str) -> Table:
+    """Return a table of the kernels that take longest, with their share of the step."""
+    scale = choose_scale([kernel.ns for kernel in kernels.largest], TIME)
     rows = [
         (
-            kernel.called,
+            kernel.display_name,
             kernel.family,
-            format_value(kernel.launches, BARE),
+            format_value(kernel.launch_count, BARE),
             format_value(kernel.ns, scale=scale),
-            percent(kernel.share),
+            format_percent(kernel.share),
         )
         for kernel in kernels.largest
     ]
     caption = "The kernels that take longest, mean over the ranks"
-    columns = (*texts("kernel", "family"), *numbers("launches", "time", f"of {whole}"))
-    return table_of(caption, columns, rows, longest=400)
+    columns = (*make_text_columns("kernel", "family"), *make_number_columns("launches", "time", f"of {whole_name}"))
+    return build_text_table(caption, columns, rows, max_length=400)
 
 
-def _tabulate_communication(summary: Summary) -> Table:
-    found = summary.communication
-    has_bandwidth = any(row.busbw is not None for row in found.every)
-    scale = scale_of([row.ns for row in found.every], TIME)
-    columns = (*texts(found.by), *numbers("rank", "time", "exposed", "overlap", *(["GB/s"] if has_bandwidth else [])))
+def _build_communication_table(summary: Summary) -> Table:
+    """Return a table of each stage's or collective's communication, on the rank that exposes it longest."""
+    communication = summary.communication
+    has_bandwidth = any(row.bus_gb_per_s is not None for row in communication.total_and_parts)
+    scale = choose_scale([row.total_ns for row in communication.total_and_parts], TIME)
+    columns = (
+        *make_text_columns(communication.grouping),
+        *make_number_columns("rank", "time", "exposed", "overlap", *(["GB/s"] if has_bandwidth else [])),
+    )
     rows = [
         (
-            name_stage(row.name),
+            format_stage(row.name),
             str(row.rank),
-            format_value(row.ns, scale=scale),
+            format_value(row.total_ns, scale=scale),
             format_value(row.exposed_ns, scale=scale),
-            "–" if row.overlap is None else percent(row.overlap),
-            *(["–" if row.busbw is None else format_value(row.busbw, BARE)] if has_bandwidth else []),
+            "–" if row.overlap_share is None else format_percent(row.overlap_share),
+            *(["–" if row.bus_gb_per_s is None else format_value(row.bus_gb_per_s, BARE)] if has_bandwidth else []),
         )
-        for row in found.every
+        for row in communication.total_and_parts
     ]
-    return table_of(f"Communication by {found.by}, on the rank that exposes each longest", columns, rows)
+    return build_text_table(
+        f"Communication by {communication.grouping}, on the rank that exposes each longest", columns, rows
+    )

@@ -7,54 +7,56 @@ from fractions import Fraction
 from string import Formatter
 
 from pytest_nsys.analysis.summary.findings import Finding
-from pytest_nsys.analysis.summary.losses import TINY_KERNEL_NS, FindingKind
-from pytest_nsys.core.families import OTHER_KIND, kind_of, short_name
-from pytest_nsys.core.kernel_names import readable_names
+from pytest_nsys.analysis.summary.lost_time import TINY_KERNEL_NS, FindingKind
+from pytest_nsys.core.families import OTHER_KIND, extract_short_name, find_collective_kind
+from pytest_nsys.core.kernel_names import make_display_names
 from pytest_nsys.core.model import Value
-from pytest_nsys.core.numbers import format_value, percent
+from pytest_nsys.core.numbers import format_percent, format_value
+from pytest_nsys.core.text_format import format_count, quote_command, sanitize_line
 from pytest_nsys.core.units import MEGAHERTZ
-from pytest_nsys.core.words import counted, printable, typed
-from pytest_nsys.reports.tables.formats import WHOLE_TEXT
+from pytest_nsys.reports.tables.formats import UNLIMITED_LENGTH
 
-NAME_WIDTH = 40
+FINDING_NAME_WIDTH = 40
 """Limits the characters of a kernel's name in a sentence."""
 
 
-def sentence(finding: Finding, width: int = WHOLE_TEXT, beside: Collection[str] = ()) -> str:
+def format_finding(finding: Finding, width: int = UNLIMITED_LENGTH, other_names: Collection[str] = ()) -> str:
     """Return what a finding is, on which rank, with its figures: ``rank 1: 1.2 ms of exposed communication, …``.
 
     Where that is more than ``width`` characters, as much of it as there is room for. Kernels are named as a table names
     them beside others of the demangled ``other_names``.
     """
-    words = _fill_words(finding, beside)
-    pieces = [piece.format_map(words) for piece in _SENTENCES[finding.kind] if _find_fields(piece) <= words.keys()]
-    has_several_ranks = finding.rank is not None and finding.looked_at > 1
+    words = _fill_words(finding, other_names)
+    pieces = [
+        piece.format_map(words) for piece in _SENTENCE_PIECES[finding.kind] if _find_fields(piece) <= words.keys()
+    ]
+    has_several_ranks = finding.rank is not None and finding.rank_count > 1
     rank_text = f"rank {finding.rank}: " if has_several_ranks else ""
-    alike_count, rank_count = len(finding.ranks), finding.looked_at
+    alike_count, rank_count = len(finding.ranks), finding.rank_count
     of_text = f" of {rank_count} ranks" if alike_count < rank_count else ""
     worst_text = f"rank {finding.rank} (the worst of {alike_count}{of_text}): " if alike_count > 1 else rank_text
     versions = ["".join(pieces[:parts]) for parts in range(len(pieces), 0, -1)]
     forms = [f"{worst_text if has_several_ranks else ''}{versions[0]}", *(f"{rank_text}{form}" for form in versions)]
-    return next((form for form in forms if len(form) <= width), printable(forms[-1], width))
+    return next((form for form in forms if len(form) <= width), sanitize_line(forms[-1], width))
 
 
-def win_words(finding: Finding, of: str = "step") -> str:
+def format_win(finding: Finding, noun: str = "step") -> str:
     """Return the most that fixing it could win: ``at most 8.1% of the step``; empty for what casts doubt."""
-    return "" if finding.share is None else f"at most {percent(finding.share)} of the {of}"
+    return "" if finding.share is None else f"at most {format_percent(finding.share)} of the {noun}"
 
 
-def command_for(finding: Finding, traces: Sequence[str]) -> str:
+def format_finding_command(finding: Finding, traces: Sequence[str]) -> str:
     """Return what to type to see more of a finding: ``pytest-nsys run.sqlite --view budget``."""
-    words = [finding.more, typed(traces)]
-    return " ".join(["pytest-nsys", *(reversed(words) if finding.more.startswith("--view") else words)])
+    words = [finding.detail_command, quote_command(traces)]
+    return " ".join(["pytest-nsys", *(reversed(words) if finding.detail_command.startswith("--view") else words)])
 
 
-def nothing_found(compute: Fraction, of: str = "step") -> str:
+def describe_nothing_found(compute_share: Fraction, noun: str = "step") -> str:
     """Return what stands in place of findings, with the share of the steps that computes."""
-    return f"nothing stands out: {percent(compute)} of the {of} computes"
+    return f"nothing stands out: {format_percent(compute_share)} of the {noun} computes"
 
 
-_SENTENCES: Mapping[FindingKind, Sequence[str]] = {
+_SENTENCE_PIECES: Mapping[FindingKind, Sequence[str]] = {
     FindingKind.STRAGGLER: (
         "waits {part_ns} for other ranks in {collective}",
         ", longest for rank {for_rank}",
@@ -84,7 +86,7 @@ _SENTENCES: Mapping[FindingKind, Sequence[str]] = {
 A piece is left out where there is nothing to put in.
 """
 
-_OF_KERNELS = ("before", "kernel", "mostly")
+_KERNEL_FIGURES = ("before", "kernel", "mostly")
 """Names the figures that are the demangled name of a kernel."""
 
 
@@ -92,7 +94,7 @@ def _find_fields(piece: str) -> set[str]:
     return {name for _, name, _, _ in Formatter().parse(piece) if name}
 
 
-def _fill_words(finding: Finding, beside: Collection[str]) -> dict[str, str]:
+def _fill_words(finding: Finding, other_names: Collection[str]) -> dict[str, str]:
     """Return what fills the sentence of a finding: its figures in words, times of 0 left out, and what is said of
     several together.
 
@@ -100,68 +102,73 @@ def _fill_words(finding: Finding, beside: Collection[str]) -> dict[str, str]:
     """
     figures = finding.figures
     numbers = {name: figure for name, figure in figures.items() if not isinstance(figure, str)}
-    words = {name: printable(figure, NAME_WIDTH) for name, figure in figures.items() if isinstance(figure, str)}
+    words = {
+        name: sanitize_line(figure, FINDING_NAME_WIDTH) for name, figure in figures.items() if isinstance(figure, str)
+    }
     words |= {name: str(number) for name, number in numbers.items()}
     words |= {name: format_value(numbers[name], MEGAHERTZ) for name in numbers if name.endswith("_mhz")}
     for name, ns in {**numbers, "win_ns": finding.win_ns or 0}.items():
         if name.endswith("_ns"):
             words[name] = format_value(ns)
-    kernels = {name: str(figures[name]) for name in _OF_KERNELS if figures.get(name)}
-    readable = readable_names([*beside, *kernels.values()], NAME_WIDTH)
+    kernels = {name: str(figures[name]) for name in _KERNEL_FIGURES if figures.get(name)}
+    readable = make_display_names([*other_names, *kernels.values()], FINDING_NAME_WIDTH)
     words |= {figure: readable[name] for figure, name in kernels.items()}
     if not numbers.get("more_ns"):  # 0 ns of something else is not worth a clause
         words.pop("more_ns", None)
     if numbers.get("before_ns"):
         # A gap at the end has no kernel after it.
         place_text = "after the last kernel" if figures["before"] == "" else f"before {words['before']}"
-        words["at"] = _say_share(words, numbers, place_text)
+        words["at"] = _describe_share(words, numbers, place_text)
     match finding.kind:
         case FindingKind.WRONG_STREAM:
-            compute_text = counted(int(numbers["compute_kernels"]), "compute kernel")
+            compute_text = format_count(int(numbers["compute_kernels"]), "compute kernel")
             is_shared = numbers["compute_kernels"] > numbers["comm_kernels"]
             words["beside"] = f"which it shares with {compute_text}" if is_shared else f"among {compute_text}"
             if is_shared:
                 del words["mostly"]
-        case FindingKind.COMMUNICATION if (kind := kind_of(short_name(kernels["kernel"]))) != OTHER_KIND:
+        case FindingKind.COMMUNICATION if (
+            kind := find_collective_kind(extract_short_name(kernels["kernel"]))
+        ) != OTHER_KIND:
             words["kernel"] = kind
         case FindingKind.SYNCS if "calls" in numbers:
-            words["calls"] = counted(int(numbers["calls"]), "call")
+            words["calls"] = format_count(int(numbers["calls"]), "call")
         case FindingKind.LAUNCHES if "tiny" in numbers:
             of_text = (
-                f"of {counted(int(numbers['kernels']), 'compute kernel')} take {format_value(TINY_KERNEL_NS)} or less"
+                f"of {format_count(int(numbers['kernels']), 'compute kernel')} take {format_value(TINY_KERNEL_NS)} or "
+                "less"
             )
             words["tiny"] += f" {of_text}"
         case FindingKind.BETWEEN:
-            words["share"] = percent(Fraction(numbers["part_ns"]) / Fraction(numbers["window_ns"]))
+            words["share"] = format_percent(Fraction(numbers["part_ns"]) / Fraction(numbers["window_ns"]))
             words["host"] = (
                 f"the host is in {words['host']}" if "host" in words else "the next step is not launched yet"
             )
         case FindingKind.COPIES:
-            words |= _say_copies(words, numbers)
+            words |= _describe_copies(words, numbers)
             if words.get("producer") == "memset":  # a memset has no source: what lies between is of copies
                 words.pop("between", None)
             if "more" in words or "whose" in words:
                 words.pop("at", None)
         case FindingKind.OTHER_DEVICE:
-            words["at"] = _say_share(words, numbers, f"for {words['kernel']}")
+            words["at"] = _describe_share(words, numbers, f"for {words['kernel']}")
         case FindingKind.PROFILER if "recorded" in words:
             words["slower"] = f"recorded {words['recorded']}, which slows the host"
             words["instead"] = "without it the GPU waits less for launches"
         case FindingKind.PROFILER:
-            words["slower"] = f"a step takes {percent(numbers['overhead'])} longer under the profiler"
+            words["slower"] = f"a step takes {format_percent(numbers['overhead'])} longer under the profiler"
             words["instead"] = "trace fewer kinds of events"
     return words
 
 
-def _say_share(words: Mapping[str, str], numbers: Mapping[str, Value], where: str) -> str:
+def _describe_share(words: Mapping[str, str], numbers: Mapping[str, Value], place_text: str) -> str:
     """Return how much of a part lies somewhere: ``, 39.1 ms of it before gemm``."""
     if numbers["before_ns"] >= numbers["part_ns"]:
-        return f", all of it {where}"
+        return f", all of it {place_text}"
     length_text = words["before_ns"]
-    return f", {'nearly all' if length_text == words['part_ns'] else length_text} of it {where}"
+    return f", {'nearly all' if length_text == words['part_ns'] else length_text} of it {place_text}"
 
 
-def _say_copies(words: Mapping[str, str], numbers: Mapping[str, Value]) -> dict[str, str]:
+def _describe_copies(words: Mapping[str, str], numbers: Mapping[str, Value]) -> dict[str, str]:
     """Return what copies and memsets block: compute, the host, or both."""
     if "producer" not in words:
         host_text = f"{words['host_ns']} of it while the host copies pageable memory"

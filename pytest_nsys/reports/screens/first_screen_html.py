@@ -21,17 +21,17 @@ _COLOURS = {
 }
 """Maps the colours of a terminal to those of a page, for every part of the bars."""
 
-_COLOURED = re.compile("\x1b\\[(\\d+)m(.*?)\x1b\\[0m")
+_COLOUR_PATTERN = re.compile("\x1b\\[(\\d+)m(.*?)\x1b\\[0m")
 
 
-def as_html(summary: Summary) -> str:
+def render_screen_html(summary: Summary) -> str:
     """Return the first screen as one HTML element.
 
     No text of a trace is markup: names hold no control character, by which colours are told.
     """
-    lines = FirstScreen(summary, Pen(coloured=True)).lines()
-    return f'<pre style="{_STYLE}">{"<br>".join(_marked(escape(line)) for line in lines)}</pre>\n'
+    lines = FirstScreen(summary, Pen(has_colours=True)).render_lines()
+    return f'<pre style="{_STYLE}">{"<br>".join(_paint_line(escape(line)) for line in lines)}</pre>\n'
 
 
-def _marked(line: str) -> str:
-    return _COLOURED.sub(lambda match: f'<span style="color: {_COLOURS[match[1]]}">{match[2]}</span>', line)
+def _paint_line(line: str) -> str:
+    return _COLOUR_PATTERN.sub(lambda match: f'<span style="color: {_COLOURS[match[1]]}">{match[2]}</span>', line)

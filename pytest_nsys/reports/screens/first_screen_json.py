@@ -7,48 +7,48 @@ from __future__ import annotations
 
 from typing import Any
 
-from pytest_nsys.analysis.steps.words import repeats_words
+from pytest_nsys.analysis.steps.search_text import describe_repeats
 from pytest_nsys.analysis.summary.findings import Finding
 from pytest_nsys.analysis.summary.summary import StepLength, Summary
-from pytest_nsys.core.conventions import written_anchor
+from pytest_nsys.core.conventions import format_anchor
 from pytest_nsys.core.model import Value
-from pytest_nsys.reports.screens.findings import sentence
-from pytest_nsys.reports.screens.next_steps import next_steps, to_see_more
-from pytest_nsys.reports.tables.formats import as_json
+from pytest_nsys.reports.screens.findings import format_finding
+from pytest_nsys.reports.screens.next_steps import format_detail_command, list_next_steps
+from pytest_nsys.reports.tables.formats import render_json
 
-VERSION = 1
+SCREEN_SCHEMA_VERSION = 1
 
 Json = dict[str, Any]
 
 
-def as_json_screen(summary: Summary) -> str:
+def render_screen_json(summary: Summary) -> str:
     """Return the first screen as JSON text."""
-    return as_json(screen(summary))
+    return render_json(build_screen_object(summary))
 
 
-def screen(summary: Summary) -> Json:
+def build_screen_object(summary: Summary) -> Json:
     """Return the summary as a program reads it."""
     subject, kernels, communication, dominant_activity = (
-        summary.subject,
+        summary.environment,
         summary.kernels,
         summary.communication,
-        summary.mostly,
+        summary.dominant_activity,
     )
     return {
-        "version": VERSION,
+        "version": SCREEN_SCHEMA_VERSION,
         "traces": [*summary.traces],
         "subject": {
             "profiler": subject.profiler,
             "framework": subject.framework,
-            "gpu": subject.gpu,
+            "gpu": subject.gpu_model,
             "ranks": [*subject.ranks],
-            "absent_ranks": subject.absent,
-            "mesh": dict(subject.mesh),
-            "files": subject.files,
-            "captures": subject.captures,
+            "absent_ranks": subject.absent_rank_count,
+            "mesh": dict(subject.mesh_sizes),
+            "files": subject.file_count,
+            "captures": subject.capture_count,
         },
-        "measured": _measured(summary),
-        "step": _step(summary.step),
+        "measured": _build_measured_object(summary),
+        "step": _build_step_object(summary.step),
         "ranks": [
             {
                 "rank": budget.rank,
@@ -56,105 +56,111 @@ def screen(summary: Summary) -> Json:
                 "parts": [
                     {"part": part, "ns": ns, "share": float(budget.shares[part])} for part, ns in budget.parts.items()
                 ],
-                "bounded": budget.bounded,
-                "why": budget.why,
+                "bounded": budget.is_bounded,
+                "why": budget.reason,
             }
             for budget in summary.budgets
         ],
-        "without": {str(rank): why for rank, why in summary.without.items()},
+        "without": {str(rank): why for rank, why in summary.unmeasured_ranks.items()},
         "kernels": [
             {
                 "name": kernel.name,
-                "called": kernel.called,
+                "called": kernel.display_name,
                 "family": kernel.family,
-                "ns": _number(kernel.ns),
-                "launches": _number(kernel.launches),
-                "share": _number(kernel.share),
+                "ns": _make_json_number(kernel.ns),
+                "launches": _make_json_number(kernel.launch_count),
+                "share": _make_json_number(kernel.share),
             }
             for kernel in kernels.largest
         ],
-        "other_kernels": kernels.others,
-        "other_kernels_ns": _number(kernels.others_ns),
-        "communication_by": communication.by,
-        "communication_shares_streams": communication.shared,
+        "other_kernels": kernels.other_count,
+        "other_kernels_ns": _make_json_number(kernels.others_ns),
+        "communication_by": communication.grouping,
+        "communication_shares_streams": communication.counts_shared_streams,
         "communication": [
             {
                 "name": row.name,
                 "rank": row.rank,
-                "ns": _number(row.ns),
-                "exposed_ns": _number(row.exposed_ns),
-                "overlap": _number(row.overlap),
-                "busbw": _number(row.busbw),
+                "ns": _make_json_number(row.total_ns),
+                "exposed_ns": _make_json_number(row.exposed_ns),
+                "overlap": _make_json_number(row.overlap_share),
+                "busbw": _make_json_number(row.bus_gb_per_s),
             }
-            for row in communication.every
+            for row in communication.total_and_parts
         ],
-        "no_communication": communication.why,
-        "findings": [_finding(finding, summary) for finding in summary.findings],
+        "no_communication": communication.reason,
+        "findings": [_build_finding_object(finding, summary) for finding in summary.findings],
         "doubts": [*summary.doubts],
         "mostly": dominant_activity
         and {
-            "of": dominant_activity.of,
+            "of": dominant_activity.kind,
             "share": float(dominant_activity.share),
-            "what": dominant_activity.what,
+            "what": dominant_activity.subject,
             "gap_ns": dominant_activity.gap_ns,
         },
         "next": [
-            {"command": step.command, "what": step.what}
-            for step in next_steps(
-                summary.traces, summary.options, summary.first, summary.kind_of_several, is_cut=summary.subject.is_cut
+            {"command": step.command, "what": step.purpose}
+            for step in list_next_steps(
+                summary.traces,
+                summary.options,
+                summary.first_capture_paths,
+                summary.kind_of_several,
+                is_cut=summary.environment.is_cut,
             )
         ],
     }
 
 
-def _number(value: Value | None) -> int | float | None:
+def _make_json_number(value: Value | None) -> int | float | None:
     return value if value is None or isinstance(value, int) else float(value)
 
 
-def _measured(summary: Summary) -> Json:
-    selection = summary.subject.found
+def _build_measured_object(summary: Summary) -> Json:
+    selection = summary.environment.selection
     return {
         "convention": selection.convention,
-        "anchor": None if selection.anchor is None else written_anchor(selection.anchor),
-        "anchors": selection.count,
+        "anchor": None if selection.anchor is None else format_anchor(selection.anchor),
+        "anchors": selection.anchor_count,
         "index": selection.index,
-        "name": selection.name,
-        "part_of_a_step": selection.part,
-        "whole_run": selection.whole_run,
+        "name": selection.anchor_name,
+        "part_of_a_step": selection.is_part_of_step,
+        "whole_run": selection.is_whole_run,
         "window": selection.window,
         "span": selection.span,
         "kernels": selection.kernels,
-        "repeats": repeats_words(summary.searched),
+        "repeats": describe_repeats(summary.searched),
     }
 
 
-def _step(step: StepLength) -> Json:
-    fastest_rank, fastest_ns = step.fastest or (None, None)
+def _build_step_object(step: StepLength) -> Json:
+    fastest_rank, fastest_ns = step.fastest_rank or (None, None)
     return {
         "metric": step.metric,
-        "ns": _number(step.ns),
-        "slowest_rank": step.slowest,
+        "ns": _make_json_number(step.ns),
+        "slowest_rank": step.slowest_rank,
         "fastest_rank": fastest_rank,
-        "fastest_ns": _number(fastest_ns),
-        "quantiles_ns": {name: _number(ns) for name, ns in step.quantiles.items()},
-        "steady": step.steady,
-        "steps": step.steps,
+        "fastest_ns": _make_json_number(fastest_ns),
+        "quantiles_ns": {name: _make_json_number(ns) for name, ns in step.quantiles.items()},
+        "steady": step.steady_count,
+        "steps": step.step_count,
         "longest": step.longest and step.longest._asdict(),
-        "rates": [{"metric": rate.metric, "value": _number(rate.value), "unit": rate.unit} for rate in step.rates],
-        "why": step.why,
-        "kinds": [{"kind": kind, "count": number, "ns": _number(ns)} for kind, number, ns in step.kinds],
+        "rates": [
+            {"metric": rate.metric, "value": _make_json_number(rate.value), "unit": rate.unit} for rate in step.rates
+        ],
+        "why": step.reason,
+        "kinds": [{"kind": kind, "count": number, "ns": _make_json_number(ns)} for kind, number, ns in step.kinds],
     }
 
 
-def _finding(each: Finding, summary: Summary) -> Json:
-    figures = each.figures.items()
+def _build_finding_object(finding: Finding, summary: Summary) -> Json:
+    figures = finding.figures.items()
     return {
-        "kind": each.kind,
-        "text": sentence(each, beside=summary.kernels.names),
-        "rank": each.rank,
-        "ranks": [*each.ranks],
-        "figures": {name: figure if isinstance(figure, str) else _number(figure) for name, figure in figures},
-        "win_ns": each.win_ns,
-        "share": None if each.share is None else float(each.share),
-        "command": to_see_more(each, summary.first, summary.options),
+        "kind": finding.kind,
+        "text": format_finding(finding, other_names=summary.kernels.names),
+        "rank": finding.rank,
+        "ranks": [*finding.ranks],
+        "figures": {name: figure if isinstance(figure, str) else _make_json_number(figure) for name, figure in figures},
+        "win_ns": finding.win_ns,
+        "share": None if finding.share is None else float(finding.share),
+        "command": format_detail_command(finding, summary.first_capture_paths, summary.options),
     }

@@ -7,87 +7,96 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from pytest_nsys.analysis.metrics.registry import OF_ONE_WINDOW
-from pytest_nsys.analysis.steps.words import Searched, other_units, units_words
+from pytest_nsys.analysis.metrics.registry import ONE_WINDOW_VIEWS
+from pytest_nsys.analysis.steps.search_text import SearchResult, describe_units, select_other_units
 from pytest_nsys.analysis.summary.findings import Finding
-from pytest_nsys.analysis.windows.spans import of_one_window
-from pytest_nsys.core.conventions import written_anchor
+from pytest_nsys.analysis.windows.window_selection import shorten_steady_label
+from pytest_nsys.core.conventions import format_anchor
 from pytest_nsys.core.errors import NsysError
-from pytest_nsys.core.model import Step
-from pytest_nsys.core.words import typed
-from pytest_nsys.reports.screens.findings import command_for
-from pytest_nsys.traces.opening import find_traces
+from pytest_nsys.core.model import NextStep
+from pytest_nsys.core.text_format import quote_command
+from pytest_nsys.reports.screens.findings import format_finding_command
+from pytest_nsys.traces.trace_files import find_traces
 
-OTHER = "OTHER_RUN"
+OTHER_RUN = "OTHER_RUN"
 """Stands where a person puts the path of another run."""
 
 
-NOT_OF = {
+UNSUPPORTED_OPTIONS = {
     "init": ("--window", "--span", "--kernels", "--rank"),
     "compare": ("--rank",),
     "check": ("--window", "--span", "--kernels", "--rank"),
 }
 """Lists by command the options that it lacks, though they may have been typed to measure this."""
 
-_NO_STEPS = re.compile(r"--window -?\d+:-?\d+")
+_UNCOUNTED_WINDOW = re.compile(r"--window -?\d+:-?\d+")
 """Matches windows of which it is not known how many steps they hold, by which the view of kernels divides."""
 
-Given = Sequence[tuple[str, str]]
+TypedOptions = Sequence[tuple[str, str]]
 """Pairs options with their values."""
 
 
-def next_steps(
+def list_next_steps(
     traces: Sequence[str],
-    given: Given = (),
-    first: Sequence[str] = (),
+    options: TypedOptions = (),
+    first_traces: Sequence[str] = (),
     kind: str | None = None,
     *,
     is_cut: bool = False,
-) -> Iterator[Step]:
+) -> Iterator[NextStep]:
     """Yield a gate, the window in Perfetto, and a comparison, with the options that this was measured by.
 
     ``kind`` is the kind of step that was measured, of several. Where the traces are captures of several runs,
     ``first_traces`` are those of the first one, which a cut is of. No gate is drafted of what ``is_cut``.
     """
-    paths = as_typed(traces)
+    paths = shorten_trace_paths(traces)
     base_words = paths if len(paths) == 1 else [word for path in paths for word in ("--base", path)]
-    other_words = OTHER if len(paths) == 1 else f"--head {OTHER}"
+    other_words = OTHER_RUN if len(paths) == 1 else f"--head {OTHER_RUN}"
     if not is_cut:
         # Of several kinds of steps the gate names the one that was measured.
-        yield Step(_command("init", paths, given, typed(["--window", kind]) if kind else ""), "write a gate")
-    yield Step(_command("cut", as_typed(first) or paths, given, "--format perfetto"), "this window in Perfetto")
-    yield Step(_command("compare", base_words, given, other_words), "what another run changed")
+        yield NextStep(
+            _format_next_command("init", paths, options, quote_command(["--window", kind]) if kind else ""),
+            "write a gate",
+        )
+    yield NextStep(
+        _format_next_command("cut", shorten_trace_paths(first_traces) or paths, options, "--format perfetto"),
+        "this window in Perfetto",
+    )
+    yield NextStep(_format_next_command("compare", base_words, options, other_words), "what another run changed")
 
 
-def of_units(traces: Sequence[str], searched: Searched) -> Iterator[Step]:
+def list_unit_commands(traces: Sequence[str], search_result: SearchResult) -> Iterator[NextStep]:
     """Yield what measures each of the units that repeat, where the whole run is measured because they are no steps."""
-    if (units := other_units(searched)) is not None:
-        yield Step(_command("", as_typed(traces), [("--anchor", written_anchor(units.anchor))]), units_words(units))
+    if (units := select_other_units(search_result)) is not None:
+        yield NextStep(
+            _format_next_command("", shorten_trace_paths(traces), [("--anchor", format_anchor(units.anchor))]),
+            describe_units(units),
+        )
 
 
-def _command(name: str, words: Sequence[str], given: Given, more: str = "") -> str:
-    options = _options(name, given)
-    return " ".join(filter(None, ["pytest-nsys", name, typed(words), more, typed(options)]))
+def _format_next_command(name: str, words: Sequence[str], given_options: TypedOptions, extra: str = "") -> str:
+    options = _select_options(name, given_options)
+    return " ".join(filter(None, ["pytest-nsys", name, quote_command(words), extra, quote_command(options)]))
 
 
-def _options(name: str, given: Given) -> list[str]:
-    chosen_options = [option for option in given if option[0] not in NOT_OF.get(name, ())]
-    if name in OF_ONE_WINDOW:
+def _select_options(name: str, given_options: TypedOptions) -> list[str]:
+    chosen_options = [option for option in given_options if option[0] not in UNSUPPORTED_OPTIONS.get(name, ())]
+    if name in ONE_WINDOW_VIEWS:
         chosen_options = [
-            (option, of_one_window(value) if option == "--window" else value) for option, value in chosen_options
+            (option, shorten_steady_label(value) if option == "--window" else value) for option, value in chosen_options
         ]
     if name == "kernels":
-        chosen_options = [option for option in chosen_options if not _NO_STEPS.fullmatch(" ".join(option))]
+        chosen_options = [option for option in chosen_options if not _UNCOUNTED_WINDOW.fullmatch(" ".join(option))]
     return [word for option in chosen_options if option[1] for word in option]
 
 
-def to_see_more(finding: Finding, traces: Sequence[str], given: Given = ()) -> str:
+def format_detail_command(finding: Finding, traces: Sequence[str], options: TypedOptions = ()) -> str:
     """Return the command that shows more of a finding, measured as this was."""
-    name = finding.more.removeprefix("--view ").split()[0]
-    return command_for(finding, [*as_typed(traces), *_options(name, given)])
+    name = finding.detail_command.removeprefix("--view ").split()[0]
+    return format_finding_command(finding, [*shorten_trace_paths(traces), *_select_options(name, options)])
 
 
-def as_typed(traces: Sequence[str]) -> list[str]:
+def shorten_trace_paths(traces: Sequence[str]) -> list[str]:
     """Return the paths as a command takes them: of all traces of a folder the folder."""
     folders = {Path(trace).parent for trace in traces}
     if len(traces) > 1 and len(folders) == 1:

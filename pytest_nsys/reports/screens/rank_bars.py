@@ -6,20 +6,20 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
 
-from pytest_nsys.analysis.explain.budget_lines import BLOCKED, BudgetPart
+from pytest_nsys.analysis.explain.budget_lines import BLOCKED_PARTS, BudgetPart
 from pytest_nsys.analysis.summary.summary import RankBudget
-from pytest_nsys.core.numbers import format_value, scale_of
+from pytest_nsys.core.numbers import choose_scale, format_value
+from pytest_nsys.core.text_format import sanitize_line
 from pytest_nsys.core.units import TIME
-from pytest_nsys.core.words import printable
-from pytest_nsys.reports.tables.bars import LEGEND, Pen, Piece, shared_out
-from pytest_nsys.reports.tables.layout import COLUMNS
+from pytest_nsys.reports.tables.bars import BAR_LEGEND, Pen, Piece, distribute_cells
+from pytest_nsys.reports.tables.layout import DEFAULT_WIDTH
 
 RANKS_SHOWN = 8
 LONGEST_BAR, SHORTEST_BAR = 40, 8
-SHARES = 1000
+TENTHS_IN_ALL = 1000
 """Counts the tenths of a percent in 100%, in which shares are told."""
 
-HEADS = {
+COLUMN_HEADS = {
     BudgetPart.COMPUTE: "compute",
     BudgetPart.STARVED: "starved",
     BudgetPart.BETWEEN: "between",
@@ -32,9 +32,9 @@ HEADS = {
 }
 """Heads the columns beside the bars; the legend below them has the words."""
 
-FOLDS = (
+COLUMN_FOLDS = (
     (BudgetPart.COPY, (BudgetPart.MEMSET, BudgetPart.ELSEWHERE), "copies"),
-    (BudgetPart.STALLED, (BudgetPart.BESIDE,), HEADS[BudgetPart.STALLED]),
+    (BudgetPart.STALLED, (BudgetPart.BESIDE,), COLUMN_HEADS[BudgetPart.STALLED]),
 )
 """Lists what is folded where all columns need more room than there is: a part, those added to it, and the heading of
 the sum.
@@ -43,32 +43,32 @@ In this order, as many as are needed: nine parts of ranks with long numbers fit 
 """
 
 
-def rank_bars(budgets: Sequence[RankBudget], pen: Pen) -> Iterator[str]:
+def render_rank_bars(budgets: Sequence[RankBudget], pen: Pen) -> Iterator[str]:
     """Yield a heading, a line for each rank that is shown, and a legend, on lines as long as the pen's."""
-    chosen_budgets = shown_ranks(budgets)
-    width = min(COLUMNS, pen.columns)
+    chosen_budgets = select_shown_ranks(budgets)
+    width = min(DEFAULT_WIDTH, pen.columns)
     labels = [f"rank {budget.rank}{place_word}" for place_word, budget in chosen_budgets]
-    scale = scale_of([budget.window_ns for _, budget in chosen_budgets], TIME)
+    scale = choose_scale([budget.window_ns for _, budget in chosen_budgets], TIME)
     times = [format_value(budget.window_ns, scale=scale) for _, budget in chosen_budgets]
     label_width, time_width = max(map(len, labels)), max(len("time"), *map(len, times))
-    folded_budgets, headings = _columns(
+    folded_budgets, headings = _choose_columns(
         [budget for _, budget in chosen_budgets], width - label_width - time_width - 4 - SHORTEST_BAR
     )
     bar_width = max(
         1, min(LONGEST_BAR, width - label_width - time_width - 4 - sum(len(heading) for heading in headings.values()))
     )
-    title = printable("where the time goes", label_width + 2 + bar_width)
+    title = sanitize_line("where the time goes", label_width + 2 + bar_width)
     yield f"{title:{label_width + 2 + bar_width}}  {'time':>{time_width}}{''.join(headings.values())}"
     longest_ns = max(budget.window_ns for budget in folded_budgets) or 1
     for name, length, budget in zip(labels, times, folded_budgets, strict=True):
         if not budget.parts:
-            yield printable(f"{name:{label_width}}  no budget: {budget.why}", width)
+            yield sanitize_line(f"{name:{label_width}}  no budget: {budget.reason}", width)
             continue
         cell_count = max(1, bar_width * budget.window_ns // longest_ns)  # a short window is one cell and not none
-        shares = share_words(budget)
+        shares = format_budget_shares(budget)
         share_texts = "".join(f"{shares[part]:>{len(heading)}}" for part, heading in headings.items())
-        pieces: list[Piece] = pen.bar(budget.parts, cell_count)
-        yield pen.line(
+        pieces: list[Piece] = pen.draw_bar(budget.parts, cell_count)
+        yield pen.render_line(
             [
                 (None, f"{name:{label_width}}  "),
                 *pieces,
@@ -76,48 +76,50 @@ def rank_bars(budgets: Sequence[RankBudget], pen: Pen) -> Iterator[str]:
             ]
         )
     if headings:
-        yield pen.line(_legend([*headings], pen))
+        yield pen.render_line(_render_legend([*headings], pen))
 
 
-def _columns(budgets: Sequence[RankBudget], room: int) -> tuple[Sequence[RankBudget], Mapping[BudgetPart, str]]:
+def _choose_columns(budgets: Sequence[RankBudget], room: int) -> tuple[Sequence[RankBudget], Mapping[BudgetPart, str]]:
     """Return the budgets with a heading for each part that any of them has, folded until these fit into the room."""
-    present_parts = [part for part in HEADS if any(budget.parts.get(part) for budget in budgets)]
-    headings = {part: _heading(HEADS[part]) for part in present_parts}
-    for part, added_parts, heading_text in FOLDS:
+    present_parts = [part for part in COLUMN_HEADS if any(budget.parts.get(part) for budget in budgets)]
+    headings = {part: _format_heading(COLUMN_HEADS[part]) for part in present_parts}
+    for part, added_parts, heading_text in COLUMN_FOLDS:
         if sum(map(len, headings.values())) <= room:
             break
-        budgets = [replace(budget, parts=_folded(budget.parts, part, added_parts)) for budget in budgets]
+        budgets = [replace(budget, parts=_fold_parts(budget.parts, part, added_parts)) for budget in budgets]
         if headings.keys() & {part, *added_parts}:
-            headings[part] = _heading(heading_text)
+            headings[part] = _format_heading(heading_text)
         headings = {
             kept_part: headings[kept_part]
-            for kept_part in HEADS
+            for kept_part in COLUMN_HEADS
             if kept_part in headings and kept_part not in added_parts
         }
     return budgets, headings
 
 
-def _heading(words: str) -> str:
+def _format_heading(words: str) -> str:
     return f"  {words:>{len('100.0%')}}"  # the widest share
 
 
-def _folded(parts: Mapping[BudgetPart, int], whole: BudgetPart, added: Sequence[BudgetPart]) -> dict[BudgetPart, int]:
-    total_ns = sum(parts[part] for part in (whole, *added)) if parts else 0
-    return {part: total_ns if part is whole else ns for part, ns in parts.items() if part not in added}
+def _fold_parts(
+    parts: Mapping[BudgetPart, int], whole: BudgetPart, added_parts: Sequence[BudgetPart]
+) -> dict[BudgetPart, int]:
+    total_ns = sum(parts[part] for part in (whole, *added_parts)) if parts else 0
+    return {part: total_ns if part is whole else ns for part, ns in parts.items() if part not in added_parts}
 
 
-def _legend(parts: Sequence[BudgetPart], pen: Pen) -> Iterator[Piece]:
+def _render_legend(parts: Sequence[BudgetPart], pen: Pen) -> Iterator[Piece]:
     """Yield the pieces of the legend for the parts that are drawn.
 
     What blocks is one in the legend, of which the columns tell what it is.
     """
-    drawn_parts = {BudgetPart.COLLECTIVE if part in BLOCKED.values() else part for part in parts}
-    for part, description in LEGEND:
+    drawn_parts = {BudgetPart.COLLECTIVE if part in BLOCKED_PARTS.values() else part for part in parts}
+    for part, description in BAR_LEGEND:
         if part in drawn_parts:
-            yield from ((part, pen.glyph(part)), (None, f" {description}  "))
+            yield from ((part, pen.find_glyph(part)), (None, f" {description}  "))
 
 
-def shown_ranks(budgets: Sequence[RankBudget]) -> list[tuple[str, RankBudget]]:
+def select_shown_ranks(budgets: Sequence[RankBudget]) -> list[tuple[str, RankBudget]]:
     """Return all of few ranks, else the slowest, the median and the fastest, each with the word for it."""
     if len(budgets) <= RANKS_SHOWN:  # more would take the screen from everything else
         return [("", budget) for budget in budgets]
@@ -126,18 +128,18 @@ def shown_ranks(budgets: Sequence[RankBudget]) -> list[tuple[str, RankBudget]]:
     return [*zip((" (slowest)", " (median)", " (fastest)"), chosen_budgets, strict=True)]
 
 
-def share_words(budget: RankBudget) -> Mapping[BudgetPart, str]:
+def format_budget_shares(budget: RankBudget) -> Mapping[BudgetPart, str]:
     """Return the share of each part in tenths of a percent, which add up to 100%.
 
     A part that is less than a tenth, and one that is nearly all, is told as such.
     """
-    tenths = shared_out(budget.parts, SHARES)
-    return {part: told_in_tenths(tenths[part], share) for part, share in budget.shares.items()}
+    tenths = distribute_cells(budget.parts, TENTHS_IN_ALL)
+    return {part: format_tenths(tenths[part], share) for part, share in budget.shares.items()}
 
 
-def told_in_tenths(tenths: int, share: Fraction) -> str:
+def format_tenths(tenths: int, share: Fraction) -> str:
     if not tenths:
         return "<0.1%" if share else "0%"
-    if tenths == SHARES:
+    if tenths == TENTHS_IN_ALL:
         return "100%" if share == 1 else ">99.9%"
     return f"{tenths // 10}.{tenths % 10}%"

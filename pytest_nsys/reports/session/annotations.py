@@ -9,17 +9,17 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
-from pytest_nsys.core.kept import grouped
-from pytest_nsys.core.words import printable
-from pytest_nsys.reports.session.headline import of_session
-from pytest_nsys.reports.session.record import Record
+from pytest_nsys.core.memoize import group_by_key
+from pytest_nsys.core.text_format import sanitize_line
+from pytest_nsys.reports.session.headline import format_headline
+from pytest_nsys.reports.session.record import AssertionRecord
 from pytest_nsys.reports.session.session import Session
-from pytest_nsys.reports.session.story import NOT_JUDGED
+from pytest_nsys.reports.session.story import UNJUDGED_OUTCOMES
 
-AT_MOST = 10
-SHOWN_TEXT = 4000
+MAX_ANNOTATIONS = 10
+MAX_TEXT = 4000
 KINDS = ("error", "warning", "notice")
-KIND_OF_GOOD = {
+KIND_BY_GOOD_STATE = {
     **dict.fromkeys(("warned", "improved", "inconclusive", "accepted"), "warning"),
     **dict.fromkeys(("waived", "xfailed"), "notice"),
 }
@@ -52,39 +52,43 @@ def escape_property(text: str) -> str:
     return escape_data(text).replace(":", "%3A").replace(",", "%2C")
 
 
-def annotation_lines(session: Session, place: Callable[[str], str] = str) -> list[str]:
+def render_annotations(session: Session, resolve_path: Callable[[str], str] = str) -> list[str]:
     """Return the workflow commands, a line each. ``resolve_path`` turns a file name into a path in the repository."""
     annotations_by_kind: dict[str, list[Annotation]] = {kind: [] for kind in KINDS}
-    for annotation in _annotations(session, place):
+    for annotation in _list_annotations(session, resolve_path):
         annotations_by_kind[annotation.kind].append(annotation)
-    return [str(annotation) for same_kind in annotations_by_kind.values() for annotation in _cut(same_kind)]
+    return [
+        str(annotation) for same_kind in annotations_by_kind.values() for annotation in _limit_annotations(same_kind)
+    ]
 
 
-def _cut(annotations: list[Annotation]) -> list[Annotation]:
+def _limit_annotations(annotations: list[Annotation]) -> list[Annotation]:
     """Return at most ten annotations of one kind, of which the last says how many were left out."""
-    if len(annotations) <= AT_MOST:
+    if len(annotations) <= MAX_ANNOTATIONS:
         return annotations
-    last = annotations[AT_MOST - 1]
-    omitted_count = len(annotations) - AT_MOST
+    last = annotations[MAX_ANNOTATIONS - 1]
+    omitted_count = len(annotations) - MAX_ANNOTATIONS
     text = f"{last.text}\n… and {omitted_count} more of this kind, in the summary of the job"
-    return [*annotations[: AT_MOST - 1], last._replace(text=text)]
+    return [*annotations[: MAX_ANNOTATIONS - 1], last._replace(text=text)]
 
 
-def _annotations(session: Session, place: Callable[[str], str]) -> Iterator[Annotation]:
+def _list_annotations(session: Session, resolve_path: Callable[[str], str]) -> Iterator[Annotation]:
     """Yield the annotations of a session: what kept it from being judged, then its assertions."""
-    if session.merge_base is not None and session.merge_base.red:
-        text = "\n".join(session.merge_base.lines())[:SHOWN_TEXT]
+    if session.merge_base is not None and session.merge_base.is_red:
+        text = "\n".join(session.merge_base.render_lines())[:MAX_TEXT]
         yield Annotation("error", "", None, "nsys gate: the merge base is red", text)
     for mistake in session.mistakes:
-        yield Annotation("error", place(mistake.file), mistake.line, "nsys gate: not judged", mistake.text)
+        yield Annotation("error", resolve_path(mistake.file), mistake.line, "nsys gate: not judged", mistake.text)
     if not session.records and not session.mistakes:
         yield Annotation("error", "", None, "nsys gate: nothing judged", session.headline)
     for file in session.not_run if session.records else ():
-        yield Annotation("warning", place(file.file), None, "nsys gate: not run", printable(file.why, SHOWN_TEXT))
-    yield from _of_records(session, place)
+        yield Annotation(
+            "warning", resolve_path(file.file), None, "nsys gate: not run", sanitize_line(file.why, MAX_TEXT)
+        )
+    yield from _annotate_records(session, resolve_path)
 
 
-def _of_records(session: Session, place: Callable[[str], str]) -> Iterator[Annotation]:
+def _annotate_records(session: Session, resolve_path: Callable[[str], str]) -> Iterator[Annotation]:
     """Yield the annotations of assertions, what leads first with the sentence of the session.
 
     A line of a gate file has one remark for all configurations that ended alike, and so has what keeps assertions of a
@@ -92,44 +96,44 @@ def _of_records(session: Session, place: Callable[[str], str]) -> Iterator[Annot
     """
     leading_record = next((red.record for red in session.story.reds), None)
     records = sorted(session.records, key=lambda record: record is not leading_record)
-    for records_alike in grouped((_told_by(record), record) for record in records).values():
-        if (kind := _kind(records_alike[0])) is None:
+    for records_alike in group_by_key((_find_group_key(record), record) for record in records).values():
+        if (kind := _choose_kind(records_alike[0])) is None:
             continue
         sentences = (
-            [_told(records_alike[0])]
+            [_describe_verdict(records_alike[0])]
             if records_alike[0] is not leading_record
-            else [of_session(session), _told(records_alike[0])]
+            else [format_headline(session), _describe_verdict(records_alike[0])]
         )
         yield Annotation(
             kind,
-            place(records_alike[0].file),
+            resolve_path(records_alike[0].file),
             records_alike[0].line,
-            _title(records_alike),
-            "\n".join(sentences)[:SHOWN_TEXT],
+            _format_annotation_title(records_alike),
+            "\n".join(sentences)[:MAX_TEXT],
         )
 
 
-def _told_by(record: Record) -> tuple[object, ...]:
+def _find_group_key(record: AssertionRecord) -> tuple[object, ...]:
     """Return what records have in common that share an annotation."""
-    distinguishing = (record.message,) if record.state in NOT_JUDGED else (record.line, record.name)
-    return record.file, record.state, record.good, *distinguishing
+    group_values = (record.message,) if record.state in UNJUDGED_OUTCOMES else (record.line, record.name)
+    return record.file, record.state, record.good, *group_values
 
 
-def _kind(record: Record) -> str | None:
-    return KIND_OF_GOOD.get(record.state) if record.good else "error"
+def _choose_kind(record: AssertionRecord) -> str | None:
+    return KIND_BY_GOOD_STATE.get(record.state) if record.good else "error"
 
 
-def _title(same: list[Record]) -> str:
-    first, state = same[0], same[0].state
-    if len(same) == 1:
-        return printable(f"{state}: {first.title}", 300)
-    if state in NOT_JUDGED:
-        return f"{state}: {len(same)} assertions"
-    return printable(f"{state}: {first.full_name} in {len(same)} configurations", 300)
+def _format_annotation_title(records_alike: list[AssertionRecord]) -> str:
+    first, state = records_alike[0], records_alike[0].state
+    if len(records_alike) == 1:
+        return sanitize_line(f"{state}: {first.title}", 300)
+    if state in UNJUDGED_OUTCOMES:
+        return f"{state}: {len(records_alike)} assertions"
+    return sanitize_line(f"{state}: {first.full_name} in {len(records_alike)} configurations", 300)
 
 
-def _told(record: Record) -> str:
+def _describe_verdict(record: AssertionRecord) -> str:
     """Return a verdict whole; of one that pytest takes as passed its warnings, too."""
-    text = "\n".join(printable(line, 1000) for line in record.explanation or [record.message])[:SHOWN_TEXT]
-    warnings = [printable(warning, 1000) for warning in record.verdict.warnings] if record.good else []
+    text = "\n".join(sanitize_line(line, 1000) for line in record.explanation or [record.message])[:MAX_TEXT]
+    warnings = [sanitize_line(warning, 1000) for warning in record.verdict.warnings] if record.good else []
     return "\n".join([text, *(warning for warning in warnings if warning not in text)])

@@ -10,35 +10,35 @@ import json
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
 
-from pytest_nsys.analysis.explain.parts import Explained
-from pytest_nsys.analysis.windows.spans import UsedWindow
-from pytest_nsys.core.exact import as_exact, exact
+from pytest_nsys.analysis.explain.breakdown_model import RowExplanation
+from pytest_nsys.analysis.windows.window_selection import UsedWindow
+from pytest_nsys.core.exact import encode_exact, simplify_fraction
 from pytest_nsys.core.model import Label, Value
-from pytest_nsys.core.numbers import change_words, distance_words, format_value
+from pytest_nsys.core.numbers import format_change, format_distance, format_value
+from pytest_nsys.core.text_format import sanitize_line
 from pytest_nsys.core.units import TIME
 from pytest_nsys.core.version import VERSION
-from pytest_nsys.core.words import printable
 from pytest_nsys.gates.model import Difference, JudgedRow, Verdict
-from pytest_nsys.reports.session.headline import of_session
-from pytest_nsys.reports.session.record import Record
-from pytest_nsys.reports.session.session import STATES, Session, find_run
-from pytest_nsys.reports.session.story_json import LONGEST_NAME, Json, change_json, story_json
-from pytest_nsys.reports.session.two_sides import significance
-from pytest_nsys.reports.tables.formats import without_halves
-from pytest_nsys.reports.words.causes import budget_words
-from pytest_nsys.reports.words.explanation import limit_source
-from pytest_nsys.reports.words.roots import cause_words
-from pytest_nsys.verdicts.comparison import Comparison, OneSided, Side
+from pytest_nsys.reports.session.comparison_tables import describe_significance
+from pytest_nsys.reports.session.headline import format_headline
+from pytest_nsys.reports.session.record import AssertionRecord
+from pytest_nsys.reports.session.session import STATES, Session, find_run_record
+from pytest_nsys.reports.session.story_json import LONGEST_NAME, Json, build_change_json, build_story_json
+from pytest_nsys.reports.tables.formats import sanitize_json
+from pytest_nsys.reports.words.cause_text import describe_budget_change
+from pytest_nsys.reports.words.change_text import describe_cause
+from pytest_nsys.reports.words.verdict_text import describe_limit_source
+from pytest_nsys.verdicts.comparison import Comparison, OneSidedItem, Side
 
 FORMAT = 1
 
 
-def report_text(session: Session) -> str:
+def render_report(session: Session) -> str:
     """Return the text of the JSON report, in ASCII, so that no name reaches a terminal as more than itself."""
-    return without_halves(json.dumps(report(session), indent=1)) + "\n"
+    return sanitize_json(json.dumps(build_report(session), indent=1)) + "\n"
 
 
-def report(session: Session) -> Json:
+def build_report(session: Session) -> Json:
     """Return the session as ``report.schema.json`` describes it."""
     counts, merge_base, comparison = session.counts, session.merge_base, session.comparison
     return {
@@ -46,8 +46,8 @@ def report(session: Session) -> Json:
         "pytest_nsys": VERSION,
         "verdict": session.verdict,
         "good": session.good,
-        "headline": of_session(session),
-        "story": story_json(session.story),
+        "headline": format_headline(session),
+        "story": build_story_json(session.story),
         "exit_status": session.exit_status,
         "counts": {state: counts[state] for state in STATES},
         "mistakes": [
@@ -65,58 +65,58 @@ def report(session: Session) -> Json:
             for file in session.not_run
         ],
         "refreshed": [*session.refreshed],
-        "comparison": _comparison(comparison) if comparison is not None else None,
-        "gate_files": [_gate_file(records) for records in session.files.values()],
+        "comparison": _build_comparison_json(comparison) if comparison is not None else None,
+        "gate_files": [_build_gate_file_json(records) for records in session.records_by_address.values()],
     }
 
 
-def plain_labels(labels: Mapping[str, Label]) -> dict[str, Label]:
+def sanitize_labels(labels: Mapping[str, Label]) -> dict[str, Label]:
     """Return labels whose texts are cut and show no control characters."""
     return {
-        dimension: label if isinstance(label, int) else printable(label, LONGEST_NAME)
+        dimension: label if isinstance(label, int) else sanitize_line(label, LONGEST_NAME)
         for dimension, label in labels.items()
     }
 
 
-def _comparison(comparison: Comparison) -> Json:
+def _build_comparison_json(comparison: Comparison) -> Json:
     return {
         "result": comparison.result,
-        "significance": significance(comparison),
-        "base": _side("base", comparison.base, comparison),
-        "head": _side("head", comparison.head, comparison),
+        "significance": describe_significance(comparison),
+        "base": _build_side_json("base", comparison.base, comparison),
+        "head": _build_side_json("head", comparison.head, comparison),
         "circumstances": [
-            {**_difference(difference), "must_agree": must_agree}
+            {**_build_difference_json(difference), "must_agree": must_agree}
             for difference, must_agree in comparison.circumstances.items()
         ],
-        "windows": _windows(comparison.windows),
+        "windows": _build_windows_json(comparison.windows),
         "not_held": [*comparison.not_held],
-        "looked_at": comparison.looked_at,
-        "appeared": [_one_sided(one_sided) for one_sided in comparison.appeared],
-        "vanished": [_one_sided(one_sided) for one_sided in comparison.vanished],
+        "looked_at": comparison.compared_window,
+        "appeared": [_build_one_sided_json(one_sided) for one_sided in comparison.appeared],
+        "vanished": [_build_one_sided_json(one_sided) for one_sided in comparison.vanished],
         "kernels": [
             {
-                "name": printable(kernel.name, LONGEST_NAME),
-                "base_ns": as_exact(kernel.base_ns),
-                "head_ns": as_exact(kernel.head_ns),
+                "name": sanitize_line(kernel.name, LONGEST_NAME),
+                "base_ns": encode_exact(kernel.base_ns),
+                "head_ns": encode_exact(kernel.head_ns),
             }
             for kernel in comparison.kernels.kernels
         ],
-        "kernels_per": comparison.kernels.per,
+        "kernels_per": comparison.kernels.per_text,
     }
 
 
-def _one_sided(each: OneSided) -> Json:
+def _build_one_sided_json(one_sided: OneSidedItem) -> Json:
     return {
-        "kind": each.kind,
-        "name": each.name,
-        "ranks": [*each.ranks],
-        "all_ranks": each.all_ranks,
-        "launches": each.launches if isinstance(each.launches, int) else float(each.launches),
-        "captures": each.captures,
+        "kind": one_sided.kind,
+        "name": one_sided.name,
+        "ranks": [*one_sided.ranks],
+        "all_ranks": one_sided.all_ranks,
+        "launches": one_sided.launches if isinstance(one_sided.launches, int) else float(one_sided.launches),
+        "captures": one_sided.captures,
     }
 
 
-def _side(name: str, side: Side, comparison: Comparison) -> Json:
+def _build_side_json(name: str, side: Side, comparison: Comparison) -> Json:
     return {
         "traces": [*side.paths],
         "ranks": [*side.ranks],
@@ -126,9 +126,9 @@ def _side(name: str, side: Side, comparison: Comparison) -> Json:
     }
 
 
-def _gate_file(records: Sequence[Record]) -> Json:
+def _build_gate_file_json(records: Sequence[AssertionRecord]) -> Json:
     """Return one gate file as JSON; what its assertions share stands there once."""
-    first, windows = find_run(records), dict[str, Sequence[UsedWindow]]()
+    first, windows = find_run_record(records), dict[str, Sequence[UsedWindow]]()
     for verdict in (record.verdict for record in records if record.verdict.measured_as):
         windows.setdefault(verdict.measured_as, verdict.windows)
     return {
@@ -137,20 +137,21 @@ def _gate_file(records: Sequence[Record]) -> Json:
         "run": first.run,
         "traces": [*first.traces],
         "key": None if first.key is None else first.key.as_json(),
-        "windows": _windows(windows),
-        "assertions": [_assertion(record) for record in records],
+        "windows": _build_windows_json(windows),
+        "assertions": [_build_assertion_json(record) for record in records],
     }
 
 
-def _windows(windows: Mapping[str, Sequence[UsedWindow]]) -> list[Json]:
+def _build_windows_json(windows: Mapping[str, Sequence[UsedWindow]]) -> list[Json]:
     return [
         {
             "measured_as": measured_as,
             "windows": [
                 {
+                    # People count captures from 1, as all messages do.
                     "capture": used.capture + 1,
                     "rank": used.rank,
-                    "name": printable(used.window.name, 400),
+                    "name": sanitize_line(used.window.name, 400),
                     "index": used.window.index,
                     "count": used.window.count,
                     "start_ns": used.window.start_ns,
@@ -163,11 +164,11 @@ def _windows(windows: Mapping[str, Sequence[UsedWindow]]) -> list[Json]:
     ]
 
 
-def _difference(each: Difference) -> Json:
-    return {"name": each.name, "now": each.now, "baseline": each.baseline}
+def _build_difference_json(difference: Difference) -> Json:
+    return {"name": difference.name, "now": difference.current, "baseline": difference.baseline}
 
 
-def _assertion(record: Record) -> Json:
+def _build_assertion_json(record: AssertionRecord) -> Json:
     verdict, assertion = record.verdict, record.assertion
     return {
         "name": record.name,
@@ -175,7 +176,7 @@ def _assertion(record: Record) -> Json:
         "sentence": assertion.sentence,
         "metric": assertion.metric,
         "unit": verdict.unit,
-        "comparator": assertion.require.comparator or "",
+        "comparator": assertion.requirement.comparator or "",
         "severity": assertion.severity.failed,
         "outcome": verdict.outcome,
         "message": verdict.message,
@@ -187,82 +188,82 @@ def _assertion(record: Record) -> Json:
         "on_base": verdict.on_base,
         "measured_as": verdict.measured_as,
         "worst": record.worst,
-        "differences": [_difference(difference) for difference in verdict.differences],
+        "differences": [_build_difference_json(difference) for difference in verdict.differences],
         "details": [*verdict.details],
-        "causes": [_cause(row) for row in verdict.causes],
+        "causes": [_build_cause_json(row) for row in verdict.causes],
         "doubts": [note.text for note in verdict.notes if note.warning],
         "notes": [note.text for note in verdict.notes if not note.warning],
         "warnings": [*verdict.warnings],
         "next_steps": [str(step) for step in record.next_steps],
-        "explanation": record.explained,
-        "rows": [_row(row, verdict) for row in verdict.rows],
+        "explanation": record.full_explanation,
+        "rows": [_build_row_json(row, verdict) for row in verdict.rows],
     }
 
 
-def _row(row: JudgedRow, verdict: Verdict) -> Json:
+def _build_row_json(row: JudgedRow, verdict: Verdict) -> Json:
     unit = verdict.unit
     return {
-        "labels": plain_labels(row.labels),
+        "labels": sanitize_labels(row.labels),
         "outcome": row.outcome,
-        "limit_source": limit_source(verdict.assertion, unit, row),
-        "test": printable(row.test),
+        "limit_source": describe_limit_source(verdict.assertion, unit, row),
+        "test": sanitize_line(row.test),
         "waived": row.waived,
         "early_warning": row.early_warning,
-        "value": amount(row.value, unit),
-        "limit": amount(row.limit, unit),
-        "baseline": amount(row.baseline, unit),
-        "tolerance": amount(row.tolerance, unit, distance=True),
-        "noise": amount(row.noise, unit, distance=True),
-        "sees": amount(row.sees, unit, distance=True),
-        "margin": amount(row.margin, unit, distance=True),
-        "ceiling": amount(row.ceiling, unit),
-        "serialization": amount(row.serialization, unit),
-        "step": amount(row.step_ns, TIME),
-        "change": _change(row, unit),
+        "value": build_amount_json(row.value, unit),
+        "limit": build_amount_json(row.limit, unit),
+        "baseline": build_amount_json(row.baseline, unit),
+        "tolerance": build_amount_json(row.tolerance, unit, is_distance=True),
+        "noise": build_amount_json(row.noise, unit, is_distance=True),
+        "sees": build_amount_json(row.visible_change, unit, is_distance=True),
+        "margin": build_amount_json(row.margin, unit, is_distance=True),
+        "ceiling": build_amount_json(row.ceiling, unit),
+        "serialization": build_amount_json(row.serialization, unit),
+        "step": build_amount_json(row.step_ns, TIME),
+        "change": _build_change_amount_json(row, unit),
         "times_tolerance": None if row.times_tolerance is None else float(row.times_tolerance),
     }
 
 
-def amount(value: Value | None, unit: str, *, distance: bool = False) -> Json | None:
+def build_amount_json(value: Value | None, unit: str, *, is_distance: bool = False) -> Json | None:
     """Return a value as JSON, exact and as people read it; None where there is none.
 
     With ``is_distance`` the value is between two others: of ratios it reads in percentage points.
     """
     if value is None:
         return None
-    return {"exact": as_exact(value), "text": (distance_words if distance else format_value)(value, unit)}
+    return {"exact": encode_exact(value), "text": (format_distance if is_distance else format_value)(value, unit)}
 
 
-def _change(row: JudgedRow, unit: str) -> Json | None:
+def _build_change_amount_json(row: JudgedRow, unit: str) -> Json | None:
     if row.value is None or row.baseline is None:
         return None
-    change = exact(Fraction(row.value) - row.baseline)
-    return {"exact": as_exact(change), "text": change_words(row.value, row.baseline, unit)}
+    change = simplify_fraction(Fraction(row.value) - row.baseline)
+    return {"exact": encode_exact(change), "text": format_change(row.value, row.baseline, unit)}
 
 
-def _cause(row: Explained) -> Json:
-    explanation, budget = row.explanation, row.explanation.budget
+def _build_cause_json(row: RowExplanation) -> Json:
+    explanation, budget = row.explanation, row.explanation.budget_change
     return {
-        "labels": plain_labels(row.labels),
-        "roots": [change_json(change) for change in row.roots],
+        "labels": sanitize_labels(row.labels),
+        "roots": [build_change_json(change) for change in row.root_causes],
         "change_ns": explanation.change_ns,
         "unexplained_ns": explanation.unexplained_ns,
         "budget": None
         if budget is None
         else {
             "change_ns": budget.change_ns,
-            "before_ns": budget.before_ns,
-            "now_ns": budget.now_ns,
+            "before_ns": budget.baseline_ns,
+            "now_ns": budget.current_ns,
             "parts": {str(part): ns for part, ns in budget.parts},
-            "text": budget_words(budget),
+            "text": describe_budget_change(budget),
         },
         "parts": [
             {
-                **change_json(cause),
+                **build_change_json(cause),
                 "change_ns": cause.change_ns,
                 "straggler": cause.straggler,
-                "exposes": printable(cause.exposes, LONGEST_NAME),
-                "text": cause_words(cause),
+                "exposes": sanitize_line(cause.exposed_kernel, LONGEST_NAME),
+                "text": describe_cause(cause),
             }
             for cause in explanation.causes
         ],

@@ -9,98 +9,107 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterable, Iterator, Sequence
 
-from pytest_nsys.analysis.explain.parts import Explained
-from pytest_nsys.core.kept import grouped
-from pytest_nsys.core.model import Note, Step, merged
-from pytest_nsys.core.words import counted, printable
+from pytest_nsys.analysis.explain.breakdown_model import RowExplanation
+from pytest_nsys.core.memoize import group_by_key
+from pytest_nsys.core.model import NextStep, Note, merge_notes
+from pytest_nsys.core.text_format import format_count, sanitize_line
 from pytest_nsys.merge_base.base_verdict import TITLE, BaseVerdict
 from pytest_nsys.merge_base.differences import count_differences
-from pytest_nsys.reports.session.headline import as_sentence, of_session
-from pytest_nsys.reports.session.record import Record
+from pytest_nsys.reports.session.comparison_tables import build_comparison_tables, describe_comparison
+from pytest_nsys.reports.session.headline import as_sentence, format_headline
+from pytest_nsys.reports.session.record import AssertionRecord
 from pytest_nsys.reports.session.session import (
     NotRunFile,
     Session,
-    by_address,
-    counts_words,
-    find_run,
+    find_run_record,
+    format_counts,
+    group_by_address,
     list_baselines,
-    list_windows,
+    list_window_sets,
 )
-from pytest_nsys.reports.session.story import NotJudged, Red, worst_first
-from pytest_nsys.reports.session.story_lines import SHOWN_REDS, parts_of, reason_of
-from pytest_nsys.reports.session.two_sides import beside, tables
-from pytest_nsys.reports.tables.formats import CellKind, Column, Table, escape_markdown, number, table_of
-from pytest_nsys.reports.words.causes import (
-    MOST_PARTS,
-    by_cause,
-    change_of,
-    labels_words,
-    leading_words,
-    shared_words,
-    why_cells,
+from pytest_nsys.reports.session.story import NotJudged, RedAssertion, sort_worst_first
+from pytest_nsys.reports.session.story_lines import SHOWN_REDS, describe_red_reason, list_story_parts
+from pytest_nsys.reports.tables.formats import (
+    CellKind,
+    Column,
+    Table,
+    build_text_table,
+    escape_markdown,
+    make_number_column,
 )
-from pytest_nsys.reports.words.explanation import (
-    ACCEPT,
+from pytest_nsys.reports.words.cause_text import (
+    MAX_PARTS,
+    describe_leading_cause,
+    describe_shared_rows,
+    format_explained_change,
+    format_row_labels,
+    group_by_cause,
+    list_cause_cells,
+)
+from pytest_nsys.reports.words.verdict_text import (
+    ACCEPT_PURPOSE,
     SHOWN_DETAILS,
-    difference_table,
-    folded_table,
-    rows_to_show,
+    build_difference_table,
+    fold_alike_rows,
+    select_rows_to_show,
 )
 from pytest_nsys.verdicts.comparison import Comparison
 
-AT_MOST_BYTES = 900 * 1024
+MAX_BYTES = 900 * 1024
 """GitHub takes 1 MiB for all that a step writes: some of it is left to others."""
 
 SHOWN_CAUSES = 3
 SHOWN_NAMES = 10
 SHOWN_RUNS = 2
-FOLDED = 5
+MIN_FOLDED_ROWS = 5
 """From so many rows on, a table that may be folded up is."""
 
-SOMEBODYS = (CellKind.LABEL, CellKind.NAME)
+FOREIGN_KINDS = (CellKind.LABEL, CellKind.NAME)
 """Kinds of columns whose cells come from a trace or a gate file, and stand in code spans."""
 
-OPENS, CLOSES = "<details>", "</details>"
-HEAD = 2
+DETAILS_START, DETAILS_END = "<details>", "</details>"
+HEAD_LINES = 2
 """How many lines of a table stand before its rows."""
 
 
-def code(text: str) -> str:
+def format_code(text: str) -> str:
     """Return text as it is, in a code span; empty text stays empty."""
-    clean = printable(text, 400)
+    clean = sanitize_line(text, 400)
     if not clean.strip():
         return ""
+    # A fence is longer than any run of backticks in the text, and a blank keeps it apart from one at either end.
     fence = "`" * (max((len(backticks) for backticks in re.findall("`+", clean)), default=0) + 1)
     pad = " " if clean[0] in "` " or clean[-1] in "` " else ""
     return f"{fence}{pad}{clean}{pad}{fence}"
 
 
-def cell(text: str) -> str:
+def format_code_cell(text: str) -> str:
     """Return a code span for a cell of a table, which ends at any bar but an escaped one, also inside code."""
-    return code(text).replace("|", "\\|")
+    return format_code(text).replace("|", "\\|")
 
 
-def prose(text: str) -> str:
+def escape_prose(text: str) -> str:
     """Return a sentence of ours, in which names that may stand in it are no markup."""
+    # Beyond Markdown GitHub reads $ as mathematics and # as an issue's number; _ would make parts of names italic.
     return re.sub(r"([_$#])", r"\\\1", escape_markdown(text, 2000))
 
 
-def summary(session: Session, at_most_bytes: int = AT_MOST_BYTES, *, verbose: bool = False) -> str:
+def render_summary(session: Session, max_bytes: int = MAX_BYTES, *, verbose: bool = False) -> str:
     """Return the whole summary in Markdown, cut with a line that says so where it would be too long.
 
     With ``verbose`` it has every row of a comparison.
     """
-    return cut(list(_parts(session, verbose=verbose)), at_most_bytes)
+    return cut_to_size(list(_render_parts(session, verbose=verbose)), max_bytes)
 
 
-def cut(parts: Sequence[str], at_most_bytes: int) -> str:
+def cut_to_size(parts: Sequence[str], max_bytes: int) -> str:
     """Return as many of the parts, a line or more each, as fit, and how much was cut."""
     whole = "".join(part + "\n" for part in parts)
-    if len(whole.encode("utf-8", "replace")) <= at_most_bytes:
+    if len(whole.encode("utf-8", "replace")) <= max_bytes:
         return whole
     cut_note = "\n{}**Cut here: too long for GitHub.** {} more lines; the JSON report holds everything.\n"
     # 40 bytes are for the number in the note and for the end of a <details> that is open at the cut.
-    room = at_most_bytes - len(cut_note.encode()) - 40
+    room = max_bytes - len(cut_note.encode()) - 40
     part_count, size = 0, 0
     for part in parts:
         size += len(part.encode("utf-8", "replace")) + 1
@@ -109,236 +118,253 @@ def cut(parts: Sequence[str], at_most_bytes: int) -> str:
         part_count += 1
     omitted_lines = sum(part.count("\n") + 1 for part in parts[part_count:])
     shown_text = "".join(part + "\n" for part in parts[:part_count])
-    is_open = shown_text.count(f"\n{OPENS}") > shown_text.count(f"\n{CLOSES}")
-    return shown_text + cut_note.format(f"{CLOSES}\n\n" if is_open else "", omitted_lines)
+    is_open = shown_text.count(f"\n{DETAILS_START}") > shown_text.count(f"\n{DETAILS_END}")
+    return shown_text + cut_note.format(f"{DETAILS_END}\n\n" if is_open else "", omitted_lines)
 
 
-def _parts(session: Session, *, verbose: bool) -> Iterator[str]:
+def _render_parts(session: Session, *, verbose: bool) -> Iterator[str]:
     """Yield the lines of the summary in order."""
-    yield from (f"## {prose(of_session(session))}", "")
-    yield from (prose(session.in_short), "")
+    yield from (f"## {escape_prose(format_headline(session))}", "")
+    yield from (escape_prose(session.summary_line), "")
     if session.bad:
         yield from (
             line
-            for records in [*session.files.values()][:SHOWN_RUNS]
-            if find_run(records).run
-            for line in (f"{as_sentence(_about(records))}.", "")
+            for records in [*session.records_by_address.values()][:SHOWN_RUNS]
+            if find_run_record(records).run
+            for line in (f"{as_sentence(_describe_run(records))}.", "")
         )
     if session.comparison is not None:
-        yield from _two_sides(session.comparison, verbose=verbose)
+        yield from _render_comparison_tables(session.comparison, verbose=verbose)
     if session.merge_base is not None:
-        yield from merge_base_parts(session.merge_base, {record.explained for record in session.bad})
+        yield from render_merge_base(session.merge_base, {record.full_explanation for record in session.bad})
     if session.mistakes:
         yield from ("### Not judged", "")
         for mistake in session.mistakes:
-            yield f"- {code(mistake.place)}: {prose(mistake.text)}"
+            yield f"- {format_code(mistake.place)}: {escape_prose(mistake.text)}"
         yield ""
     if session.not_run:
-        yield from ("### Not run", "", *map(_not_run, session.not_run), "")
+        yield from ("### Not run", "", *map(_format_not_run, session.not_run), "")
     if session.refreshed:
-        refreshed_lines = (f"- {prose(line.strip())}" for line in session.refreshed)
+        refreshed_lines = (f"- {escape_prose(line.strip())}" for line in session.refreshed)
         yield from ("### Baselines that this run wrote", "", *refreshed_lines, "")
-    yield from _story(session)
-    for records in grouped((record.file, record) for record in session.records).values():
-        yield from _gate_file(records, folded=bool(session.bad))
+    yield from _render_story_parts(session)
+    for records in group_by_key((record.file, record) for record in session.records).values():
+        yield from _render_gate_file(records, folded=bool(session.bad))
 
 
-def _two_sides(comparison: Comparison, *, verbose: bool) -> Iterator[str]:
-    yield from (f"{prose('. '.join(beside(comparison)))}.", "")
-    for table in tables(comparison, verbose=verbose):
-        rows = "\n".join(_printed(table)).rstrip("\n")
-        if table.folded and len(table.rows) > FOLDED:
-            title = f"{prose(table.caption)} ({len(table.rows) + table.more})"
-            yield from _folded(title, [rows])
+def _render_comparison_tables(comparison: Comparison, *, verbose: bool) -> Iterator[str]:
+    yield from (f"{escape_prose('. '.join(describe_comparison(comparison)))}.", "")
+    for table in build_comparison_tables(comparison, verbose=verbose):
+        rows = "\n".join(_render_table(table)).rstrip("\n")
+        if table.folded and len(table.rows) > MIN_FOLDED_ROWS:
+            title = f"{escape_prose(table.caption)} ({len(table.rows) + table.omitted_count})"
+            yield from _render_folded(title, [rows])
         else:
-            yield from (f"### {prose(table.caption)}", "", rows, "")
+            yield from (f"### {escape_prose(table.caption)}", "", rows, "")
 
 
-def _not_run(file: NotRunFile) -> str:
-    return f"- {code(file.name)}: {counted(len(file.assertions), 'assertion')}: {prose(file.why)}"
+def _format_not_run(file: NotRunFile) -> str:
+    return f"- {format_code(file.name)}: {format_count(len(file.assertions), 'assertion')}: {escape_prose(file.why)}"
 
 
-def merge_base_parts(verdict: BaseVerdict, told: Collection[str] = ()) -> Iterator[str]:
+def render_merge_base(verdict: BaseVerdict, told_texts: Collection[str] = ()) -> Iterator[str]:
     """Yield lines on what the gate of the merge base says, and on what of its files the branch changes, with the diffs.
 
     ``told_texts`` are the texts of reds that the summary tells elsewhere.
     """
-    yield from (f"### {as_sentence(TITLE)}: {'red' if verdict.red else 'green'}", "", f"{prose(verdict.headline)}.", "")
-    yield from (f"- {prose(red.splitlines()[0])}" for red in verdict.reds if red in told)
+    yield from (
+        f"### {as_sentence(TITLE)}: {'red' if verdict.is_red else 'green'}",
+        "",
+        f"{escape_prose(verdict.headline)}.",
+        "",
+    )
+    yield from (f"- {escape_prose(red.splitlines()[0])}" for red in verdict.reds if red in told_texts)
     yield ""
-    untold_reds = [red for red in verdict.reds if red not in told]
+    untold_reds = [red for red in verdict.reds if red not in told_texts]
     for red in untold_reds[:SHOWN_CAUSES]:
-        yield from (*fenced(red), "")
+        yield from (*format_code_block(red), "")
     if omitted_count := len(untold_reds[SHOWN_CAUSES:]):
-        yield from (f"… {counted(omitted_count, 'more red')}.", "")
-    lines = [*verdict.accepted, *(gate.words for gate in verdict.judged)]
-    lines += [f"new, judged by this branch alone: {path}" for path in verdict.new]
-    yield from (f"- {prose(line)}" for line in (*lines, *verdict.notes))
+        yield from (f"… {format_count(omitted_count, 'more red')}.", "")
+    lines = [*verdict.accepted_texts, *(gate.text for gate in verdict.judged_gates)]
+    lines += [f"new, judged by this branch alone: {path}" for path in verdict.new_paths]
+    yield from (f"- {escape_prose(line)}" for line in (*lines, *verdict.notes))
     yield ""
     if verdict.differences:
         yield from (f"Differs from the merge base: {count_differences(verdict.differences)}.", "")
-        yield from (f"- {prose(difference.words)}" for difference in verdict.differences)
+        yield from (f"- {escape_prose(difference.text)}" for difference in verdict.differences)
         yield ""
     for difference in verdict.differences:
         if difference.diff:
-            yield from _folded(code(difference.file), fenced("\n".join(difference.diff), "diff"))
+            yield from _render_folded(
+                format_code(difference.file), format_code_block("\n".join(difference.diff), "diff")
+            )
 
 
-def fenced(text: str, language: str = "") -> list[str]:
+def format_code_block(text: str, language: str = "") -> list[str]:
     """Return a text of several lines as a block of code, whatever it holds."""
     fence = "`" * max(3, 1 + max((len(backticks) for backticks in re.findall("`+", text)), default=0))
     return [f"{fence}{language}", *text.splitlines(), fence]
 
 
-def _name(name: str) -> Column:
+def _make_name_column(name: str) -> Column:
     return Column(name, CellKind.NAME)
 
 
-def _printed(table: Table, bold: Sequence[int] = ()) -> Iterator[str]:
+def _render_table(table: Table, bold_rows: Sequence[int] = ()) -> Iterator[str]:
     """Yield the lines of a table: names and labels in code spans, and how many rows were left out.
 
     ``bold_rows`` are the rows whose first cell is bold.
     """
-    lines = table.markdown(lambda column, text: (cell if column.kind in SOMEBODYS else prose)(text))
-    for n in (n + HEAD for n in bold):
+    lines = table.render_markdown(
+        lambda column, text: (format_code_cell if column.kind in FOREIGN_KINDS else escape_prose)(text)
+    )
+    for n in (n + HEAD_LINES for n in bold_rows):
         lines[n] = re.sub(r"^\| (.*?) \|", r"| **\1** |", lines[n])
     yield from (*lines, "")
-    if table.more:
-        yield from (f"… {counted(table.more, 'more row')}.", "")
+    if table.omitted_count:
+        yield from (f"… {format_count(table.omitted_count, 'more row')}.", "")
 
 
-def _story(session: Session) -> Iterator[str]:
+def _render_story_parts(session: Session) -> Iterator[str]:
     """Yield each root with the reds that it explains, of which the worst is told whole; other open assertions are
     folded.
     """
     story, told_sentences = session.story, list[tuple[str, int, str]]()
-    parts, accept_commands = parts_of(story), dict[str, str]()
+    parts, accept_commands = list_story_parts(story), dict[str, str]()
     for words, reds in parts[:SHOWN_CAUSES]:
         if len(parts) > 1:
-            yield from (f"### {prose(words or as_sentence(reds[0].record.state))}", "")
+            yield from (f"### {escape_prose(words or as_sentence(reds[0].record.state))}", "")
         elif len(reds) > 1:
             yield from ("### What failed for it", "")
         if len(reds) > 1:
-            yield from _printed(_reds(reds))
-        worst_record = next((red.record for red in reds if _sentence(red.record) not in told_sentences), None)
+            yield from _render_table(_build_red_table(reds))
+        worst_record = next((red.record for red in reds if _identify_sentence(red.record) not in told_sentences), None)
         if worst_record is not None:
-            told_sentences.append(_sentence(worst_record))
-            yield from _details(worst_record, [step for step in worst_record.next_steps if step.what != ACCEPT])
-            accept_commands |= {step.command: step.what for step in worst_record.next_steps if step.what == ACCEPT}
+            told_sentences.append(_identify_sentence(worst_record))
+            yield from _render_details(
+                worst_record, [step for step in worst_record.next_steps if step.purpose != ACCEPT_PURPOSE]
+            )
+            accept_commands |= {
+                step.command: step.purpose for step in worst_record.next_steps if step.purpose == ACCEPT_PURPOSE
+            }
     for command, purpose in accept_commands.items():
-        yield from (f"To {purpose}: {code(command)}", "")
+        yield from (f"To {purpose}: {format_code(command)}", "")
     if story.not_judged:
-        yield from ("### Not judged", "", *map(_mistake, story.not_judged[:SHOWN_NAMES]), "")
-    records_by_sentence = grouped(
-        (_sentence(record), record) for record in worst_first(session.records) if record.is_open
+        yield from ("### Not judged", "", *map(_format_unjudged, story.not_judged[:SHOWN_NAMES]), "")
+    records_by_sentence = group_by_key(
+        (_identify_sentence(record), record) for record in sort_worst_first(session.records) if record.needs_attention
     )
     other_records = [
         worst_record for sentence, (worst_record, *_) in records_by_sentence.items() if sentence not in told_sentences
     ]
-    title = f"{counted(len(other_records), 'other assertion')} to look at"
-    rooted_sentences = {_sentence(red.record) for root in story.roots for red in root.reds}
-    yield from _folded(
+    title = f"{format_count(len(other_records), 'other assertion')} to look at"
+    rooted_sentences = {_identify_sentence(red.record) for root in story.roots for red in root.reds}
+    yield from _render_folded(
         title,
         [
             line
             for record in other_records
-            for line in _details(record, () if _sentence(record) in rooted_sentences else record.next_steps)
+            for line in _render_details(
+                record, () if _identify_sentence(record) in rooted_sentences else record.next_steps
+            )
         ],
     )
 
 
-def _sentence(record: Record) -> tuple[str, int, str]:
+def _identify_sentence(record: AssertionRecord) -> tuple[str, int, str]:
     """Return what an assertion has in common with itself in other configurations."""
     return record.file, record.line, record.name
 
 
-def _reds(reds: Sequence[Red]) -> Table:
+def _build_red_table(reds: Sequence[RedAssertion]) -> Table:
     """Return a table with a row for each assertion, of its worst configuration."""
-    by_assertion = grouped((_sentence(red.record), red) for red in reds)
+    by_assertion = group_by_key((_identify_sentence(red.record), red) for red in reds)
     rows = [
         (
             first.record.state,
             first.record.full_name if other_reds else first.record.title,
-            reason_of(first),
+            describe_red_reason(first),
             f"{first.record.configuration}, {len(other_reds)} more" if other_reds else "",
         )
         for first, *other_reds in by_assertion.values()
     ]
-    columns: list[str | Column] = ["verdict", _name("assertion"), "why"]
-    columns += [_name("configuration")] if any(row[-1] for row in rows) else []
-    return table_of("", columns, (row[: len(columns)] for row in rows), SHOWN_REDS, longest=2000)
+    columns: list[str | Column] = ["verdict", _make_name_column("assertion"), "why"]
+    columns += [_make_name_column("configuration")] if any(row[-1] for row in rows) else []
+    return build_text_table("", columns, (row[: len(columns)] for row in rows), SHOWN_REDS, max_length=2000)
 
 
-def _mistake(mistake: NotJudged) -> str:
-    count = counted(len(mistake.records), "assertion")
-    return f"- {code(mistake.records[0].file)}: {count}: {mistake.outcome}: {prose(mistake.message)}"
+def _format_unjudged(unjudged: NotJudged) -> str:
+    count = format_count(len(unjudged.records), "assertion")
+    return f"- {format_code(unjudged.records[0].file)}: {count}: {unjudged.outcome}: {escape_prose(unjudged.message)}"
 
 
-def _gate_file(records: Sequence[Record], *, folded: bool) -> Iterator[str]:
+def _render_gate_file(records: Sequence[AssertionRecord], *, folded: bool) -> Iterator[str]:
     """Yield the lines of a gate file: a table for each configuration, what failed first; folded where ``folded``."""
-    configurations, lines = by_address(records), list[str]()
+    configurations, lines = group_by_address(records), list[str]()
     title = records[0].file if len(configurations) > 1 else records[0].address
     for address, address_records in configurations.items():
-        lines += [f"#### {code(address)}", ""] if len(configurations) > 1 else []
-        lines += _table_of(address_records)
-    windows = _windows(records)
-    doubts = [f"- **Doubtful**: {prose(note.text)}" for note in _notes(records) if note.warning]
+        lines += [f"#### {format_code(address)}", ""] if len(configurations) > 1 else []
+        lines += _render_assertion_table(address_records)
+    windows = _list_window_items(records)
+    doubts = [f"- **Doubtful**: {escape_prose(note.text)}" for note in _merge_notes(records) if note.warning]
     if folded:
         yield from (*doubts, "") if doubts else ()
-        yield from _folded(f"{code(title)}: {counts_words(records)}", [*lines, *windows])
+        yield from _render_folded(f"{format_code(title)}: {format_counts(records)}", [*lines, *windows])
     else:
-        yield from (f"### {code(title)}", "", *([*doubts, ""] if doubts else []), *lines)
-        yield from _folded("Windows and notes", windows)
+        yield from (f"### {format_code(title)}", "", *([*doubts, ""] if doubts else []), *lines)
+        yield from _render_folded("Windows and notes", windows)
 
 
-def _about(records: Sequence[Record]) -> str:
+def _describe_run(records: Sequence[AssertionRecord]) -> str:
     """Return what was judged, and against which baselines."""
-    run, baselines = find_run(records).run, list_baselines(records)
-    phrases = [f"run {code(run)}"] if run else []
-    return "; ".join([*phrases, *([f"against {', '.join(map(code, baselines))}"] if baselines else [])])
+    run, baselines = find_run_record(records).run, list_baselines(records)
+    phrases = [f"run {format_code(run)}"] if run else []
+    return "; ".join([*phrases, *([f"against {', '.join(map(format_code, baselines))}"] if baselines else [])])
 
 
-def _table_of(records: Sequence[Record]) -> Iterator[str]:
+def _render_assertion_table(records: Sequence[AssertionRecord]) -> Iterator[str]:
     """Yield the table of some assertions, those that failed first."""
-    run_line = _about(records)
+    run_line = _describe_run(records)
     yield from (run_line, "") if run_line else ()
     columns = (
         "verdict",
-        _name("assertion"),
-        number("value"),
+        _make_name_column("assertion"),
+        make_number_column("value"),
         "limit",
-        number("headroom"),
+        make_number_column("headroom"),
         "smallest change",
         "worst row",
     )
-    sorted_records = sorted(records, key=lambda record: (record.good, not record.is_open))
+    sorted_records = sorted(records, key=lambda record: (record.good, not record.needs_attention))
     bad_rows = range(sum(not record.good for record in sorted_records))
-    yield from _printed(table_of("", columns, map(_cells, sorted_records), longest=2000), bad_rows)
+    yield from _render_table(
+        build_text_table("", columns, map(_list_assertion_cells, sorted_records), max_length=2000), bad_rows
+    )
 
 
-def _windows(records: Sequence[Record]) -> list[str]:
+def _list_window_items(records: Sequence[AssertionRecord]) -> list[str]:
     """Return list items with the windows, and then the notes and warnings, of some assertions."""
-    windows = [(measured_as, window_lines) for measured_as, window_lines in list_windows(records) if window_lines]
+    windows = [(measured_as, window_lines) for measured_as, window_lines in list_window_sets(records) if window_lines]
     lines = [
-        f"- {prose(measured_as)}\n" + "\n".join(f"  - {prose(window)}" for window in window_lines)
+        f"- {escape_prose(measured_as)}\n" + "\n".join(f"  - {escape_prose(window)}" for window in window_lines)
         for measured_as, window_lines in windows
     ]
-    notes = [note.text for note in _notes(records) if not note.warning]
+    notes = [note.text for note in _merge_notes(records) if not note.warning]
     warnings = [text for record in records for text in record.verdict.warnings]
-    return [*lines, *(f"- {prose(note)}" for note in dict.fromkeys([*notes, *warnings]))]
+    return [*lines, *(f"- {escape_prose(note)}" for note in dict.fromkeys([*notes, *warnings]))]
 
 
-def _notes(records: Iterable[Record]) -> Sequence[Note]:
-    return merged(note for record in records for note in record.verdict.notes)
+def _merge_notes(records: Iterable[AssertionRecord]) -> Sequence[Note]:
+    return merge_notes(note for record in records for note in record.verdict.notes)
 
 
-def _folded(title: str, items: Sequence[str]) -> Iterator[str]:
+def _render_folded(title: str, items: Sequence[str]) -> Iterator[str]:
     """Yield items below a title at which they unfold; nothing without items."""
     if items:
-        yield from (f"{OPENS}<summary>{title}</summary>\n", *items, f"\n{CLOSES}\n")
+        yield from (f"{DETAILS_START}<summary>{title}</summary>\n", *items, f"\n{DETAILS_END}\n")
 
 
-def _cells(record: Record) -> tuple[str, ...]:
+def _list_assertion_cells(record: AssertionRecord) -> tuple[str, ...]:
     worst = record.worst
     place = worst["row"] + (f", worst of {record.rows}" if worst["row"] and record.rows > 1 and not record.good else "")
     reason = "" if worst["value"] else record.message
@@ -346,36 +372,47 @@ def _cells(record: Record) -> tuple[str, ...]:
     return record.state, *cells
 
 
-def _details(record: Record, next_steps: Sequence[Step]) -> Iterator[str]:
+def _render_details(record: AssertionRecord, next_steps: Sequence[NextStep]) -> Iterator[str]:
     """Yield all that is told of one assertion: its message, its rows, what changed, why, and what to do next."""
     verdict, sentence = record.verdict, record.assertion.sentence
-    yield from (f"#### {record.state}: {code(record.title)} (line {record.line})", "")
-    yield from (f"{prose(as_sentence(record.message))}.", "")
+    yield from (f"#### {record.state}: {format_code(record.title)} (line {record.line})", "")
+    yield from (f"{escape_prose(as_sentence(record.message))}.", "")
     if sentence not in ("", record.full_name):
-        yield from (f"The sentence: {code(sentence)}", "")
-    rows, same_text = folded_table(verdict, rows_to_show(verdict))
-    for table in (rows, difference_table(verdict, 400)):
-        yield from _printed(table) if table.rows else ()
+        yield from (f"The sentence: {format_code(sentence)}", "")
+    rows, same_text = fold_alike_rows(verdict, select_rows_to_show(verdict))
+    for table in (rows, build_difference_table(verdict, 400)):
+        yield from _render_table(table) if table.rows else ()
     if same_text:
-        yield from (f"{prose(as_sentence(same_text))}.", "")
+        yield from (f"{escape_prose(as_sentence(same_text))}.", "")
     if verdict.details:
-        yield from ("What changed:", "", *(f"- {prose(line)}" for line in verdict.details[:SHOWN_DETAILS]), "")
-    yield from _causes(verdict.causes, same_told=bool(same_text))
+        yield from ("What changed:", "", *(f"- {escape_prose(line)}" for line in verdict.details[:SHOWN_DETAILS]), "")
+    yield from _render_cause_parts(verdict.causes, is_same_told=bool(same_text))
     if next_steps:
-        steps = [code(step.command) + (f" ({prose(step.what)})" if step.what else "") for step in next_steps]
+        steps = [
+            format_code(step.command) + (f" ({escape_prose(step.purpose)})" if step.purpose else "")
+            for step in next_steps
+        ]
         yield from ("Next:", "", *(f"- {step}" for step in steps), "")
 
 
-def _causes(rows: Sequence[Explained], *, same_told: bool) -> Iterator[str]:
+def _render_cause_parts(rows: Sequence[RowExplanation], *, is_same_told: bool) -> Iterator[str]:
     """Yield what is behind the worst row, and a line for each group of rows with another cause."""
-    for number_, (row, *same_rows) in enumerate(by_cause(rows)[:SHOWN_CAUSES]):
-        cells = why_cells(row, MOST_PARTS)
-        place, change = prose(labels_words(row.labels)), prose(change_of(row))
+    for number_, (row, *same_rows) in enumerate(group_by_cause(rows)[:SHOWN_CAUSES]):
+        cells = list_cause_cells(row, MAX_PARTS)
+        place, change = escape_prose(format_row_labels(row.labels)), escape_prose(format_explained_change(row))
         if not cells:
             continue
         if number_:
-            yield from (f"- {prose(shared_words([row, *same_rows]))}: {prose(leading_words(row))}", "")
+            yield from (
+                f"- {escape_prose(describe_shared_rows([row, *same_rows]))}: "
+                f"{escape_prose(describe_leading_cause(row))}",
+                "",
+            )
             continue
         yield from (f"Why {place} changed{f' by {change}' if change else ''}:", "")
-        yield from _printed(table_of("", (number(""), "cause"), cells, longest=400))
-        yield from (f"The same: {prose(shared_words(same_rows))}.", "") if same_rows and not same_told else ()
+        yield from _render_table(build_text_table("", (make_number_column(""), "cause"), cells, max_length=400))
+        yield from (
+            (f"The same: {escape_prose(describe_shared_rows(same_rows))}.", "")
+            if same_rows and not is_same_told
+            else ()
+        )

@@ -4,31 +4,31 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from pytest_nsys.analysis.windows.circumstances import RunKey
-from pytest_nsys.core.model import Step
-from pytest_nsys.core.words import counted, printable
-from pytest_nsys.gates.model import Assertion, FromBaseline, Outcome, Severity, Verdict
-from pytest_nsys.reports.words.explanation import (
+from pytest_nsys.analysis.windows.run_conditions import RunKey
+from pytest_nsys.core.model import NextStep
+from pytest_nsys.core.text_format import format_count, sanitize_line
+from pytest_nsys.gates.model import Assertion, BaselineLimit, Outcome, Severity, Verdict
+from pytest_nsys.reports.words.verdict_text import (
     ANY_CHANGE,
-    apart,
-    ceiling_words,
-    limit_cell,
-    limit_of,
-    limit_words,
-    margin_words,
-    place,
-    reason_words,
-    sees_words,
-    subject,
-    window_lines,
+    describe_reason,
+    describe_row_limit,
+    format_ceiling,
+    format_limit,
+    format_margin,
+    format_row_limit,
+    format_row_place,
+    format_smallest_change,
+    format_subject,
+    format_value_and_limit,
+    list_window_lines,
 )
 
-LOOKED_AT = (Outcome.FAILED, Outcome.ACCEPTED, Outcome.INCONCLUSIVE, Outcome.IMPROVED)
+NOTEWORTHY_OUTCOMES = (Outcome.FAILED, Outcome.ACCEPTED, Outcome.INCONCLUSIVE, Outcome.IMPROVED)
 """Outcomes of an assertion that pytest may take as passed, and that deserve a look all the same."""
 
 
 @dataclass(frozen=True, slots=True)
-class Record:
+class AssertionRecord:
     """Holds the result of one assertion of a session.
 
     It crosses from an xdist worker as it is.
@@ -40,27 +40,27 @@ class Record:
     """How many rows were judged, also of those that were dropped."""
     run: str = ""
     """What was judged, in words; empty where nothing could be."""
-    found: str = ""
+    detected_convention: str = ""
     """The convention that ``auto`` detected."""
     traces: tuple[str, ...] = ()
     """The captures, as a person would type them."""
     key: RunKey | None = None
     """What makes runs comparable; None where no trace could be read."""
-    began: str = ""
+    start_time: str = ""
     """When the first of the captures started, in UTC."""
-    next_steps: tuple[Step, ...] = ()
+    next_steps: tuple[NextStep, ...] = ()
     """Commands to type next."""
     explanation: tuple[str, ...] = ()
     """The lines below the sentence; empty where the assertion passed."""
     artifact: str = ""
     """The file with the window for Perfetto."""
-    artifact_lost: str = ""
+    missing_artifact_reason: str = ""
     """Why there is no such file."""
     good: bool = True
     """Whether pytest takes the assertion as passed."""
     xfailed: bool = False
     """Whether it was expected to fail, and did."""
-    forced: str = ""
+    deciding_marks: str = ""
     """Marks of pytest or of other plugins that decide how the assertion ends."""
 
     @property
@@ -101,7 +101,7 @@ class Record:
         return self.assertion.full_name
 
     @property
-    def known_by(self) -> tuple[str, int, str]:
+    def identity(self) -> tuple[str, int, str]:
         """What no other assertion of a session shares: file with its configuration, line, name."""
         return self.address, self.line, self.name
 
@@ -125,23 +125,23 @@ class Record:
         return "warned" if outcome is Outcome.PASSED and verdict.warnings else str(outcome)
 
     @property
-    def is_open(self) -> bool:
+    def needs_attention(self) -> bool:
         """Whether a person should look at it."""
-        return not self.good or self.outcome in LOOKED_AT
+        return not self.good or self.outcome in NOTEWORTHY_OUTCOMES
 
     @property
     def subject(self) -> str:
         """What of the metric is judged."""
-        return subject(self.assertion)
+        return format_subject(self.assertion)
 
     @property
     def kind(self) -> str:
         """The kind of steps that is judged; empty where steps have none, or no row was looked at."""
-        looked_at = self.verdict.looked_at
+        looked_at = self.verdict.examined_window
         return self.assertion.kind or (looked_at and looked_at.spec.kind) or ""
 
     @property
-    def of_kind(self) -> str:
+    def subject_with_kind(self) -> str:
         """What of the metric is judged, of which kind of steps: ``decode step_time_ns``."""
         return f"{self.kind} {self.subject}".lstrip()
 
@@ -152,11 +152,11 @@ class Record:
     @property
     def bound(self) -> str:
         """The limit of the worst row, without where it comes from."""
-        row, assertion = self.verdict.nearest, self.assertion
+        row, assertion = self.verdict.nearest_row, self.assertion
         if row is None or not self.worst["limit"]:
             return ""
-        is_two_sided = assertion.require.comparator is None
-        return limit_words(assertion, limit_of(row, self.verdict.unit, two_sided=is_two_sided))
+        is_two_sided = assertion.requirement.comparator is None
+        return format_limit(assertion, format_row_limit(row, self.verdict.unit, is_two_sided=is_two_sided))
 
     @property
     def smallest_change(self) -> str:
@@ -171,16 +171,16 @@ class Record:
         return worst["margin"] or (f"ceiling {worst['ceiling']}" if worst["ceiling"] else "")
 
     @property
-    def explained(self) -> str:
+    def full_explanation(self) -> str:
         """A bad verdict, whole: why, which pytest's short summary shows, the sentence with its line, and what stands
         below. Empty where there is nothing to explain.
         """
         if not self.explanation:
             return ""
-        sentence_line = f"{self.assertion.location.at_line}: {self.assertion.sentence}"
-        return "\n".join([reason_words(self.verdict), sentence_line, *self.explanation])
+        sentence_line = f"{self.assertion.location.file_and_line}: {self.assertion.sentence}"
+        return "\n".join([describe_reason(self.verdict), sentence_line, *self.explanation])
 
-    def properties(self) -> list[tuple[str, object]]:
+    def list_junit_properties(self) -> list[tuple[str, object]]:
         """Return the properties that JUnit shows of it, without empty ones."""
         verdict, worst = self.verdict, self.worst
         values: dict[str, object] = {
@@ -196,24 +196,24 @@ class Record:
             "run": self.run,
             "baseline": verdict.compared_with,
             "accepted_for": verdict.accepted_for,
-            "window": "; ".join(window_lines(verdict.windows)),
+            "window": "; ".join(list_window_lines(verdict.windows)),
             "measured_as": verdict.measured_as,
             "line": self.line,
         }
         return [(f"nsys_{name}", value) for name, value in values.items() if value not in ("", 0)]
 
-    def saying(self, message: str) -> Record:
+    def with_message(self, message: str) -> AssertionRecord:
         """Return the record with another message."""
         return replace(self, verdict=replace(self.verdict, message=message))
 
-    def without_rows(self) -> Record:
+    def keep_notable_rows(self) -> AssertionRecord:
         """Return the record without the rows that the end of the session does not tell of.
 
         It tells of rows that do not hold, of waived ones, and of the nearest; of an assertion that expects no row it
         counts kernels, of which one row each is kept.
         """
-        rows, nearest = self.verdict.rows, self.verdict.nearest
-        first_by_kernel = {row.labels.get("kernel"): id(row) for row in rows} if is_of_none(self.assertion) else {}
+        rows, nearest = self.verdict.rows, self.verdict.nearest_row
+        first_by_kernel = {row.labels.get("kernel"): id(row) for row in rows} if expects_no_row(self.assertion) else {}
         notable_ids = {id(nearest), *first_by_kernel.values()}
         notable_rows = tuple(
             row for row in rows if row.waived or row.outcome is not Outcome.PASSED or id(row) in notable_ids
@@ -221,24 +221,28 @@ class Record:
         return replace(self, verdict=replace(self.verdict, rows=notable_rows))
 
 
-def error_record(assertion: Assertion, message: str, outcome: Outcome = Outcome.ERROR, *, configuration: str) -> Record:
+def make_error_record(
+    assertion: Assertion, message: str, outcome: Outcome = Outcome.ERROR, *, configuration: str
+) -> AssertionRecord:
     """Return the record of an assertion that could not be judged."""
     text = "; ".join(line.strip() for line in message.splitlines())
-    return Record(Verdict(assertion, outcome, printable(text, 2000), "", configuration=configuration), good=False)
-
-
-def record_of(verdict: Verdict, run: str = "") -> Record:
-    """Return the record of a verdict, whose lines are cut to what a report shows."""
-    shortened = replace(
-        verdict,
-        message=printable(verdict.message, 2000),
-        notes=tuple(note.printable(400) for note in verdict.notes),
-        details=tuple(printable(line, 2000) for line in verdict.details),
+    return AssertionRecord(
+        Verdict(assertion, outcome, sanitize_line(text, 2000), "", configuration=configuration), good=False
     )
-    return Record(shortened, len(verdict.rows), printable(run, 1000), good=verdict.good)
 
 
-NO_ROW = dict.fromkeys(("row", "value", "limit", "margin", "ceiling", "sees"), "")
+def make_record(verdict: Verdict, run: str = "") -> AssertionRecord:
+    """Return the record of a verdict, whose lines are cut to what a report shows."""
+    shortened_verdict = replace(
+        verdict,
+        message=sanitize_line(verdict.message, 2000),
+        notes=tuple(note.sanitize(400) for note in verdict.notes),
+        details=tuple(sanitize_line(line, 2000) for line in verdict.details),
+    )
+    return AssertionRecord(shortened_verdict, len(verdict.rows), sanitize_line(run, 1000), good=verdict.good)
+
+
+EMPTY_WORST_ROW = dict.fromkeys(("row", "value", "limit", "margin", "ceiling", "sees"), "")
 
 
 def describe_worst(verdict: Verdict) -> dict[str, str]:
@@ -247,23 +251,23 @@ def describe_worst(verdict: Verdict) -> dict[str, str]:
     They are where it is, its value, all that it is held to, how far it may still change, how far a waiver lets it go
     instead, and the smallest change that the gate sees.
     """
-    row, unit = verdict.nearest, verdict.unit
+    row, unit = verdict.nearest_row, verdict.unit
     if row is None or verdict.outcome is Outcome.INCOMPARABLE:  # its rows stand side by side in a comparison
-        return NO_ROW
-    if is_of_none(verdict.assertion) and row.outcome is Outcome.PASSED:
+        return EMPTY_WORST_ROW
+    if expects_no_row(verdict.assertion) and row.outcome is Outcome.PASSED:
         kernels = {judged_row.labels["kernel"] for judged_row in verdict.rows}
-        return NO_ROW | {"value": f"none of {counted(len(kernels), 'kernel')}"}
+        return EMPTY_WORST_ROW | {"value": f"none of {format_count(len(kernels), 'kernel')}"}
     return {
-        "row": place(row, verdict),
-        "value": "" if row.value is None else apart(row, unit)[0],
-        "limit": "" if row.value is None else limit_cell(verdict.assertion, unit, row),
-        "margin": margin_words(row, verdict),
-        "ceiling": ceiling_words(row, verdict),
-        "sees": sees_words(row, verdict),
+        "row": format_row_place(row, verdict),
+        "value": "" if row.value is None else format_value_and_limit(row, unit)[0],
+        "limit": "" if row.value is None else describe_row_limit(verdict.assertion, unit, row),
+        "margin": format_margin(row, verdict),
+        "ceiling": format_ceiling(row, verdict),
+        "sees": format_smallest_change(row, verdict),
     }
 
 
-def is_of_none(assertion: Assertion) -> bool:
+def expects_no_row(assertion: Assertion) -> bool:
     """Whether an assertion requires that there is no such row."""
-    limit = assertion.require.limit
-    return isinstance(limit, FromBaseline) and limit.no is not None
+    limit = assertion.requirement.limit
+    return isinstance(limit, BaselineLimit) and limit.forbidden_rows is not None

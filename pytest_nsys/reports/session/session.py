@@ -13,30 +13,30 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from pytest_nsys.core.errors import Mistake
-from pytest_nsys.core.file_names import Address
-from pytest_nsys.core.kept import grouped
-from pytest_nsys.core.words import counted
-from pytest_nsys.gates.model import WORST_FIRST, Outcome
-from pytest_nsys.reports.session.record import Record
-from pytest_nsys.reports.session.story import Story, story_of
-from pytest_nsys.reports.words.explanation import window_lines
+from pytest_nsys.core.file_names import GateAddress
+from pytest_nsys.core.memoize import group_by_key
+from pytest_nsys.core.text_format import format_count
+from pytest_nsys.gates.model import OUTCOMES_WORST_FIRST, Outcome
+from pytest_nsys.reports.session.record import AssertionRecord
+from pytest_nsys.reports.session.story import Story, build_story
+from pytest_nsys.reports.words.verdict_text import list_window_lines
 
 if TYPE_CHECKING:
     from pytest_nsys.merge_base.base_verdict import BaseVerdict
-    from pytest_nsys.reports.drawings.pictures import AssertionPictures
+    from pytest_nsys.reports.drawings.pictures import PicturesByAssertion
     from pytest_nsys.verdicts.comparison import Comparison
 
 NOTHING_JUDGED = "nothing judged"
 STATES = (*map(str, Outcome), "warned", "waived", "xfailed")
 """Every word that :attr:`pytest_nsys.reports.session.record.Record.state` has."""
 
-EXIT_WORDS = {1: "something failed", 2: "interrupted", 3: "internal error", 4: "usage error", 5: "no tests"}
+EXIT_MEANINGS = {1: "something failed", 2: "interrupted", 3: "internal error", 4: "usage error", 5: "no tests"}
 """What pytest's exit statuses mean."""
 
-BROKEN_OFF = (2, 3, 4)
+UNFINISHED_EXITS = (2, 3, 4)
 """Exit statuses of a session that did not get to its end."""
 
-NEVER_GOOD = frozenset(map(str, (Outcome.ERROR, Outcome.INCOMPARABLE, Outcome.NO_DATA, Outcome.FAILED)))
+BAD_STATES = frozenset(map(str, (Outcome.ERROR, Outcome.INCOMPARABLE, Outcome.NO_DATA, Outcome.FAILED)))
 """States that no plugin can make good: what a person allows to fail has a state of its own."""
 
 
@@ -50,14 +50,14 @@ class NotRunFile(NamedTuple):
 
     @property
     def name(self) -> str:
-        return str(Address(self.file, self.configuration))
+        return str(GateAddress(self.file, self.configuration))
 
 
 @dataclass(frozen=True)
 class Session:
     """Holds all that came of a session of pytest, or of a comparison: every output is a function of it."""
 
-    records: tuple[Record, ...]
+    records: tuple[AssertionRecord, ...]
     """The assertions that were judged, by file, line and name."""
     mistakes: tuple[Mistake, ...] = ()
     """What kept gate files from being judged."""
@@ -69,9 +69,9 @@ class Session:
     """What the gate of the merge base says; None where nobody asked."""
     not_run: tuple[NotRunFile, ...] = ()
     """What had no trace."""
-    pictures: AssertionPictures = field(default_factory=dict)
+    pictures: PicturesByAssertion = field(default_factory=dict)
     """What the page draws of each assertion, by the record's ``identity``."""
-    history: Path | None = None
+    history_path: Path | None = None
     """The database of the history; None without one."""
     checkout: Path | None = None
     """A folder of what was judged, of which git knows the commit."""
@@ -81,12 +81,12 @@ class Session:
     @cached_property
     def story(self) -> Story:
         """What happened, which every output tells."""
-        return story_of(self.records)
+        return build_story(self.records)
 
     @property
-    def bad(self) -> list[Record]:
+    def bad(self) -> list[AssertionRecord]:
         """The assertions that pytest takes as failed."""
-        return [record for record in self.records if not record.good or record.state in NEVER_GOOD]
+        return [record for record in self.records if not record.good or record.state in BAD_STATES]
 
     @property
     def counts(self) -> Counter[str]:
@@ -98,15 +98,15 @@ class Session:
 
         *Error* where the session failed and no assertion says why: never a word of success where it is not good.
         """
-        if self.mistakes or self.exit_status in BROKEN_OFF:
+        if self.mistakes or self.exit_status in UNFINISHED_EXITS:
             return str(Outcome.ERROR)
-        if self.is_red_at_base and self.merge_base is not None and self.merge_base.broken:
+        if self.is_red_at_base and self.merge_base is not None and self.merge_base.is_broken:
             return str(Outcome.ERROR)
         if not self.records and not self.is_red_at_base:
             return NOTHING_JUDGED
         bad_states = {record.state for record in self.bad} | ({str(Outcome.FAILED)} if self.is_red_at_base else set())
         if bad_states:
-            return str(next((outcome for outcome in WORST_FIRST if outcome in bad_states), Outcome.FAILED))
+            return str(next((outcome for outcome in OUTCOMES_WORST_FIRST if outcome in bad_states), Outcome.FAILED))
         if self.exit_status and self.comparison is not None:
             return NOTHING_JUDGED
         if self.exit_status:  # another test, a worker that crashed, a report that could not be written
@@ -122,7 +122,7 @@ class Session:
     @property
     def is_red_at_base(self) -> bool:
         """Whether the gate of the merge base is red."""
-        return self.merge_base is not None and self.merge_base.red
+        return self.merge_base is not None and self.merge_base.is_red
 
     @property
     def good(self) -> bool:
@@ -131,7 +131,7 @@ class Session:
         return bool(self.records) and is_clean and self.exit_status == 0
 
     @property
-    def plainly_good(self) -> bool:
+    def has_only_passed(self) -> bool:
         """Whether there is nothing to look at."""
         return self.good and all(record.state == Outcome.PASSED for record in self.records)
 
@@ -139,25 +139,25 @@ class Session:
     def headline(self) -> str:
         """The session in one line: ``7 assertions: 1 failed, 6 passed``."""
         if self.comparison is not None:
-            from pytest_nsys.reports.session.two_sides import result_words
+            from pytest_nsys.reports.session.comparison_tables import describe_result
 
-            return result_words(self.comparison)
+            return describe_result(self.comparison)
         sentences = []
-        if self.merge_base is not None and self.merge_base.red:
+        if self.merge_base is not None and self.merge_base.is_red:
             sentences.append(f"gate of the merge base: {self.merge_base.headline}")
         if self.mistakes:
-            sentences.append(f"{counted(len(self.mistakes), 'mistake')} kept files from being judged")
+            sentences.append(f"{format_count(len(self.mistakes), 'mistake')} kept files from being judged")
         if self.records:
-            sentences.append(counts_words(self.records))
+            sentences.append(format_counts(self.records))
         elif not self.refreshed and not self.mistakes and not self.not_run:
             sentences.append("no assertion of a gate file was judged")
         if self.not_run:
-            sentences.append(not_run_words(self.not_run))
-        sentences += [self.ending] if self.ending else []
+            sentences.append(describe_not_run(self.not_run))
+        sentences += [self.exit_note] if self.exit_note else []
         return "; ".join(sentences) or "baselines were refreshed, and nothing was judged"
 
     @property
-    def in_short(self) -> str:
+    def summary_line(self) -> str:
         """The word for the whole, and the line: *failed* where anything did, also beside what could not be judged."""
         if self.comparison is not None:
             return f"pytest-nsys compare: {self.headline}"
@@ -165,61 +165,61 @@ class Session:
         return f"Performance gate: {Outcome.FAILED if has_failed else self.verdict}. {self.headline}."
 
     @property
-    def ending(self) -> str:
+    def exit_note(self) -> str:
         """How pytest ended, where that is bad and nothing that was judged says why."""
         if not self.exit_status or self.bad or self.mistakes or self.is_red_at_base or self.comparison is not None:
             return ""
-        words = EXIT_WORDS.get(self.exit_status, "")
+        words = EXIT_MEANINGS.get(self.exit_status, "")
         return f"pytest ended with exit status {self.exit_status}" + (f" ({words})" if words else "")
 
     @property
-    def files(self) -> dict[str, list[Record]]:
+    def records_by_address(self) -> dict[str, list[AssertionRecord]]:
         """The records of each gate file, or of each configuration of it, by its address."""
-        return by_address(self.records)
+        return group_by_address(self.records)
 
 
-def by_address(records: Iterable[Record]) -> dict[str, list[Record]]:
+def group_by_address(records: Iterable[AssertionRecord]) -> dict[str, list[AssertionRecord]]:
     """Return the records of each gate file, or of each configuration of it, by its address."""
-    return grouped((record.address, record) for record in records)
+    return group_by_key((record.address, record) for record in records)
 
 
-def find_run(records: Sequence[Record]) -> Record:
+def find_run_record(records: Sequence[AssertionRecord]) -> AssertionRecord:
     """Return the record of one gate file that knows its run: the first that was judged, else the first."""
     return next((record for record in records if record.run), records[0])
 
 
-def list_baselines(records: Iterable[Record]) -> list[str]:
+def list_baselines(records: Iterable[AssertionRecord]) -> list[str]:
     """Return the baselines that these records were compared with, each once."""
     return list(dict.fromkeys(filter(None, (record.verdict.compared_with for record in records))))
 
 
-def list_windows(records: Iterable[Record]) -> list[tuple[str, tuple[str, ...]]]:
+def list_window_sets(records: Iterable[AssertionRecord]) -> list[tuple[str, tuple[str, ...]]]:
     """Return each set of windows once, with how it was measured."""
     verdicts = (record.verdict for record in records if record.verdict.measured_as)
-    return list(dict.fromkeys((verdict.measured_as, window_lines(verdict.windows)) for verdict in verdicts))
+    return list(dict.fromkeys((verdict.measured_as, list_window_lines(verdict.windows)) for verdict in verdicts))
 
 
-def not_run_words(files: Sequence[NotRunFile], tests: int = 0) -> str:
+def describe_not_run(files: Sequence[NotRunFile], tests: int = 0) -> str:
     """Return what had no trace: ``not run: 1 gate file, no trace given``, with tests that asked for a trace."""
     configurations = sum(bool(file.configuration) for file in files)
     count_by_noun = {"gate file": len(files) - configurations, "configuration": configurations, "test": tests}
-    return f"not run: {' and '.join(counted(n, noun) for noun, n in count_by_noun.items() if n)}, no trace given"
+    return f"not run: {' and '.join(format_count(n, noun) for noun, n in count_by_noun.items() if n)}, no trace given"
 
 
-def in_order(records: Iterable[Record]) -> list[tuple[str, int]]:
+def list_state_counts(records: Iterable[AssertionRecord]) -> list[tuple[str, int]]:
     """Return the states that occur, the worst first, and how many assertions ended in each."""
     counts = Counter(record.state for record in records)
-    *bad_states, improved_state, passed_state = map(str, WORST_FIRST)
+    *bad_states, improved_state, passed_state = map(str, OUTCOMES_WORST_FIRST)
     ordered_states = (*bad_states, "warned", "waived", "xfailed", improved_state, passed_state)
     return [(state, counts[state]) for state in ordered_states if counts[state]]
 
 
-def counts_words(records: Sequence[Record]) -> str:
+def format_counts(records: Sequence[AssertionRecord]) -> str:
     """Return how many assertions ended how: ``7 assertions: 1 failed, 6 passed``."""
-    count_text = ", ".join(f"{count} {state}" for state, count in in_order(records))
-    return f"{counted(len(records), 'assertion')}: {count_text}"
+    count_text = ", ".join(f"{count} {state}" for state, count in list_state_counts(records))
+    return f"{format_count(len(records), 'assertion')}: {count_text}"
 
 
-def ordered(records: Iterable[Record]) -> tuple[Record, ...]:
+def sort_records(records: Iterable[AssertionRecord]) -> tuple[AssertionRecord, ...]:
     """Return the records by file, line and name, whichever process judged first."""
-    return tuple(sorted(records, key=lambda record: record.known_by))
+    return tuple(sorted(records, key=lambda record: record.identity))

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from pytest_nsys.analysis.explain.parts import Change
-from pytest_nsys.core.file_names import Address
-from pytest_nsys.core.words import printable
-from pytest_nsys.reports.session.headline import length_words
-from pytest_nsys.reports.session.roots import called_in, root_sentence
-from pytest_nsys.reports.session.story import Red, Story, StoryRoot
+from pytest_nsys.analysis.explain.breakdown_model import Change
+from pytest_nsys.core.file_names import GateAddress
+from pytest_nsys.core.text_format import sanitize_line
+from pytest_nsys.reports.session.headline import describe_step_length
+from pytest_nsys.reports.session.root_sentence import choose_story_names, format_root_sentence
+from pytest_nsys.reports.session.story import RedAssertion, Story, StoryRoot
 
 LONGEST_NAME = 2000
 
@@ -17,72 +17,72 @@ Json = dict[str, Any]
 """An object, as ``report.schema.json`` describes it."""
 
 
-def story_json(story: Story) -> Json:
+def build_story_json(story: Story) -> Json:
     """Return the story of a session as ``report.schema.json`` describes it."""
-    display_names = called_in(story)
+    display_names = choose_story_names(story)
     return {
         "steps": [
             {
-                **_place(step.address),
-                "text": length_words(step),
+                **_build_address_json(step.address),
+                "text": describe_step_length(step),
                 "noun": step.noun,
                 "before_ns": step.before_ns,
                 "now_ns": step.now_ns,
-                "unchanged": step.unchanged,
+                "unchanged": step.is_unchanged,
             }
             for _, step in sorted(story.steps.items())
         ],
-        "roots": [_root(root, root_sentence(root, story, display_names)) for root in story.roots],
-        "unexplained": [_red(red) for red in story.unexplained],
+        "roots": [_build_root_json(root, format_root_sentence(root, story, display_names)) for root in story.roots],
+        "unexplained": [_build_red_json(red) for red in story.unexplained_reds],
         "not_judged": [
             {
-                "file": unjudged.records[0].file,
-                "outcome": unjudged.outcome,
-                "message": unjudged.message,
-                "assertions": [record.title for record in unjudged.records],
+                "file": unjudged_group.records[0].file,
+                "outcome": unjudged_group.outcome,
+                "message": unjudged_group.message,
+                "assertions": [record.title for record in unjudged_group.records],
             }
-            for unjudged in story.not_judged
+            for unjudged_group in story.not_judged
         ],
-        "warning": story.warning,
+        "warning": story.is_warning,
     }
 
 
-def change_json(change: Change) -> Json:
+def build_change_json(change: Change) -> Json:
     """Return a change as JSON; names are cut, and show no control characters."""
     root = change.root
     return {
         "kind": root.kind,
-        "of": root.of,
-        "name": printable(root.name, LONGEST_NAME),
-        "stage": printable(root.stage, LONGEST_NAME),
-        "instead_of": printable(root.instead_of, LONGEST_NAME),
+        "of": root.activity,
+        "name": sanitize_line(root.name, LONGEST_NAME),
+        "stage": sanitize_line(root.stage, LONGEST_NAME),
+        "instead_of": sanitize_line(root.instead_of, LONGEST_NAME),
         "rank": change.rank,
-        "before_ns": change.before_ns,
-        "now_ns": change.now_ns,
-        "was": change.was,
-        "is_now": change.is_now,
+        "before_ns": change.baseline_ns,
+        "now_ns": change.current_ns,
+        "was": change.baseline_count,
+        "is_now": change.current_count,
         "clock_mhz": change.clock_mhz,
     }
 
 
-def _root(root: StoryRoot, text: str) -> Json:
+def _build_root_json(root: StoryRoot, text: str) -> Json:
     changes = sorted(root.changes.items())
     return {
         "text": text,
-        "stages": [printable(stage, LONGEST_NAME) for stage in root.stages],
-        "changes": [{**change_json(change), **_place(address)} for (address, _), change in changes],
-        "waiting": [*root.waiting],
-        "waits_in": printable(root.waits_in, LONGEST_NAME),
-        "reds": [_red(red) for red in root.reds],
+        "stages": [sanitize_line(stage, LONGEST_NAME) for stage in root.stages],
+        "changes": [{**build_change_json(change), **_build_address_json(address)} for (address, _), change in changes],
+        "waiting": [*root.waiting_ranks],
+        "waits_in": sanitize_line(root.waiting_kernel, LONGEST_NAME),
+        "reds": [_build_red_json(red) for red in root.reds],
     }
 
 
-def _place(address: str) -> Json:
-    parsed = Address.of(address)
-    return {"file": printable(parsed.file, LONGEST_NAME), "configuration": parsed.configuration}
+def _build_address_json(address: str) -> Json:
+    parsed_address = GateAddress.parse(address)
+    return {"file": sanitize_line(parsed_address.file, LONGEST_NAME), "configuration": parsed_address.configuration}
 
 
-def _red(red: Red) -> Json:
+def _build_red_json(red: RedAssertion) -> Json:
     record = red.record
     return {
         "file": record.file,

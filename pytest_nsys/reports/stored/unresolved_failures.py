@@ -14,30 +14,30 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from pytest_nsys.core.errors import NsysError
-from pytest_nsys.core.kept import grouped
+from pytest_nsys.core.memoize import group_by_key
 from pytest_nsys.core.model import Value
-from pytest_nsys.core.numbers import format_apart, format_value
-from pytest_nsys.core.words import counted, place_words, printable
-from pytest_nsys.gates.judgement import Reference, breaks_rule
-from pytest_nsys.gates.looser_limits import ceiling_beyond, has_worse_side, sentence_to_write
+from pytest_nsys.core.numbers import format_distinctly, format_value
+from pytest_nsys.core.text_format import format_count, format_labels, sanitize_line
+from pytest_nsys.gates.assertion_names import strip_item
+from pytest_nsys.gates.judgement import Reference, breaks_pipeline_rule
+from pytest_nsys.gates.looser_limits import format_looser_ceiling, format_looser_sentence, has_worse_side
 from pytest_nsys.gates.model import (
     Assertion,
-    ByModel,
+    BaselineLimit,
     Comparator,
     Constant,
-    FromBaseline,
+    ConstantByModel,
     GateFile,
     JudgedRow,
     Outcome,
     Verdict,
 )
-from pytest_nsys.gates.names import without_item
-from pytest_nsys.verdicts.evaluate import GateContext, rows_now
-from pytest_nsys.verdicts.refresh_modes import Mode
+from pytest_nsys.verdicts.evaluate import GateContext, judge_without_baseline
+from pytest_nsys.verdicts.refresh_modes import RefreshMode
 
-SHOWN_FAILURES = 10
-WAIVED_FOR = timedelta(days=30)
-_BEGIN = 'pytest --nsys-update-baselines --nsys-reason "…" --nsys-history=PATH'
+MAX_SHOWN_FAILURES = 10
+WAIVER_PERIOD = timedelta(days=30)
+_BEGIN_HISTORY = 'pytest --nsys-update-baselines --nsys-reason "…" --nsys-history=PATH'
 _ROWS_STAY = "; what is stored of it stays"
 
 
@@ -54,7 +54,7 @@ class UnresolvedFailure:
     """A text that says what it is, and what to type; empty where it cannot be judged."""
     error: str = ""
     """Why it cannot be judged, which several may share."""
-    red: bool = True
+    is_red: bool = True
     """Whether the next run fails by it."""
     row: JudgedRow | None = None
     """The worst row, where there is one."""
@@ -74,13 +74,13 @@ class UnresolvedFailure:
     @property
     def severity(self) -> tuple[bool, Value]:
         """The key that orders the failures of one line: red before better, the furthest from its limit last."""
-        return self.red, -self.margin
+        return self.is_red, -self.margin
 
 
 def find_unresolved_failures(
     contexts: Sequence[GateContext],
     is_resolved: Callable[[GateFile, Assertion], bool],
-    mode: Mode,
+    mode: RefreshMode,
     refresh_command: str,
 ) -> list[UnresolvedFailure]:
     """Judge the assertions of these gate files again and return what is left of each line, in their order.
@@ -98,11 +98,11 @@ def find_unresolved_failures(
                 line = (failure.path, *assertion.location[1:])
                 failures[line] = max(failures.get(line, failure), failure, key=lambda failure: failure.severity)
     return sorted(
-        failures.values(), key=lambda failure: (not failure.red, failure.path, failure.assertion.location[1:])
+        failures.values(), key=lambda failure: (not failure.is_red, failure.path, failure.assertion.location[1:])
     )
 
 
-def format_unresolved_failures(
+def render_unresolved_failures(
     failures: Sequence[UnresolvedFailure], reason: str, format_path: Callable[[Path], str]
 ) -> Iterator[str]:
     """Render a line for each failure, and below it the sentence or the waiver to paste, where one helps.
@@ -110,48 +110,51 @@ def format_unresolved_failures(
     One error of many is rendered once.
     """
     files_with_waivers = set[Path]()
-    expiry_date = datetime.now(UTC).date() + WAIVED_FOR
+    expiry_date = datetime.now(UTC).date() + WAIVER_PERIOD
 
     def format_place(failure: UnresolvedFailure) -> str:
         return f"{format_path(failure.path)}:{failure.assertion.location.line}"
 
-    for error, same_failures in grouped((failure.error, failure) for failure in failures if failure.error).items():
-        more_text = f" and {counted(len(same_failures) - 1, 'more line')}" if len(same_failures) > 1 else ""
+    for error, same_failures in group_by_key((failure.error, failure) for failure in failures if failure.error).items():
+        more_text = f" and {format_count(len(same_failures) - 1, 'more line')}" if len(same_failures) > 1 else ""
         note = max(failure.note for failure in same_failures)
-        yield f"still red: {format_place(same_failures[0])}{more_text} cannot be judged: {printable(error, 160)}{note}"
+        yield (
+            f"still red: {format_place(same_failures[0])}{more_text} cannot be judged: "
+            f"{sanitize_line(error, 160)}{note}"
+        )
     failures = [failure for failure in failures if not failure.error]
-    for failure in failures[:SHOWN_FAILURES]:
-        name = without_item(failure.assertion.full_name)
-        state = "still red" if failure.red else "not written"
-        yield f"{state}: {format_place(failure)} `{printable(name, 60)}` {failure.advice}"
+    for failure in failures[:MAX_SHOWN_FAILURES]:
+        name = strip_item(failure.assertion.full_name)
+        state = "still red" if failure.is_red else "not written"
+        yield f"{state}: {format_place(failure)} `{sanitize_line(name, 60)}` {failure.advice}"
         if failure.sentence:
-            yield f"  write: {printable(failure.sentence, 400)}"
+            yield f"  write: {sanitize_line(failure.sentence, 400)}"
         if failure.ceiling:
             has_waivers = failure.file_has_waivers or failure.path in files_with_waivers
             below_text = " below the file's waivers:" if has_waivers else ":"
-            yield f"  {'or ' if failure.sentence else ''}waive it for {WAIVED_FOR.days} days{below_text}"
+            yield f"  {'or ' if failure.sentence else ''}waive it for {WAIVER_PERIOD.days} days{below_text}"
             if not has_waivers:
                 yield "  waivers:"
             files_with_waivers.add(failure.path)
-            fields = f"assertion: {_quote(name)}, ceiling: {failure.ceiling}, "
-            fields += f"expires: {expiry_date}, reason: {_quote(reason)}"
+            fields = f"assertion: {_quote_yaml(name)}, ceiling: {failure.ceiling}, "
+            fields += f"expires: {expiry_date}, reason: {_quote_yaml(reason)}"
             yield f"    - {{{fields}}}"
-    if omitted_count := len(failures[SHOWN_FAILURES:]):
-        yield f"… and {counted(omitted_count, 'more line')} of the gate files"
+    if omitted_count := len(failures[MAX_SHOWN_FAILURES:]):
+        yield f"… and {format_count(omitted_count, 'more line')} of the gate files"
 
 
-def _quote(text: str) -> str:
-    return json.dumps(printable(text, 400), ensure_ascii=False)
+def _quote_yaml(text: str) -> str:
+    return json.dumps(sanitize_line(text, 400), ensure_ascii=False)
 
 
 def _classify_assertion(
-    assertion: Assertion, context: GateContext, mode: Mode, refresh_command: str
+    assertion: Assertion, context: GateContext, mode: RefreshMode, refresh_command: str
 ) -> UnresolvedFailure | None:
     """Explain why an item fails, or could be better; None where it is resolved."""
     path = context.gate.path
     try:
-        assertion = context.resolved(assertion)
-        judgement = context.judged(assertion)
+        assertion = context.resolve(assertion)
+        judgement = context.judge(assertion)
     except NsysError as error:
         return UnresolvedFailure(path, assertion, error=str(error), note=_note_stored_rows(assertion, context))
     outcome, row = judgement.outcome, _find_worst_row(judgement.rows)
@@ -162,33 +165,38 @@ def _classify_assertion(
         return UnresolvedFailure(path, assertion, "holds, and is expected to fail: remove its xfail", row=row)
     if is_good and outcome is not Outcome.IMPROVED:
         return None
-    if outcome is Outcome.NO_DATA and (fresh_judgement := rows_now(assertion, context)).outcome is Outcome.NO_DATA:
-        advice = f"has no data ({printable(fresh_judgement.reason, 400)}): record what it measures, or give it "
+    if (
+        outcome is Outcome.NO_DATA
+        and (fresh_judgement := judge_without_baseline(assertion, context)).outcome is Outcome.NO_DATA
+    ):
+        advice = f"has no data ({sanitize_line(fresh_judgement.reason, 400)}): record what it measures, or give it "
         advice += f"allow_no_data: true{_note_stored_rows(assertion, context)}"
         return UnresolvedFailure(path, assertion, advice)
-    no_data = f"has no data ({printable(judgement.reason, 400)})"
+    no_data = f"has no data ({sanitize_line(judgement.reason, 400)})"
     value = _describe_value(assertion, row, context.gate.configuration)
     # Of what is stored a row is left out by the mode, or by who selected others.
-    is_left_out = outcome is Outcome.IMPROVED or (assertion.reads_stored and outcome is Outcome.NO_DATA)
+    is_left_out = outcome is Outcome.IMPROVED or (assertion.reads_stored_baseline and outcome is Outcome.NO_DATA)
     if outcome in (Outcome.FAILED, Outcome.ACCEPTED):
-        is_left_out = isinstance(assertion.require.limit, FromBaseline)
+        is_left_out = isinstance(assertion.requirement.limit, BaselineLimit)
     if is_left_out:
         state = no_data if judgement.reason else f"improved to {value}" if is_good else f"is {value}"
-        return UnresolvedFailure(path, assertion, f"{state}, and {_explain_omission(mode)}", red=not is_good, row=row)
+        return UnresolvedFailure(
+            path, assertion, f"{state}, and {_explain_omission(mode)}", is_red=not is_good, row=row
+        )
     if outcome is Outcome.INCONCLUSIVE:
         advice = "is inconclusive, which this file counts as red: take more captures"
     elif outcome is Outcome.INCOMPARABLE:
-        reason = printable(judgement.reason, 400)
+        reason = sanitize_line(judgement.reason, 400)
         advice = f"is incomparable ({reason}): {refresh_command or 'refresh the whole gate file with '}--all"
     elif outcome is Outcome.NO_DATA:  # its limit is from a history that has nothing of it
-        advice = f"{no_data}: {_BEGIN} begins it"
-    elif any(map(breaks_rule, judgement.rows)):
+        advice = f"{no_data}: {_BEGIN_HISTORY} begins it"
+    elif any(map(breaks_pipeline_rule, judgement.rows)):
         advice = f"is a rule, not a limit alone, {value}: no refresh settles it"
     else:
         sentence = ceiling = ""
         if row is not None and row.value is not None:
             sentence = _build_sentence(assertion, judgement.rows, row, row.value)
-            ceiling = ceiling_beyond(assertion, row.value, row.labels)
+            ceiling = format_looser_ceiling(assertion, row.value, row.labels)
         advice = f"is exact, {value}, and a refresh accepts no other number: mend it"
         if has_worse_side(assertion):
             advice = f"is a constant, {value}{'' if sentence else ', and no looser one says anything: remove it'}"
@@ -208,7 +216,11 @@ def _classify_assertion(
 def _note_stored_rows(assertion: Assertion, context: GateContext) -> str:
     """Note that the rows stay which the baseline has of the assertion; empty where it has none."""
     with contextlib.suppress(NsysError):  # told by its items
-        return _ROWS_STAY if assertion.reads_stored and isinstance(context.reference(assertion), Reference) else ""
+        return (
+            _ROWS_STAY
+            if assertion.reads_stored_baseline and isinstance(context.find_reference(assertion), Reference)
+            else ""
+        )
     return ""
 
 
@@ -216,15 +228,15 @@ def _describe_value(assertion: Assertion, row: JudgedRow | None, configuration: 
     """Describe the value of the worst row: ``42.6% now in rank 0 all_gather``."""
     if row is None or row.value is None:
         return "without a value"
-    unit = assertion.judged.unit
-    value = format_value(row.value, unit) if row.limit is None else format_apart(row.value, row.limit, unit)[0]
-    place = printable(" ".join(filter(None, [configuration, place_words(row.labels)])), 80)
+    unit = assertion.limit_target.unit
+    value = format_value(row.value, unit) if row.limit is None else format_distinctly(row.value, row.limit, unit)[0]
+    place = sanitize_line(" ".join(filter(None, [configuration, format_labels(row.labels)])), 80)
     return f"{value} now{f' in {place}' if place else ''}"
 
 
-def _explain_omission(mode: Mode) -> str:
+def _explain_omission(mode: RefreshMode) -> str:
     """Explain why its rows were not written, and what to type."""
-    if mode is Mode.ACCEPT_RUN:
+    if mode is RefreshMode.ACCEPT_RUN:
         return "--accept-run adds one run to the accepted ones, whose median counts: refresh without --accept-run"
     return "it was not selected: refresh the whole gate file"
 
@@ -238,18 +250,23 @@ def _find_worst_row(rows: Sequence[JudgedRow]) -> JudgedRow | None:
 def build_accepting_sentence(verdict: Verdict) -> str:
     """Build the sentence that a person writes who accepts what a constant has failed by; empty where there is none."""
     row = _find_worst_row(verdict.rows)
-    if verdict.outcome is not Outcome.FAILED or row is None or row.value is None or any(map(breaks_rule, verdict.rows)):
+    if (
+        verdict.outcome is not Outcome.FAILED
+        or row is None
+        or row.value is None
+        or any(map(breaks_pipeline_rule, verdict.rows))
+    ):
         return ""
     return _build_sentence(verdict.assertion, verdict.rows, row, row.value)
 
 
 def _build_sentence(assertion: Assertion, rows: Sequence[JudgedRow], worst: JudgedRow, value: Value) -> str:
     """Build the sentence that holds every row; empty where each of them has to be one number, and they are several."""
-    limit = assertion.require.limit
-    if assertion.require.comparator is Comparator.EQ and isinstance(limit, Constant | ByModel):
+    limit = assertion.requirement.limit
+    if assertion.requirement.comparator is Comparator.EQ and isinstance(limit, Constant | ConstantByModel):
         other_rows = [row for row in rows if row.value not in (None, value)]
-        if isinstance(limit, ByModel):
-            other_rows = [row for row in other_rows if limit.word_for(row.labels) == limit.word_for(worst.labels)]
+        if isinstance(limit, ConstantByModel):
+            other_rows = [row for row in other_rows if limit.find_model(row.labels) == limit.find_model(worst.labels)]
         if other_rows:
             return ""
-    return sentence_to_write(assertion, value, worst.labels)
+    return format_looser_sentence(assertion, value, worst.labels)

@@ -9,22 +9,22 @@ import os
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple, TextIO
 
-from pytest_nsys.analysis.explain.budget_lines import BLOCKED, BudgetPart
-from pytest_nsys.core.words import exists_in
-from pytest_nsys.reports.tables.layout import COLUMNS, terminal_columns
-from pytest_nsys.tools.executors import on_terminal
+from pytest_nsys.analysis.explain.budget_lines import BLOCKED_PARTS, BudgetPart
+from pytest_nsys.core.text_format import can_encode
+from pytest_nsys.reports.tables.layout import DEFAULT_WIDTH, read_terminal_width
+from pytest_nsys.tools.executors import is_on_terminal
 
-GLYPHS: Mapping[BudgetPart, tuple[str, str]] = {
+PART_GLYPHS: Mapping[BudgetPart, tuple[str, str]] = {
     BudgetPart.COMPUTE: ("█", "#"),
     BudgetPart.STARVED: ("·", "."),
     BudgetPart.BETWEEN: ("─", "_"),
-    **dict.fromkeys(BLOCKED.values(), ("▓", "X")),
+    **dict.fromkeys(BLOCKED_PARTS.values(), ("▓", "X")),
     BudgetPart.BESIDE: ("▒", "x"),
     BudgetPart.STALLED: ("░", "-"),
 }
 """The character that draws a part: a block, and a letter where the encoding has no blocks."""
 
-LEGEND = (
+BAR_LEGEND = (
     (BudgetPart.COMPUTE, "compute"),
     (BudgetPart.STARVED, "launch-starved"),
     (BudgetPart.BETWEEN, "between steps"),
@@ -32,7 +32,7 @@ LEGEND = (
     (BudgetPart.BESIDE, "in comm"),
     (BudgetPart.STALLED, "stalled"),
 )
-_COLOURS: Mapping[BudgetPart, int] = {
+_COLOUR_CODES: Mapping[BudgetPart, int] = {
     BudgetPart.COMPUTE: 90,
     BudgetPart.STARVED: 33,
     BudgetPart.BETWEEN: 93,
@@ -53,46 +53,46 @@ class Pen(NamedTuple):
     """Describes what a stream can show: which characters, whether colours, and how many columns."""
 
     ascii_only: bool = False
-    coloured: bool = False
-    columns: int = COLUMNS
+    has_colours: bool = False
+    columns: int = DEFAULT_WIDTH
 
     @classmethod
-    def of(cls, stream: TextIO) -> Pen:
+    def from_stream(cls, stream: TextIO) -> Pen:
         """Return the pen of a stream, with colours where a person looks at a terminal and ``NO_COLOR`` is not set."""
-        has_colours = on_terminal(stream) and not os.environ.get("NO_COLOR")
-        pen = cls.of_encoding(stream.encoding or "ascii")
-        return pen._replace(coloured=has_colours, columns=terminal_columns())
+        has_colours = is_on_terminal(stream) and not os.environ.get("NO_COLOR")
+        pen = cls.from_encoding(stream.encoding or "ascii")
+        return pen._replace(has_colours=has_colours, columns=read_terminal_width())
 
     @classmethod
-    def of_encoding(cls, encoding: str) -> Pen:
+    def from_encoding(cls, encoding: str) -> Pen:
         """Return a pen without colours, which draws blocks where the encoding has them."""
-        return cls(not exists_in("".join(block for block, _ in GLYPHS.values()), encoding))
+        return cls(not can_encode("".join(block for block, _ in PART_GLYPHS.values()), encoding))
 
-    def glyph(self, part: BudgetPart) -> str:
-        return GLYPHS[part][self.ascii_only]
+    def find_glyph(self, part: BudgetPart) -> str:
+        return PART_GLYPHS[part][self.ascii_only]
 
-    def bar(self, parts: Mapping[BudgetPart, int], cells: int) -> list[Piece]:
+    def draw_bar(self, ns_by_part: Mapping[BudgetPart, int], width: int) -> list[Piece]:
         """Return a bar of ``width`` characters, shared among the parts by their times."""
-        return [(part, self.glyph(part) * count) for part, count in shared_out(parts, cells).items()]
+        return [(part, self.find_glyph(part) * count) for part, count in distribute_cells(ns_by_part, width).items()]
 
-    def legend(self) -> list[Piece]:
+    def draw_legend(self) -> list[Piece]:
         """Return the pieces of the legend: each part's character and its name."""
-        return [pair for part, label in LEGEND for pair in ((part, self.glyph(part)), (None, f" {label}  "))]
+        return [pair for part, label in BAR_LEGEND for pair in ((part, self.find_glyph(part)), (None, f" {label}  "))]
 
-    def line(self, pieces: Iterable[Piece]) -> str:
+    def render_line(self, pieces: Iterable[Piece]) -> str:
         """Return the pieces as one line of text."""
-        return "".join(self._coloured(part, text) for part, text in pieces).rstrip()
+        return "".join(self._colour_text(part, text) for part, text in pieces).rstrip()
 
-    def _coloured(self, part: BudgetPart | None, text: str) -> str:
-        return f"\x1b[{_COLOURS[part]}m{text}\x1b[0m" if self.coloured and part and text else text
+    def _colour_text(self, part: BudgetPart | None, text: str) -> str:
+        return f"\x1b[{_COLOUR_CODES[part]}m{text}\x1b[0m" if self.has_colours and part and text else text
 
 
-def shared_out(parts: Mapping[BudgetPart, int], cells: int) -> dict[BudgetPart, int]:
+def distribute_cells(ns_by_part: Mapping[BudgetPart, int], cells: int) -> dict[BudgetPart, int]:
     """Return how many cells each part gets by its time; cells left over by rounding go to the largest remainders."""
     # An empty budget has no cells to give: 1 only keeps the division defined.
-    total_ns = sum(parts.values()) or 1
-    cells_by_part = {part: ns * cells // total_ns for part, ns in parts.items()}
-    by_remainder = sorted(parts, key=lambda part: parts[part] * cells % total_ns, reverse=True)
+    total_ns = sum(ns_by_part.values()) or 1
+    cells_by_part = {part: ns * cells // total_ns for part, ns in ns_by_part.items()}
+    by_remainder = sorted(ns_by_part, key=lambda part: ns_by_part[part] * cells % total_ns, reverse=True)
     for part in by_remainder[: cells - sum(cells_by_part.values())]:
         cells_by_part[part] += 1
     return cells_by_part

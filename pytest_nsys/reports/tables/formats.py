@@ -20,12 +20,12 @@ from functools import partial
 from html import escape
 from typing import TypeVar
 
-from pytest_nsys.core.kernel_names import WIDTH, in_the_middle, readable_names
+from pytest_nsys.core.kernel_names import DISPLAY_NAME_WIDTH, make_display_names, shorten_middle
 from pytest_nsys.core.model import Value
-from pytest_nsys.core.numbers import format_value, percent, scale_of
-from pytest_nsys.core.units import BARE, SHARES, SIZE, TIME, kept_in
-from pytest_nsys.core.words import printable
-from pytest_nsys.reports.tables.layout import Fitting, in_columns
+from pytest_nsys.core.numbers import choose_scale, format_percent, format_value
+from pytest_nsys.core.text_format import sanitize_line
+from pytest_nsys.core.units import BARE, SHARE_UNITS, SIZE, TIME, find_stored_unit
+from pytest_nsys.reports.tables.layout import FittedColumn, render_columns
 
 
 class Format(enum.StrEnum):
@@ -58,8 +58,8 @@ class CellKind(enum.StrEnum):
     DETAIL = "detail"  # in JSON alone
 
 
-_FOR_PROGRAMS = (CellKind.DETAIL, CellKind.EXACT, CellKind.UNIT)
-_SCALED = {CellKind.TIME: TIME, CellKind.SIZE: SIZE}
+_PROGRAM_ONLY_KINDS = (CellKind.DETAIL, CellKind.EXACT, CellKind.UNIT)
+_SCALED_UNITS = {CellKind.TIME: TIME, CellKind.SIZE: SIZE}
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +75,7 @@ class Measure:
     @property
     def kind(self) -> CellKind:
         """The kind of the cell that programs get."""
-        return CellKind.RATIO if self.unit in SHARES else CellKind.NUMBER
+        return CellKind.RATIO if self.unit in SHARE_UNITS else CellKind.NUMBER
 
 
 Cell = str | Value | Measure | Sequence[str] | Mapping[str, int] | None
@@ -93,21 +93,21 @@ class Column:
     @property
     def to_the_right(self) -> bool:
         """Whether its cells are aligned to the right, as figures are."""
-        return self.kind in (CellKind.NUMBER, CellKind.RATIO, CellKind.EXACT, *_SCALED)
+        return self.kind in (CellKind.NUMBER, CellKind.RATIO, CellKind.EXACT, *_SCALED_UNITS)
 
 
-def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
+def align_rows(rows: Sequence[Sequence[str]]) -> list[str]:
     """Return a line for each row, with columns aligned; no cell can command a terminal or a CI system."""
-    texts = [[printable(cell, WHOLE_TEXT) for cell in row] for row in rows]
+    texts = [[sanitize_line(cell, UNLIMITED_LENGTH) for cell in row] for row in rows]
     widths = [max(map(len, cells)) for cells in zip(*texts, strict=True)]
     return ["  ".join(map(str.ljust, row, widths)).rstrip() for row in texts]
 
 
 ABSENT = "-"
-WHOLE_TEXT = 1 << 20
+UNLIMITED_LENGTH = 1 << 20
 """Programs get a name uncut, up to a length that no honest name has."""
 
-_MARKUP = str.maketrans(
+_MARKDOWN_ESCAPES = str.maketrans(
     {sign: f"\\{sign}" for sign in r"\`|*[]~"} | {"&": "&amp;", "<": "&lt;", ">": "&gt;", "@": "@<!-- -->"}
 )
 
@@ -119,15 +119,15 @@ class Table:
     columns: Sequence[Column]
     rows: Sequence[Row]
     caption: str = ""
-    more: int = 0  # so many rows were left out
+    omitted_count: int = 0  # so many rows were left out
     folded: bool = False  # whether the table may be folded up, as in HTML's <details>
 
     def render(
         self,
         format: Format,
-        about: Mapping[str, object] | None = None,
+        metadata: Mapping[str, object] | None = None,
         json_rows: Sequence[Mapping[str, object]] | None = None,
-        width: int = WHOLE_TEXT,
+        width: int = UNLIMITED_LENGTH,
     ) -> str:
         """Return the table as text in one format.
 
@@ -136,39 +136,41 @@ class Table:
         """
         match format:
             case Format.JSON:
-                return as_json({**(about or {}), "rows": self.records() if json_rows is None else json_rows})
+                return render_json({**(metadata or {}), "rows": self.to_records() if json_rows is None else json_rows})
             case Format.CSV:
-                return self._csv()
+                return self._render_csv()
             case Format.MARKDOWN:
-                return "".join(f"{line}\n" for line in self.markdown())
+                return "".join(f"{line}\n" for line in self.render_markdown())
             case Format.HTML:
-                return html_page(self.html())
+                return render_html_page(self.render_html())
             case Format.TABLE:
-                return "".join(f"{line}\n" for line in self._padded(width))
+                return "".join(f"{line}\n" for line in self._render_padded(width))
 
-    def lines(self, more: str) -> list[str]:
+    def render_lines(self, omitted_text: str) -> list[str]:
         """Return the rows aligned, as a log has them; ``omitted_text`` says with ``{}`` how many rows were left out."""
-        columns, text_rows = self._for_people(WHOLE_TEXT)
-        omitted_lines = [more.format(self.more)] if self.more else []
-        return aligned([[column.name for column in columns], *text_rows]) + omitted_lines
+        columns, text_rows = self._format_cells(UNLIMITED_LENGTH)
+        omitted_lines = [omitted_text.format(self.omitted_count)] if self.omitted_count else []
+        return align_rows([[column.name for column in columns], *text_rows]) + omitted_lines
 
-    def markdown(self, spelled: Callable[[Column, str], str] | None = None) -> list[str]:
+    def render_markdown(self, format_cell: Callable[[Column, str], str] | None = None) -> list[str]:
         """Return the lines of a table in GitHub's Markdown, numbers to the right.
 
         ``format_cell`` writes each cell, and the name of a column that is a label.
         """
-        spelled = spelled or (lambda _, text: escape_markdown(text))
-        columns, text_rows = self._for_people(WHOLE_TEXT)
-        head = [spelled(column, column.name) if column.kind is CellKind.LABEL else column.name for column in columns]
+        format_cell = format_cell or (lambda _, text: escape_markdown(text))
+        columns, text_rows = self._format_cells(UNLIMITED_LENGTH)
+        head = [
+            format_cell(column, column.name) if column.kind is CellKind.LABEL else column.name for column in columns
+        ]
         lines = [head, ["---:" if column.to_the_right else "---" for column in columns]]
-        lines += [[spelled(*pair) for pair in zip(columns, row, strict=True)] for row in text_rows]
+        lines += [[format_cell(*pair) for pair in zip(columns, row, strict=True)] for row in text_rows]
         return [f"| {' | '.join(line)} |" for line in lines]
 
-    def html(self) -> str:
+    def render_html(self) -> str:
         """Return the table as HTML, numbers to the right, and below it how many rows were left out; no text becomes
         markup.
         """
-        columns, text_rows = self._for_people(WHOLE_TEXT)
+        columns, text_rows = self._format_cells(UNLIMITED_LENGTH)
         sides = [' style="text-align:right"' if column.to_the_right else "" for column in columns]
         tagged_rows = [("th", [column.name for column in columns]), *(("td", row) for row in text_rows)]
         row_html = (
@@ -176,49 +178,49 @@ class Table:
             for tag, row in tagged_rows
         )
         caption = f"<caption>{escape(self.caption)}</caption>" if self.caption else ""
-        omitted_html = f"<p>and {self.more} more</p>" if self.more else ""
+        omitted_html = f"<p>and {self.omitted_count} more</p>" if self.omitted_count else ""
         return f"<table>{caption}{''.join(f'<tr>{row}</tr>' for row in row_html)}</table>{omitted_html}"
 
-    def for_page(self) -> Table:
+    def format_for_page(self) -> Table:
         """Return the table as people read it, every cell as text: what a template of the page draws."""
-        columns, words = self._for_people(WHOLE_TEXT)
-        return Table(columns, words, self.caption, self.more)
+        columns, text_rows = self._format_cells(UNLIMITED_LENGTH)
+        return Table(columns, text_rows, self.caption, self.omitted_count)
 
-    def _padded(self, width: int) -> list[str]:
+    def _render_padded(self, width: int) -> list[str]:
         """Return the lines of the table in at most ``width`` characters, with a rule below the heads."""
-        _, raw_rows = self._without(*_FOR_PROGRAMS)
-        columns, text_rows = self._for_people()
+        _, raw_rows = self._drop_columns(*_PROGRAM_ONLY_KINDS)
+        columns, text_rows = self._format_cells()
         fitted_columns = []
         for i, column in enumerate(columns):
             cells = [row[i] for row in text_rows]
             names = [str(row[i]) for row in raw_rows] if column.kind is CellKind.KERNEL else cells
-            shorten = None if column.to_the_right else partial(_called, names, column.kind)
-            fitted_columns.append(Fitting(column.name, cells, shorten, column.to_the_right))
-        return in_columns(fitted_columns, width)
+            shorten = None if column.to_the_right else partial(_shorten_names, names, column.kind)
+            fitted_columns.append(FittedColumn(column.name, cells, shorten, column.to_the_right))
+        return render_columns(fitted_columns, width)
 
-    def _csv(self) -> str:
+    def _render_csv(self) -> str:
         """Return comma-separated values with a header; numbers are exact, and an absent value is empty."""
-        columns, rows = self._without(CellKind.DETAIL)
+        columns, rows = self._drop_columns(CellKind.DETAIL)
         buffer = io.StringIO()
         writer = csv.writer(buffer, lineterminator="\n")
         writer.writerow([column.name for column in columns])
-        writer.writerows([_raw(*pair) for pair in zip(columns, row, strict=True)] for row in rows)
+        writer.writerows([_format_raw_cell(*pair) for pair in zip(columns, row, strict=True)] for row in rows)
         return buffer.getvalue()
 
-    def records(self) -> list[dict[str, object]]:
+    def to_records(self) -> list[dict[str, object]]:
         """Return the rows as programs get them: a dict for each, by column name."""
         pairs = (zip(self.columns, row, strict=True) for row in self.rows)
-        return [{column.name: json_value(cell, column.kind) for column, cell in row} for row in pairs]
+        return [{column.name: to_json_value(cell, column.kind) for column, cell in row} for row in pairs]
 
-    def _for_people(self, longest: int = 200) -> tuple[list[Column], list[list[str]]]:
+    def _format_cells(self, max_length: int = 200) -> tuple[list[Column], list[list[str]]]:
         """Return the columns that people see, and their cells as texts of at most ``max_length`` characters.
 
         Times and sizes of one table are in one unit, which the name of a column does not repeat.
         """
-        columns, cells = self._without(*_FOR_PROGRAMS)
+        columns, cells = self._drop_columns(*_PROGRAM_ONLY_KINDS)
         cells_by_scale: dict[tuple[str, int | None], list[tuple[list[Cell], int, Value]]] = {}
         for i, column in enumerate(columns):
-            unit = _SCALED.get(column.kind)
+            unit = _SCALED_UNITS.get(column.kind)
             for row in cells:
                 if unit is not None and isinstance(value := row[i], int | Fraction):
                     cells_by_scale.setdefault((unit, None), []).append((row, i, value))
@@ -229,120 +231,131 @@ class Table:
                 # "time_ns" reads "time", as its unit may be ms; beside a column "time" it is named by its kind.
                 columns[i] = replace(column, name=str(column.kind) if name in taken_names else name)
         for (unit, _), scaled_cells in cells_by_scale.items():
-            scale = scale_of([value for _, _, value in scaled_cells], unit)
+            scale = choose_scale([value for _, _, value in scaled_cells], unit)
             for row, i, value in scaled_cells:
                 row[i] = format_value(value, unit, scale=scale)
         for i, column in enumerate(columns):
             if column.kind is CellKind.KERNEL:
-                for row, name in zip(cells, _called([str(row[i]) for row in cells], column.kind, WIDTH), strict=True):
+                for row, name in zip(
+                    cells, _shorten_names([str(row[i]) for row in cells], column.kind, DISPLAY_NAME_WIDTH), strict=True
+                ):
                     row[i] = name
         columns = [replace(column, name=column.title or column.name) for column in columns]
-        text_rows = [[printable(_shown(*pair), longest) for pair in zip(columns, row, strict=True)] for row in cells]
+        text_rows = [
+            [sanitize_line(_format_cell(*pair), max_length) for pair in zip(columns, row, strict=True)] for row in cells
+        ]
         return columns, text_rows
 
-    def _without(self, *kinds: CellKind) -> tuple[list[Column], list[list[Cell]]]:
+    def _drop_columns(self, *kinds: CellKind) -> tuple[list[Column], list[list[Cell]]]:
         """Return columns and rows without the columns of these kinds."""
         kept_indices = [i for i, column in enumerate(self.columns) if column.kind not in kinds]
         return [self.columns[i] for i in kept_indices], [[row[i] for i in kept_indices] for row in self.rows]
 
 
-def _called(names: Sequence[str], kind: CellKind, width: int) -> list[str]:
+def _shorten_names(names: Sequence[str], kind: CellKind, width: int) -> list[str]:
     """Return names in at most ``width`` characters; kernels keep what tells them apart."""
-    kernel_names = readable_names(names, width) if kind is CellKind.KERNEL else {}
-    return [kernel_names.get(name) or in_the_middle(name, width) for name in names]
+    kernel_names = make_display_names(names, width) if kind is CellKind.KERNEL else {}
+    return [kernel_names.get(name) or shorten_middle(name, width) for name in names]
 
 
-def number(name: str) -> Column:
+def make_number_column(name: str) -> Column:
     """Return a column of numbers."""
     return Column(name, CellKind.NUMBER)
 
 
-def numbers(*names: str) -> Iterator[Column]:
+def make_number_columns(*names: str) -> Iterator[Column]:
     """Return columns of numbers."""
-    return map(number, names)
+    return map(make_number_column, names)
 
 
-def times(*names: str) -> Iterator[Column]:
+def make_time_columns(*names: str) -> Iterator[Column]:
     """Return columns of times in ns."""
     return (Column(name, CellKind.TIME) for name in names)
 
 
-def ratios(*names: str) -> Iterator[Column]:
+def make_ratio_columns(*names: str) -> Iterator[Column]:
     """Return columns of ratios, from 0 to 1."""
     return (Column(name, CellKind.RATIO) for name in names)
 
 
-def texts(*names: str) -> Iterator[Column]:
+def make_text_columns(*names: str) -> Iterator[Column]:
     """Return columns of text."""
     return map(Column, names)
 
 
-def table_of(
+def build_text_table(
     caption: str,
     columns: Sequence[str | Column],
     rows: Iterable[Sequence[str]],
     limit: int | None = None,
     *,
     folded: bool = False,
-    longest: int = 200,
+    max_length: int = 200,
 ) -> Table:
     """Return a table of the first ``limit`` rows of texts, each cut at ``max_length`` characters.
 
     A column that is given as a name holds text.
     """
     all_rows = list(rows)
-    shown_rows = tuple(tuple(printable(cell, longest) for cell in row) for row in all_rows[:limit])
+    shown_rows = tuple(tuple(sanitize_line(cell, max_length) for cell in row) for row in all_rows[:limit])
     typed_columns = tuple(column if isinstance(column, Column) else Column(column) for column in columns)
     return Table(typed_columns, shown_rows, caption, len(all_rows) - len(shown_rows), folded)
 
 
 T = TypeVar("T")
-Told = tuple[str | Column, Callable[[T], str]]
+ColumnFormatter = tuple[str | Column, Callable[[T], str]]
 """A column, and the function that formats its cell of a row."""
 
 
-def table_by(
-    caption: str, told: Sequence[Told[T]], rows: Sequence[T], limit: int | None = None, *, folded: bool = False
+def build_table(
+    caption: str,
+    column_formatters: Sequence[ColumnFormatter[T]],
+    rows: Sequence[T],
+    limit: int | None = None,
+    *,
+    folded: bool = False,
 ) -> Table:
     """Return a table of the first ``limit`` rows, each cell formatted by the function of its column."""
-    cells = ([format_cell(row) for _, format_cell in told] for row in rows[:limit])
-    text_table = table_of(caption, [column for column, _ in told], cells, folded=folded)
-    return replace(text_table, more=len(rows) - len(text_table.rows))
+    cells = ([format_cell(row) for _, format_cell in column_formatters] for row in rows[:limit])
+    text_table = build_text_table(caption, [column for column, _ in column_formatters], cells, folded=folded)
+    return replace(text_table, omitted_count=len(rows) - len(text_table.rows))
 
 
-_STYLE = "body{font:14px sans-serif}pre{line-height:1.1}td,th{padding:2px 10px;text-align:left}caption{text-align:left}"
+_PAGE_STYLE = (
+    "body{font:14px sans-serif}pre{line-height:1.1}td,th{padding:2px 10px;text-align:left}caption{text-align:left}"
+)
 
 
-def html_page(body: str, title: str = "pytest-nsys") -> str:
+def render_html_page(body: str, title: str = "pytest-nsys") -> str:
     """Return an HTML page that needs no other file, around a body that is HTML already."""
-    head = f'<meta charset="utf-8"><title>{escape(title)}</title><style>{_STYLE}</style>'
+    head = f'<meta charset="utf-8"><title>{escape(title)}</title><style>{_PAGE_STYLE}</style>'
     return f'<!doctype html>\n<html lang="en"><head>{head}</head><body>\n{body}</body></html>\n'
 
 
-def as_json(answer: Mapping[str, object]) -> str:
+def render_json(document: Mapping[str, object]) -> str:
     """Return one JSON object as text in ASCII, so that no character of a name reaches a terminal."""
-    return without_halves(json.dumps(answer, indent=2)) + "\n"
+    return sanitize_json(json.dumps(document, indent=2)) + "\n"
 
 
-_ESCAPES = re.compile(r"\\u(d[89ab]..)\\ud[c-f]..|\\u(d[89a-f]..)|\\.")
+_JSON_ESCAPES = re.compile(r"\\u(d[89ab]..)\\ud[c-f]..|\\u(d[89a-f]..)|\\.")
 
 
-def without_halves(text: str) -> str:
+def sanitize_json(text: str) -> str:
     """Return JSON in ASCII without lone surrogates, and without ``##``."""
     # Commands to a CI system begin with "##".
     text = text.replace("##", r"#\u0023")
     # Python keeps lone surrogates of a file name that is not UTF-8; other readers of JSON stop at them.
     if "\\ud" not in text:
         return text
-    return _ESCAPES.sub(lambda match: "\\ufffd" if match[2] else match[0], text)
+    return _JSON_ESCAPES.sub(lambda match: "\\ufffd" if match[2] else match[0], text)
 
 
-def json_value(cell: Cell, kind: CellKind = CellKind.NUMBER) -> object:
+def to_json_value(cell: Cell, kind: CellKind = CellKind.NUMBER) -> object:
     """Return a cell as JSON has it: whole numbers whole, a ratio always a fraction, an absent cell null."""
     if isinstance(cell, Measure):
-        return json_value(cell.value, cell.kind)
+        return to_json_value(cell.value, cell.kind)
     if cell is None or isinstance(cell, str):
-        return kept_in(cell) if kind is CellKind.UNIT and cell else cell
+        return find_stored_unit(cell) if kind is CellKind.UNIT and cell else cell
     if isinstance(cell, Mapping):
         return dict(cell)
     if isinstance(cell, Sequence):
@@ -350,12 +363,12 @@ def json_value(cell: Cell, kind: CellKind = CellKind.NUMBER) -> object:
     return cell if isinstance(cell, int) and kind is not CellKind.RATIO else float(cell)
 
 
-def escape_markdown(text: str, longest: int = 200) -> str:
+def escape_markdown(text: str, max_length: int = 200) -> str:
     """Return text that Markdown shows as it is, also in a cell of a table: no markup, and nobody is mentioned."""
-    return printable(text, longest).translate(_MARKUP)
+    return sanitize_line(text, max_length).translate(_MARKDOWN_ESCAPES)
 
 
-def _shown(column: Column, cell: Cell) -> str:
+def _format_cell(column: Column, cell: Cell) -> str:
     assert not isinstance(cell, Measure)  # it was written in the scale of its column
     if cell is None:
         return ABSENT
@@ -364,12 +377,12 @@ def _shown(column: Column, cell: Cell) -> str:
     if isinstance(cell, Mapping | Sequence):
         return ", ".join(cell)
     if column.kind is CellKind.RATIO:
-        return percent(cell)
+        return format_percent(cell)
     return format_value(cell, BARE)
 
 
-def _raw(column: Column, cell: Cell) -> str:
-    value = json_value(cell, column.kind)
+def _format_raw_cell(column: Column, cell: Cell) -> str:
+    value = to_json_value(cell, column.kind)
     if isinstance(value, list):
         value = " ".join(value)
-    return "" if value is None else printable(str(value), WHOLE_TEXT)
+    return "" if value is None else sanitize_line(str(value), UNLIMITED_LENGTH)

@@ -5,32 +5,54 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from pytest_nsys.analysis.metrics.registry import METRICS
-from pytest_nsys.analysis.metrics.sharing import Sharing, sharing_in
+from pytest_nsys.analysis.metrics.stream_sharing import StreamSharing, measure_sharing
 from pytest_nsys.core.conventions import NO_STAGE
 from pytest_nsys.core.model import Note
-from pytest_nsys.reports.tables.formats import CellKind, Column, number, numbers, ratios, times
-from pytest_nsys.reports.views.budget import GAIN, about_budgets, find_budgets_of_view, list_budget_lines
+from pytest_nsys.reports.tables.formats import (
+    CellKind,
+    Column,
+    make_number_column,
+    make_number_columns,
+    make_ratio_columns,
+    make_time_columns,
+)
+from pytest_nsys.reports.views.budget import GAIN_TITLE, find_budgets_of_view, list_budget_rows, summarize_budgets
 from pytest_nsys.reports.views.configuration import CONFIG
-from pytest_nsys.reports.views.kernels import about_collectives, about_kernels, what_of
+from pytest_nsys.reports.views.kernels import describe_measured, summarize_collectives, summarize_kernels
 from pytest_nsys.reports.views.pipeline import PIPELINE
-from pytest_nsys.reports.views.view import PID, AnyColumn, Key, Looked, Paragraph, Part, Picked, View, figure
+from pytest_nsys.reports.views.view import (
+    PID_COLUMN,
+    AnyColumn,
+    RowCells,
+    ShownWindow,
+    View,
+    ViewRequest,
+    ViewSummary,
+    ViewTable,
+    make_metric_column,
+)
 
 
-def picked(looked: Looked) -> Iterator[Picked]:
+def list_view_windows(request: ViewRequest) -> Iterator[ShownWindow]:
     """Yield the windows of each requested rank. Kernels are read only where the bounds of a window depend on them."""
-    run, spec = looked.run, looked.spec
+    run, spec = request.run, request.spec
     # A labelled rank is one without kernels, too; without labels it takes kernels to tell ranks apart.
-    for rank in looked.chosen(run.labelled_ranks or run.ranks).values():
-        if spec.whole_run or spec.by_launch:
-            rank_group = run.measured(spec)
-            for window in rank_group.ranks.get(rank.number) or rank_group.filled({rank.number})[rank.number]:
-                yield Picked(rank, window.window, (window.start_ns, window.end_ns) if len(window) else None)
+    for rank in request.select_ranks(run.labelled_ranks or run.ranks).values():
+        if spec.is_whole_run or spec.is_by_launch:
+            rank_group = run.load_windows(spec)
+            for window in (
+                rank_group.windows_by_rank.get(rank.number)
+                or rank_group.require_filled_windows({rank.number})[rank.number]
+            ):
+                yield ShownWindow(rank, window.window, (window.start_ns, window.end_ns) if len(window) else None)
         else:
-            yield from (Picked(rank, window, (window.start_ns, window.end_ns)) for window in run.windows(rank, spec))
+            yield from (
+                ShownWindow(rank, window, (window.start_ns, window.end_ns)) for window in run.pick_windows(rank, spec)
+            )
 
 
-def _windows(looked: Looked) -> Iterator[Key]:
-    for rank, window, gpu_bounds_ns in picked(looked):
+def _list_window_rows(request: ViewRequest) -> Iterator[RowCells]:
+    for rank, window, gpu_bounds_ns in list_view_windows(request):
         label = rank.setup
         yield {
             "rank": rank.number,
@@ -51,22 +73,22 @@ def _windows(looked: Looked) -> Iterator[Key]:
         }
 
 
-def _of_ranks(looked: Looked) -> Sequence[AnyColumn]:
+def _list_rank_columns(request: ViewRequest) -> Sequence[AnyColumn]:
     """Return the columns of the ranks view.
 
     Where kernels are chosen by the range that launched them, that range is on the CPU and the measured window is on the
     GPU: the lengths of both are shown.
     """
     title_by_column = (
-        {"length_ns": "range (CPU)", "window_ns": "window (GPU)"} if looked.spec.by_launch else {"length_ns": ""}
+        {"length_ns": "range (CPU)", "window_ns": "window (GPU)"} if request.spec.is_by_launch else {"length_ns": ""}
     )
     return (
         "rank",
-        number("pid"),
+        make_number_column("pid"),
         "setup",
         *(Column(name, CellKind.DETAIL) for name in ("coordinates", "sizes", "micro_batch", "sequence_length", "file")),
         "window",
-        *numbers("index", "count"),
+        *make_number_columns("index", "count"),
         *(Column(name, CellKind.EXACT) for name in ("start_ns", "end_ns")),
         *(Column(name, CellKind.TIME, title) for name, title in title_by_column.items()),
     )
@@ -74,168 +96,179 @@ def _of_ranks(looked: Looked) -> Sequence[AnyColumn]:
 
 RANKS = View(
     name="ranks",
-    parts=(Part(columns=_of_ranks, keys=_windows),),
-    reads=(),
-    notes=lambda request: request.captures.notes_of(request.spec, "missing_ranks", "numbering"),
-    paragraph=lambda request: Paragraph(windows=tuple(picked(request))),
+    tables=(ViewTable(columns=_list_rank_columns, list_rows=_list_window_rows),),
+    metric_names=(),
+    list_notes=lambda request: request.captures.list_notes_of(request.spec, "missing_ranks", "numbering"),
+    summarize=lambda request: ViewSummary(windows=tuple(list_view_windows(request))),
 )
 
 STREAMS = View(
     name="streams",
-    parts=(
-        Part(
+    tables=(
+        ViewTable(
             columns=(
-                *("rank", PID, "stream", "purpose"),
-                figure("stream_comm_kernels", "comm_kernels"),
-                figure("stream_comm_ns", "comm_ns"),
-                figure("stream_compute_kernels", "compute_kernels"),
-                figure("stream_compute_ns", "compute_ns"),
+                *("rank", PID_COLUMN, "stream", "purpose"),
+                make_metric_column("stream_comm_kernels", "comm_kernels"),
+                make_metric_column("stream_comm_ns", "comm_ns"),
+                make_metric_column("stream_compute_kernels", "compute_kernels"),
+                make_metric_column("stream_compute_ns", "compute_ns"),
                 *("device", "context"),
             )
         ),
     ),
-    reads=("comm_streams",),
-    notes=lambda request: request.captures.notes(request.spec, METRICS["comm_streams"]),
+    metric_names=("comm_streams",),
+    list_notes=lambda request: request.captures.list_notes(request.spec, METRICS["comm_streams"]),
 )
 
 
-def _about_stages(looked: Looked) -> Paragraph:
+def _summarize_stages(request: ViewRequest) -> ViewSummary:
     """Explain why no stage has a row where all communication of a rank is shown; empty where a stage has one."""
-    if looked.where or looked.selected(METRICS["comm_ns"]):
-        return Paragraph()
-    reason, sharing = _why_no_overlap(looked), _sharing(looked)
+    if request.where or request.select_rows(METRICS["comm_ns"]):
+        return ViewSummary()
+    reason, sharing = _explain_no_overlap(request), _find_stream_sharing(request)
     # of what is shared the usual notes tell
-    return Paragraph(notes=[] if reason == sharing.why_not_in_own else [Note(f"no rows by stage: {reason}")])
+    return ViewSummary(notes=[] if reason == sharing.left_out_reason else [Note(f"no rows by stage: {reason}")])
 
 
-def _why_no_overlap(looked: Looked) -> str:
-    if any(window.communication for rank_windows in looked.windows.values() for window in rank_windows):
+def _explain_no_overlap(request: ViewRequest) -> str:
+    if any(window.communication for rank_windows in request.windows.values() for window in rank_windows):
         return f"no communication kernel has a stage under this convention: --where stage={NO_STAGE} shows them"
-    return _sharing(looked).why_not_in_own
+    return _find_stream_sharing(request).left_out_reason
 
 
-def _sharing(looked: Looked) -> Sharing:
-    return sharing_in(window for rank_windows in looked.windows.values() for window in rank_windows)
+def _find_stream_sharing(request: ViewRequest) -> StreamSharing:
+    return measure_sharing(window for rank_windows in request.windows.values() for window in rank_windows)
 
 
 OVERLAP = View(
     name="overlap",
-    parts=(
-        Part(
+    tables=(
+        ViewTable(
             columns=(
-                *("rank", PID, "stage", figure("comm_ns"), figure("exposed_ns")),
-                *(figure("overlap"), figure("overlap_min"), figure("overlap_max"), figure("comm_kernels")),
+                *("rank", PID_COLUMN, "stage", make_metric_column("comm_ns"), make_metric_column("exposed_ns")),
+                *(
+                    make_metric_column("overlap"),
+                    make_metric_column("overlap_min"),
+                    make_metric_column("overlap_max"),
+                    make_metric_column("comm_kernels"),
+                ),
             ),
-            compared=True,
+            reports_missing_rows=True,
         ),
-        Part(
+        ViewTable(
             name="ranks",
             caption="All communication of a rank, that on compute streams (barrier) included:",
             columns=(
-                *("rank", PID, figure("wall_overlap_all", title="wall_overlap_all")),
-                *(figure("wall_exposed_all_ns", title="wall_exposed_all"), figure("barrier_ns")),
+                *("rank", PID_COLUMN, make_metric_column("wall_overlap_all", title="wall_overlap_all")),
+                *(
+                    make_metric_column("wall_exposed_all_ns", title="wall_exposed_all"),
+                    make_metric_column("barrier_ns"),
+                ),
             ),
         ),
     ),
-    reads=("overlap",),
-    takes=frozenset({"where"}),
-    paragraph=_about_stages,
-    nothing=_why_no_overlap,
+    metric_names=("overlap",),
+    option_names=frozenset({"where"}),
+    summarize=_summarize_stages,
+    explain_empty=_explain_no_overlap,
 )
 
 
-def _about_ranks(looked: Looked) -> Sequence[Note]:
+def _list_rank_notes(request: ViewRequest) -> Sequence[Note]:
     """Return the notes of a view that needs no launches and no purposes of streams."""
-    return looked.captures.notes_of(looked.spec, "missing_ranks", "numbering", "unknown_communication")
+    return request.captures.list_notes_of(request.spec, "missing_ranks", "numbering", "unknown_communication")
 
 
-def _by_kernel(looked: Looked) -> Sequence[AnyColumn]:
+def _list_kernel_columns(request: ViewRequest) -> Sequence[AnyColumn]:
     return (
-        *("kernel", "family", figure("kernel_ns", "time_ns")),
-        figure("kernel_of_window", "of_window", f"of {what_of(looked)}"),
-        figure("kernel_share", "share", "of kernels"),
-        figure("kernel_launches", "launches"),
-        figure("kernel_mean_ns", "mean_ns"),
+        *("kernel", "family", make_metric_column("kernel_ns", "time_ns")),
+        make_metric_column("kernel_of_window", "of_window", f"of {describe_measured(request)}"),
+        make_metric_column("kernel_share", "share", "of kernels"),
+        make_metric_column("kernel_launches", "launches"),
+        make_metric_column("kernel_mean_ns", "mean_ns"),
     )
 
 
-def _by_family(looked: Looked) -> Sequence[AnyColumn]:
+def _list_family_columns(request: ViewRequest) -> Sequence[AnyColumn]:
     return (
-        *("family", figure("family_ns")),
-        figure("family_of_window", "of_window", f"of {what_of(looked)}"),
-        figure("family_share", "share", "of kernels"),
-        figure("family_launches", title="launches"),
+        *("family", make_metric_column("family_ns")),
+        make_metric_column("family_of_window", "of_window", f"of {describe_measured(request)}"),
+        make_metric_column("family_share", "share", "of kernels"),
+        make_metric_column("family_launches", title="launches"),
     )
 
 
 KERNELS = View(
     name="kernels",
-    parts=(
-        Part(
-            columns=_by_kernel,
+    tables=(
+        ViewTable(
+            columns=_list_kernel_columns,
             caption="Kernels, per GPU and step:",
-            by="time_ns",
-            most=20,
-            more=": --where family=NAME shows one family, --format csv all",
+            sort_column="time_ns",
+            max_rows=20,
+            more_hint=": --where family=NAME shows one family, --format csv all",
         ),
-        Part(
+        ViewTable(
             name="families",
             caption="Families:",
-            columns=_by_family,
-            by="family_ns",
-            filled=True,
+            columns=_list_family_columns,
+            sort_column="family_ns",
+            skips_zero_rows=True,
         ),
     ),
-    reads=("family_ns",),
-    one_window="`pytest-nsys rows family_ns` takes medians over them",
-    takes=frozenset({"where", "steps", "step_time", "families"}),
-    paragraph=about_kernels,
-    notes=_about_ranks,
+    metric_names=("family_ns",),
+    one_window_reason="`pytest-nsys rows family_ns` takes medians over them",
+    option_names=frozenset({"where", "steps", "step_time", "families"}),
+    summarize=summarize_kernels,
+    list_notes=_list_rank_notes,
 )
 
 COLLECTIVES = View(
     name="collectives",
-    parts=(
-        Part(
+    tables=(
+        ViewTable(
             columns=(
-                *("rank", "group", "collective", figure("group_size")),
-                *(figure("collective_count", "count"), figure("collective_bytes", "bytes")),
-                figure("collective_time_ns", "time_ns"),
-                figure("busbw", "busbw_mean", "mean busbw GB/s", statistic="mean"),
-                figure("busbw", title="median GB/s", statistic="median"),
-                figure("busbw", "busbw_min", "min GB/s", statistic="min"),
-                figure("busbw", "busbw_max", "max GB/s", statistic="max"),
-                *(figure("traffic_share"), figure("collective_wait_ns", "wait_ns")),
-                *(figure("collective_transfer_ns", "transfer_ns"), figure("bandwidth_utilisation", "utilisation")),
+                *("rank", "group", "collective", make_metric_column("group_size")),
+                *(make_metric_column("collective_count", "count"), make_metric_column("collective_bytes", "bytes")),
+                make_metric_column("collective_time_ns", "time_ns"),
+                make_metric_column("busbw", "busbw_mean", "mean busbw GB/s", statistic="mean"),
+                make_metric_column("busbw", title="median GB/s", statistic="median"),
+                make_metric_column("busbw", "busbw_min", "min GB/s", statistic="min"),
+                make_metric_column("busbw", "busbw_max", "max GB/s", statistic="max"),
+                *(make_metric_column("traffic_share"), make_metric_column("collective_wait_ns", "wait_ns")),
+                *(
+                    make_metric_column("collective_transfer_ns", "transfer_ns"),
+                    make_metric_column("bandwidth_utilisation", "utilisation"),
+                ),
             ),
-            leads="collective_count",
+            row_metric_name="collective_count",
         ),
     ),
-    reads=("collective_bytes", "collective_wait_ns"),
-    one_window="`pytest-nsys rows busbw` takes medians over them",
-    takes=frozenset({"where", "peak"}),
-    paragraph=about_collectives,
-    notes=_about_ranks,
-    nothing=lambda request: _sharing(request).why_not_in_own,
+    metric_names=("collective_bytes", "collective_wait_ns"),
+    one_window_reason="`pytest-nsys rows busbw` takes medians over them",
+    option_names=frozenset({"where", "peak"}),
+    summarize=summarize_collectives,
+    list_notes=_list_rank_notes,
+    explain_empty=lambda request: _find_stream_sharing(request).left_out_reason,
 )
 
 
 BUDGET = View(
     name="budget",
-    parts=(
-        Part(
+    tables=(
+        ViewTable(
             columns=(
                 *("rank", "part", "bound"),
-                *times("time_ns"),
-                *ratios("share"),
-                Column("ceiling", CellKind.RATIO, GAIN),
+                *make_time_columns("time_ns"),
+                *make_ratio_columns("share"),
+                Column("ceiling", CellKind.RATIO, GAIN_TITLE),
             ),
-            keys=list_budget_lines,
+            list_rows=list_budget_rows,
         ),
     ),
-    reads=("compute_absent_ns",),
-    paragraph=about_budgets,
-    nothing=lambda request: find_budgets_of_view(request).without[0].text,
+    metric_names=("compute_absent_ns",),
+    summarize=summarize_budgets,
+    explain_empty=lambda request: find_budgets_of_view(request).missing_notes[0].text,
 )
 
 VIEWS: Mapping[str, View] = {

@@ -12,34 +12,34 @@ from dataclasses import asdict, dataclass
 from fractions import Fraction
 from functools import cached_property, partial
 
-from pytest_nsys.analysis.budget.budget import Budget, facts_of, find_budgets
+from pytest_nsys.analysis.budget.budget import Budget, build_budget_facts, measure_rank_budgets
 from pytest_nsys.analysis.explain.budget_lines import (
-    BLOCKED,
-    Blocking,
+    BLOCKED_PARTS,
+    BlockingProducer,
     BudgetFacts,
     BudgetPart,
-    Delayed,
-    about_edges,
-    ceiling,
+    LaunchDelay,
+    compute_throughput_ceiling,
+    describe_uncertain_edges,
 )
 from pytest_nsys.analysis.windows.rank_window import RankWindow
 from pytest_nsys.core.conventions import NO_STAGE
-from pytest_nsys.core.exact import exact
-from pytest_nsys.core.kept import kept
-from pytest_nsys.core.kernel_names import readable_names
+from pytest_nsys.core.exact import simplify_fraction
+from pytest_nsys.core.kernel_names import make_display_names
+from pytest_nsys.core.memoize import memoize_method
 from pytest_nsys.core.model import Note
-from pytest_nsys.core.numbers import Scale, format_value, percent, scale_of
+from pytest_nsys.core.numbers import Scale, choose_scale, format_percent, format_value
+from pytest_nsys.core.text_format import format_count, sanitize_line
 from pytest_nsys.core.units import TIME
-from pytest_nsys.core.words import counted, printable
 from pytest_nsys.reports.tables.bars import Pen, Piece
-from pytest_nsys.reports.views.view import Key, Looked, Paragraph, Picked
+from pytest_nsys.reports.views.view import RowCells, ShownWindow, ViewRequest, ViewSummary
 
 # Both name attributes of BudgetFacts: JSON has each under the name of its attribute.
-OF_EDGES = (
+EDGE_FIELDS = (
     *("device_busy_ns", "gaps", "gaps_without_launch", "contradicted", "unordered"),
     *("waits_recorded", "waits", "waits_joined"),
 )
-OF_TIME = (
+TIME_FIELDS = (
     *("window_ns", "device_idle_ns", "compute_busy_ns", "compute_absent_ns", "comm_alone_ns"),
     *("launch_starved_ns", "between_steps_ns", "tail_ns", "in_syncs"),
     *("blocking_ns", "blocking_comm_ns", "blocking_comm_max_ns"),
@@ -47,60 +47,60 @@ OF_TIME = (
 )
 """The attributes of :class:`BudgetFacts` that the JSON of a budget has, under the same names."""
 
-WIDTH = 60
+BAR_WIDTH = 60
 """Length of the bar of the longest window, in characters."""
 
-GAIN = "throughput gain"
+GAIN_TITLE = "throughput gain"
 """Title of the column with the ceilings."""
 
-CEILING = (
-    f"{GAIN}: by how much throughput could rise at most if the part R of the window T were gone, R / (T - R), "
+CEILING_NOTE = (
+    f"{GAIN_TITLE}: by how much throughput could rise at most if the part R of the window T were gone, R / (T - R), "
     "which is more than its share of the time"
 )
 
-WITHOUT = "without compute"
+WITHOUT_COMPUTE = "without compute"
 AT_LEAST, AT_MOST = "at least", "at most"
 
 
 @dataclass(frozen=True)
-class Line:
+class BudgetLine:
     """Describes one line of the table of a budget: a part of the window, its time, and whether that is a bound."""
 
     part: str
-    ns: int
-    of_ns: int  # the length of the window
+    duration_ns: int
+    window_ns: int  # the length of the window
     bound: str = ""  # AT_LEAST or AT_MOST; empty where the time is exact
-    won_back: bool = True  # whether it is time without compute, which alone has a ceiling
+    is_recoverable: bool = True  # whether it is time without compute, which alone has a ceiling
 
     @property
     def share(self) -> Fraction:
         """The share of the window, from 0 to 1."""
-        return Fraction(self.ns, self.of_ns)
+        return Fraction(self.duration_ns, self.window_ns)
 
     @property
     def ceiling(self) -> Fraction | None:
         """The most by which throughput could rise without this part; None where that is unbounded or the part cannot be
         saved.
         """
-        return ceiling(self.ns, self.of_ns) if self.won_back else None
+        return compute_throughput_ceiling(self.duration_ns, self.window_ns) if self.is_recoverable else None
 
 
-def lines_of(facts: BudgetFacts) -> Iterator[Line]:
+def build_budget_lines(facts: BudgetFacts) -> Iterator[BudgetLine]:
     """Yield the lines of the table of one budget, the parts of the window first; a part without time has no line."""
-    make_line = partial(Line, of_ns=facts.window_ns)
+    make_line = partial(BudgetLine, window_ns=facts.window_ns)
     lower_bound, upper_bound = (AT_LEAST, AT_MOST) if facts.at_least else ("", "")
-    yield make_line("window", facts.window_ns, won_back=False)
-    yield make_line(BudgetPart.COMPUTE, facts.compute_busy_ns, won_back=False)
-    yield make_line(WITHOUT, facts.compute_absent_ns)
+    yield make_line("window", facts.window_ns, is_recoverable=False)
+    yield make_line(BudgetPart.COMPUTE, facts.compute_busy_ns, is_recoverable=False)
+    yield make_line(WITHOUT_COMPUTE, facts.compute_absent_ns)
     yield make_line(BudgetPart.STARVED, facts.launch_starved_ns)
-    starved_in_calls = {f"in {printable(name, 60)}": ns for name, ns in facts.in_syncs.items()}
+    starved_in_calls = {f"in {sanitize_line(name, 60)}": ns for name, ns in facts.in_syncs.items()}
     starved_ns = {
         "between steps": facts.between_steps_ns or 0,
         "after the last kernel": facts.tail_ns,
         **starved_in_calls,
     }
     yield from (make_line(f"{BudgetPart.STARVED}: {label}", ns) for label, ns in starved_ns.items() if ns)
-    for part in BLOCKED.values():
+    for part in BLOCKED_PARTS.values():
         ns, max_ns = facts.parts[part], facts.blocking_comm_max_ns if part is BudgetPart.COLLECTIVE else 0
         if max_ns == ns > 0:  # both bounds agree: the time is exact
             yield make_line(part, ns)
@@ -113,7 +113,7 @@ def lines_of(facts: BudgetFacts) -> Iterator[Line]:
         if (ns := facts.parts[part]) or part is BudgetPart.STALLED:
             yield make_line(part, ns, bound=upper_bound if ns else "")
     other_lines = (("communication alone", facts.comm_alone_ns), ("device idle", facts.device_idle_ns))
-    yield from (make_line(label, ns, won_back=False) for label, ns in other_lines if ns is not None)
+    yield from (make_line(label, ns, is_recoverable=False) for label, ns in other_lines if ns is not None)
 
 
 @dataclass(frozen=True)
@@ -122,128 +122,143 @@ class BudgetReport:
 
     budgets: Mapping[int, BudgetFacts]  # by rank
     windows: Sequence[RankWindow] = ()
-    without: Sequence[Note] = ()
+    missing_notes: Sequence[Note] = ()
 
     @cached_property
     def scale(self) -> Scale:
         """The scale of the longest window, in which all times are written."""
-        return scale_of([facts.window_ns for facts in self.budgets.values()], TIME)
+        return choose_scale([facts.window_ns for facts in self.budgets.values()], TIME)
 
-    def json_rows(self) -> list[Mapping[str, object]]:
+    def build_json_rows(self) -> list[Mapping[str, object]]:
         """Return each budget in whole nanoseconds, with the ceilings of its parts."""
         return [
             {
                 "rank": rank,
-                **{name: getattr(facts, name) for name in (*OF_EDGES, *OF_TIME)},
+                **{name: getattr(facts, name) for name in (*EDGE_FIELDS, *TIME_FIELDS)},
                 "producers": [*map(asdict, facts.producers)],
                 "before": [*map(asdict, facts.before)],
-                "ceilings": _ceilings(facts),
+                "ceilings": _compute_ceilings(facts),
             }
             for rank, facts in self.budgets.items()
         ]
 
-    def bars(self, encoding: str) -> Iterator[list[Piece]]:
+    def draw_bars(self, encoding: str) -> Iterator[list[Piece]]:
         """Yield a bar for each rank and then the legend, as pieces of text with the part that each draws."""
-        pen = Pen.of_encoding(encoding)
+        pen = Pen.from_encoding(encoding)
         longest = max(facts.window_ns for facts in self.budgets.values())
         digits = max(len(str(rank)) for rank in self.budgets)
         for rank, facts in self.budgets.items():
             # A window that is short beside the longest still gets one character: an empty bar would look like no data.
-            cells = max(1, WIDTH * facts.window_ns // longest)
-            length = f"{' ' * (WIDTH - cells)}  {format_value(facts.window_ns, scale=self.scale)}"
+            cells = max(1, BAR_WIDTH * facts.window_ns // longest)
+            length = f"{' ' * (BAR_WIDTH - cells)}  {format_value(facts.window_ns, scale=self.scale)}"
             name: Piece = (None, f"rank {rank:<{digits}}  ")
-            yield [name, *pen.bar(facts.parts, cells), (None, length)]
-        yield pen.legend()
+            yield [name, *pen.draw_bar(facts.parts, cells), (None, length)]
+        yield pen.draw_legend()
 
-    def about_gain(self) -> str:
+    def describe_gain(self) -> str:
         """Return a sentence that says what the ceilings are, with the largest as the example."""
         lost_and_window_ns = [(facts.compute_absent_ns, facts.window_ns) for facts in self.budgets.values()]
         most_lost_ns, window_ns = max(lost_and_window_ns, key=lambda pair: Fraction(*pair))
-        gain = ceiling(most_lost_ns, window_ns)
-        return CEILING + (
-            f" (without {percent(Fraction(most_lost_ns, window_ns))} of it: {percent(gain)} more)" if gain else ""
+        gain = compute_throughput_ceiling(most_lost_ns, window_ns)
+        return CEILING_NOTE + (
+            f" (without {format_percent(Fraction(most_lost_ns, window_ns))} of it: {format_percent(gain)} more)"
+            if gain
+            else ""
         )
 
-    def producers(self) -> Iterator[str]:
+    def describe_producers(self) -> Iterator[str]:
         """Yield sentences on what blocked compute longest on each rank, and on what was launched late or stalled."""
-        other_names = {name for window in self.windows for name in window.whole_names}
+        other_names = {name for window in self.windows for name in window.full_names}
         for rank, facts in self.budgets.items():
-            yield from (f"rank {rank}: {line}" for line in held_up(facts, self.scale, other_names))
+            yield from (f"rank {rank}: {line}" for line in describe_blocking(facts, self.scale, other_names))
 
 
-@kept
-def find_budgets_of_view(looked: Looked) -> BudgetReport:
+@memoize_method
+def find_budgets_of_view(request: ViewRequest) -> BudgetReport:
     """Return the budget of each requested rank; of several windows the one with the median time without compute."""
-    budget_or_reason = find_budgets(looked.windows)
+    budget_or_reason = measure_rank_budgets(request.windows)
     budgets = {rank: budget for rank, budget in budget_or_reason.items() if isinstance(budget, Budget)}
     missing_notes = [
         Note(f"rank {rank} has no budget: {reason}") for rank, reason in budget_or_reason.items() if rank not in budgets
     ]
-    facts = {rank: facts_of(budget) for rank, budget in budgets.items()}
+    facts = {rank: build_budget_facts(budget) for rank, budget in budgets.items()}
     return BudgetReport(facts, [budget.window for budget in budgets.values()], missing_notes)
 
 
-def list_budget_lines(looked: Looked) -> Iterator[Key]:
+def list_budget_rows(request: ViewRequest) -> Iterator[RowCells]:
     """Yield the lines of each budget as rows of a view."""
-    for rank, facts in find_budgets_of_view(looked).budgets.items():
-        for line in lines_of(facts):
+    for rank, facts in find_budgets_of_view(request).budgets.items():
+        for line in build_budget_lines(facts):
             yield {
                 "rank": rank,
                 "part": str(line.part),
                 "bound": line.bound,
-                "time_ns": line.ns,
-                "share": exact(line.share),
-                "ceiling": line.ceiling and exact(line.ceiling),
+                "time_ns": line.duration_ns,
+                "share": simplify_fraction(line.share),
+                "ceiling": line.ceiling and simplify_fraction(line.ceiling),
             }
 
 
-def about_budgets(looked: Looked) -> Paragraph:
+def summarize_budgets(request: ViewRequest) -> ViewSummary:
     """Return a bar for each rank above the table, and below it which kernels blocked which."""
-    report = find_budgets_of_view(looked)
-    has_several_windows = any(len(windows) > 1 for windows in looked.windows.values())
+    report = find_budgets_of_view(request)
+    has_several_windows = any(len(windows) > 1 for windows in request.windows.values())
     note = "of several windows each rank shows one: that with the median time without compute"
-    return Paragraph(
-        above=[*report.bars(looked.encoding)],
-        below=[report.about_gain(), *report.producers()],
-        facts={"budgets": report.json_rows()},
-        notes=[*[Note(note)] * has_several_windows, *report.without, *map(Note, about_edges(report.budgets.values()))],
-        windows=[Picked(window.rank, window.window, (window.start_ns, window.end_ns)) for window in report.windows],
+    return ViewSummary(
+        lines_above=[*report.draw_bars(request.encoding)],
+        lines_below=[report.describe_gain(), *report.describe_producers()],
+        facts={"budgets": report.build_json_rows()},
+        notes=[
+            *[Note(note)] * has_several_windows,
+            *report.missing_notes,
+            *map(Note, describe_uncertain_edges(report.budgets.values())),
+        ],
+        windows=[
+            ShownWindow(window.rank, window.window, (window.start_ns, window.end_ns)) for window in report.windows
+        ],
     )
 
 
-def _ceilings(facts: BudgetFacts) -> dict[str, float | None]:
+def _compute_ceilings(facts: BudgetFacts) -> dict[str, float | None]:
     """Return the ceiling of each part of the time without compute, and of all of it; None where it is unbounded."""
     window_ns = facts.window_ns
     lost_ns = {part.value: ns for part, ns in facts.parts.items() if part is not BudgetPart.COMPUTE}
-    gains = {part: ceiling(ns, window_ns) for part, ns in {**lost_ns, WITHOUT: facts.compute_absent_ns}.items()}
+    gains = {
+        part: compute_throughput_ceiling(ns, window_ns)
+        for part, ns in {**lost_ns, WITHOUT_COMPUTE: facts.compute_absent_ns}.items()
+    }
     return {part: None if gain is None else float(gain) for part, gain in gains.items()}
 
 
-def producer_words(each: Blocking, scale: Scale, called: Mapping[str, str]) -> str:
+def format_producer(blocking: BlockingProducer, scale: Scale, display_names: Mapping[str, str]) -> str:
     """Return which kernel blocks which and for how long: ``stage4_b combine blocks grouped_gemm for 1.02 ms in 12
     gaps``.
     """
-    return f"{_kernel(each.stage, called[each.name])} blocks {called[each.waiting]} {_how_long(each, scale)}"
+    return (
+        f"{_format_stage_and_kernel(blocking.stage, display_names[blocking.name])} blocks "
+        f"{display_names[blocking.waiting]} {_format_duration(blocking, scale)}"
+    )
 
 
-def _kernel(stage: str, name: str) -> str:
-    return (f"{printable(stage, 60)} " if stage != NO_STAGE else "") + name
+def _format_stage_and_kernel(stage: str, name: str) -> str:
+    return (f"{sanitize_line(stage, 60)} " if stage != NO_STAGE else "") + name
 
 
-def _how_long(each: Blocking | Delayed, scale: Scale) -> str:
-    return f"for {format_value(each.ns, scale=scale)} in {counted(each.gaps, 'gap')}"
+def _format_duration(delay: BlockingProducer | LaunchDelay, scale: Scale) -> str:
+    return f"for {format_value(delay.ns, scale=scale)} in {format_count(delay.gaps, 'gap')}"
 
 
-def held_up(facts: BudgetFacts, scale: Scale, beside: Collection[str] = ()) -> list[str]:
+def describe_blocking(facts: BudgetFacts, scale: Scale, other_names: Collection[str] = ()) -> list[str]:
     """Return lines that say which kernels blocked which, then which were launched too late or stalled, the longest
     first.
 
     Kernels have their short names, which also tell them from ``other_names``.
     """
     names = [name for blocking in facts.producers for name in (blocking.name, blocking.waiting)]
-    display_names = readable_names([*sorted(beside), *names, *(delay.waiting for delay in facts.before)])
+    display_names = make_display_names([*sorted(other_names), *names, *(delay.waiting for delay in facts.before)])
     late_lines = (
-        f"{delay.part} before {_kernel(delay.stage, display_names[delay.waiting])} {_how_long(delay, scale)}"
+        f"{delay.part} before {_format_stage_and_kernel(delay.stage, display_names[delay.waiting])} "
+        f"{_format_duration(delay, scale)}"
         for delay in facts.before
     )
-    return [*(producer_words(blocking, scale, display_names) for blocking in facts.producers), *late_lines]
+    return [*(format_producer(blocking, scale, display_names) for blocking in facts.producers), *late_lines]

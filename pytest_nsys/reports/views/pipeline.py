@@ -5,33 +5,43 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from fractions import Fraction
 
-from pytest_nsys.analysis.metrics.pipeline import Pipeline, pipelines
+from pytest_nsys.analysis.metrics.pipeline import Pipeline, measure_pipelines
 from pytest_nsys.analysis.metrics.registry import METRICS
-from pytest_nsys.core.kept import kept
+from pytest_nsys.core.memoize import memoize_method
 from pytest_nsys.core.model import Note, Span, Value
 from pytest_nsys.core.numbers import format_value
+from pytest_nsys.core.text_format import sanitize_line
 from pytest_nsys.core.units import BARE
-from pytest_nsys.core.words import printable
 from pytest_nsys.gates.judgement import HALFWAY
-from pytest_nsys.reports.tables.formats import Cell, CellKind, numbers, texts, times
-from pytest_nsys.reports.views.view import AnyColumn, Figure, Key, Looked, Paragraph, Part, View, figure, told
+from pytest_nsys.reports.tables.formats import Cell, CellKind, make_number_columns, make_text_columns, make_time_columns
+from pytest_nsys.reports.views.view import (
+    AnyColumn,
+    MetricColumn,
+    RowCells,
+    View,
+    ViewRequest,
+    ViewSummary,
+    ViewTable,
+    make_computed_column,
+    make_metric_column,
+)
 
-LEAST_SCORE = Fraction("0.30")
-SENTENCE = "pipeline overlap_score >= 0.30"
+MIN_SCORE = Fraction("0.30")
+RULE_SENTENCE = "pipeline overlap_score >= 0.30"
 """The rule of the field for pipelines, as a gate file writes it."""
 
 QUANTILES = ("p50", "p90", "p99")
 
 
-@kept
-def pipelines_of(looked: Looked) -> Mapping[int, Pipeline]:
+@memoize_method
+def find_rank_pipelines(request: ViewRequest) -> Mapping[int, Pipeline]:
     """Return the pipeline of each requested rank that has one."""
-    pipeline_by_rank = sorted(pipelines(looked.together).items())
-    return {number: pipeline for number, pipeline in pipeline_by_rank if number in looked.ranks}
+    pipeline_by_rank = sorted(measure_pipelines(request.all_ranks_window).items())
+    return {number: pipeline for number, pipeline in pipeline_by_rank if number in request.ranks}
 
 
-def _hiding(looked: Looked) -> Iterator[Key]:
-    for rank, pipeline in pipelines_of(looked).items():
+def _list_pipeline_rows(request: ViewRequest) -> Iterator[RowCells]:
+    for rank, pipeline in find_rank_pipelines(request).items():
         first_stage_ns, second_stage_ns = pipeline.stages_ns
         yield {
             "rank": rank,
@@ -41,67 +51,79 @@ def _hiding(looked: Looked) -> Iterator[Key]:
             "stage1_ns": second_stage_ns,
             "overlap_score": pipeline.score,
             "serialization": pipeline.serialization,
-            "reading": reading(pipeline.serialization),
-            "rule": "; ".join(_broken(pipeline)) or "holds",
+            "reading": describe_serialization(pipeline.serialization),
+            "rule": "; ".join(_list_broken_rules(pipeline)) or "holds",
         }
 
 
-def _ranks(looked: Looked) -> Iterator[Key]:
-    return ({"rank": rank} for rank in pipelines_of(looked))
+def _list_rank_rows(request: ViewRequest) -> Iterator[RowCells]:
+    return ({"rank": rank} for rank in find_rank_pipelines(request))
 
 
-def _launches(looked: Looked, key: Key) -> Cell:
-    launch_counts = [value for labels, value in looked.table(METRICS["launches"]).rows if labels[0] == key["rank"]]
+def _count_launches(request: ViewRequest, row: RowCells) -> Cell:
+    launch_counts = [
+        value for labels, value in request.measure_metric(METRICS["launches"]).rows if labels[0] == row["rank"]
+    ]
     return sum(launch_counts) if launch_counts else None
 
 
-def _spending(looked: Looked) -> list[AnyColumn]:
+def _list_spending_columns(request: ViewRequest) -> list[AnyColumn]:
     """Return the columns of what a unit of each rank spends its period on, with one for each block."""
     share = METRICS["share"]
-    blocks = sorted({str(labels[1]) for labels, _ in looked.table(share).rows}) if looked.run.workload.blocks else []
+    blocks = (
+        sorted({str(labels[1]) for labels, _ in request.measure_metric(share).rows})
+        if request.run.workload.blocks
+        else []
+    )
     return [
-        *("rank", figure("anchors")),
-        *(figure("period_ns", f"period_{quantile}_ns", quantile=quantile) for quantile in QUANTILES),
-        *(told("launches", _launches, CellKind.NUMBER), figure("gpu_gap_ns"), figure("syncs")),
-        *(Figure(f"share {printable(name)}", share, {"block": name}) for name in blocks),
+        *("rank", make_metric_column("anchors")),
+        *(make_metric_column("period_ns", f"period_{quantile}_ns", quantile=quantile) for quantile in QUANTILES),
+        *(
+            make_computed_column("launches", _count_launches, CellKind.NUMBER),
+            make_metric_column("gpu_gap_ns"),
+            make_metric_column("syncs"),
+        ),
+        *(MetricColumn(f"share {sanitize_line(name)}", share, {"block": name}) for name in blocks),
     ]
 
 
-def about_pipelines(looked: Looked) -> Paragraph:
+def summarize_pipelines(request: ViewRequest) -> ViewSummary:
     """Return whether the rule holds, and which ranges the stages are."""
-    stages = looked.run.workload.pipeline
+    stages = request.run.workload.pipeline
     assert stages is not None  # no view without
-    stage_lines = list(stages.words)
-    return Paragraph(
-        below=[_verdict(pipelines_of(looked))], facts={"stages": stage_lines}, notes=[Note("; ".join(stage_lines))]
+    stage_lines = list(stages.identity_words)
+    return ViewSummary(
+        lines_below=[_describe_rule(find_rank_pipelines(request))],
+        facts={"stages": stage_lines},
+        notes=[Note("; ".join(stage_lines))],
     )
 
 
 PIPELINE = View(
     name="pipeline",
-    parts=(
-        Part(
+    tables=(
+        ViewTable(
             columns=(
                 "rank",
-                *numbers("units"),
-                *times("unit_ns", "stage0_ns", "stage1_ns"),
-                *numbers("overlap_score", "serialization"),
-                *texts("reading", "rule"),
+                *make_number_columns("units"),
+                *make_time_columns("unit_ns", "stage0_ns", "stage1_ns"),
+                *make_number_columns("overlap_score", "serialization"),
+                *make_text_columns("reading", "rule"),
             ),
-            keys=_hiding,
+            list_rows=_list_pipeline_rows,
         ),
-        Part(columns=_spending, keys=_ranks),
+        ViewTable(columns=_list_spending_columns, list_rows=_list_rank_rows),
     ),
-    reads=("overlap_score", "serialization", "period_ns", "anchors", "launches", "syncs"),
+    metric_names=("overlap_score", "serialization", "period_ns", "anchors", "launches", "syncs"),
     span=Span.PERIOD,
-    one_window="pick one unit, of which launches and gaps are told",
-    takes=frozenset({"gate"}),
-    paragraph=about_pipelines,
-    notes=lambda request: request.captures.notes(request.spec, METRICS["overlap_score"], METRICS["share"]),
+    one_window_reason="pick one unit, of which launches and gaps are told",
+    option_names=frozenset({"gate"}),
+    summarize=summarize_pipelines,
+    list_notes=lambda request: request.captures.list_notes(request.spec, METRICS["overlap_score"], METRICS["share"]),
 )
 
 
-def reading(serialization: Value | None) -> str:
+def describe_serialization(serialization: Value | None) -> str:
     """Return what a serialization means in words: from *hidden* at 0 to *serial* at 1."""
     if serialization is None:
         return "a stage is empty"
@@ -122,28 +144,32 @@ def reading(serialization: Value | None) -> str:
     )
 
 
-def _broken(found: Pipeline) -> Iterator[str]:
+def _list_broken_rules(pipeline: Pipeline) -> Iterator[str]:
     """Yield each part of the rule that a pipeline breaks."""
-    if found.score < LEAST_SCORE:
+    if pipeline.score < MIN_SCORE:
         yield "score below 0.30"
-    if found.serialization is None:
+    if pipeline.serialization is None:
         yield "no serialization"
-    elif found.serialization >= HALFWAY:
+    elif pipeline.serialization >= HALFWAY:
         yield "period not nearer to the longer stage than to the sum"
 
 
-def _verdict(chosen: Mapping[int, Pipeline]) -> str:
+def _describe_rule(pipeline_by_rank: Mapping[int, Pipeline]) -> str:
     """Return the line that says on which ranks the rule does not hold, with the values of the first of them."""
-    broken_ranks = [number for number, pipeline in chosen.items() if any(_broken(pipeline))]
+    broken_ranks = [number for number, pipeline in pipeline_by_rank.items() if any(_list_broken_rules(pipeline))]
     if not broken_ranks:
-        place = f"all {len(chosen)} ranks" if len(chosen) > 1 else f"rank {next(iter(chosen))}"
-        return f"{SENTENCE}: holds on {place}"
-    first = chosen[broken_ranks[0]]
+        place = (
+            f"all {len(pipeline_by_rank)} ranks"
+            if len(pipeline_by_rank) > 1
+            else f"rank {next(iter(pipeline_by_rank))}"
+        )
+        return f"{RULE_SENTENCE}: holds on {place}"
+    first = pipeline_by_rank[broken_ranks[0]]
     values = [first.score, *([] if first.serialization is None else [first.serialization])]
     value_text = ", serialization ".join(format_value(value, BARE) for value in values)
     place = (
-        f"{len(broken_ranks)} of {len(chosen)} ranks; rank {broken_ranks[0]}"
-        if len(chosen) > 1
+        f"{len(broken_ranks)} of {len(pipeline_by_rank)} ranks; rank {broken_ranks[0]}"
+        if len(pipeline_by_rank) > 1
         else f"rank {broken_ranks[0]}"
     )
-    return f"{SENTENCE}: does not hold on {place}: score {value_text}: {', '.join(_broken(first))}"
+    return f"{RULE_SENTENCE}: does not hold on {place}: score {value_text}: {', '.join(_list_broken_rules(first))}"

@@ -16,15 +16,15 @@ from typing import NamedTuple, TypeAlias
 from pytest_nsys.analysis.captures.captures import Captures
 from pytest_nsys.analysis.metrics.quantities import QUANTITIES
 from pytest_nsys.analysis.metrics.registry import METRICS, Metric
-from pytest_nsys.analysis.metrics.table import MetricTable, NothingSelected, Selector, meant, select
+from pytest_nsys.analysis.metrics.table import MetricTable, NothingSelected, Selector, select_meant_rows, select_rows
 from pytest_nsys.analysis.windows.rank_window import RankWindow
-from pytest_nsys.analysis.windows.run import Run, RunWindow, chosen_ranks
-from pytest_nsys.analysis.windows.spans import MEDIAN, WindowSpec
-from pytest_nsys.core.errors import NothingMeasured, UsageMistake, hint
+from pytest_nsys.analysis.windows.run import Run, RunWindow, select_ranks
+from pytest_nsys.analysis.windows.window_selection import MEDIAN, WindowSpec
+from pytest_nsys.core.errors import NothingMeasured, UsageMistake, suggest_or_list
 from pytest_nsys.core.model import Label, Note, Rank, Span, Value, Window
+from pytest_nsys.core.text_format import sanitize_line
 from pytest_nsys.core.units import RATIO, SIZE, TIME
-from pytest_nsys.core.words import printable
-from pytest_nsys.gates.selection import absences
+from pytest_nsys.gates.selection import find_absent_ranks
 from pytest_nsys.reports.tables.bars import Pen, Piece
 from pytest_nsys.reports.tables.formats import (
     Cell,
@@ -33,26 +33,26 @@ from pytest_nsys.reports.tables.formats import (
     Format,
     Row,
     Table,
-    as_json,
     escape_markdown,
-    html_page,
+    render_html_page,
+    render_json,
 )
-from pytest_nsys.reports.tables.layout import COLUMNS
+from pytest_nsys.reports.tables.layout import DEFAULT_WIDTH
 
-Key = Mapping[str, Cell]
+RowCells = Mapping[str, Cell]
 """The cells of one row by column name: its labels, and what else is known of it."""
 
-USUAL = ("window_ns",)
+DEFAULT_METRICS = ("window_ns",)
 """Metrics whose definition number a view carries that shows no metric itself."""
 
-_OF_DIMENSIONS = {
+_DIMENSION_KINDS = {
     "kernel": CellKind.KERNEL,
     **dict.fromkeys(("rank", "stream", "device", "context"), CellKind.NUMBER),
 }
-_KINDS = {TIME: CellKind.TIME, SIZE: CellKind.SIZE, RATIO: CellKind.RATIO}
+_UNIT_KINDS = {TIME: CellKind.TIME, SIZE: CellKind.SIZE, RATIO: CellKind.RATIO}
 
 
-class Looked:
+class ViewRequest:
     """Holds what a view is asked to show: one run under one window spec, some of its ranks, and selected labels.
 
     No ``ranks`` means all ranks. ``where`` selects rows by label; ``encoding`` is that of the stream that is printed
@@ -68,7 +68,7 @@ class Looked:
         encoding: str = "utf-8",
     ) -> None:
         self.captures, self.spec, self.where, self.encoding = captures, spec, where or {}, encoding
-        self.asked = tuple(ranks)
+        self.requested_ranks = tuple(ranks)
 
     @property
     def run(self) -> Run:
@@ -77,43 +77,43 @@ class Looked:
     @cached_property
     def ranks(self) -> dict[int, Rank]:
         """The requested ranks by number. Raises UsageMistake for one that does not exist."""
-        return self.chosen(self.run.ranks)
+        return self.select_ranks(self.run.ranks)
 
-    def chosen(self, ranks: Iterable[Rank]) -> dict[int, Rank]:
+    def select_ranks(self, ranks: Iterable[Rank]) -> dict[int, Rank]:
         """Return the requested ones among some ranks, by number. Raises UsageMistake where a requested rank is not
         among them.
         """
-        return chosen_ranks(ranks, self.asked)
+        return select_ranks(ranks, self.requested_ranks)
 
     @cached_property
     def windows(self) -> dict[int, list[RankWindow]]:
         """The windows of each requested rank. Raises NothingMeasured where one holds no kernel."""
         return {
             number: list(rank_windows)
-            for number, rank_windows in self.run.measured(self.spec).filled(self.ranks).items()
+            for number, rank_windows in self.run.load_windows(self.spec).require_filled_windows(self.ranks).items()
         }
 
     @cached_property
-    def together(self) -> RunWindow:
+    def all_ranks_window(self) -> RunWindow:
         """The window over all ranks of the run."""
-        (window,) = self.run.measured(self.spec).together()
+        (window,) = self.run.load_windows(self.spec).list_run_windows()
         return window
 
     @cached_property
-    def asked_together(self) -> RunWindow:
+    def requested_ranks_window(self) -> RunWindow:
         """The window over the requested ranks."""
-        (window,) = self.run.measured(self.spec).together(frozenset(self.ranks))
+        (window,) = self.run.load_windows(self.spec).list_run_windows(frozenset(self.ranks))
         return window
 
-    def table(self, metric: Metric) -> MetricTable:
+    def measure_metric(self, metric: Metric) -> MetricTable:
         """Return the rows of a metric in the requested ranks."""
-        return self.captures.rows(metric, self.spec, frozenset(self.ranks))
+        return self.captures.measure_rows(metric, self.spec, frozenset(self.ranks))
 
-    def selected(self, metric: Metric) -> list[Key]:
+    def select_rows(self, metric: Metric) -> list[RowCells]:
         """Return the labels of the rows of a metric that ``where`` selects. Raises NothingMeasured where it selects
         none.
         """
-        table = self.table(metric)
+        table = self.measure_metric(metric)
         axes = self.captures.mesh.sizes if "rank" in table.dimensions else ()
         where = {
             dimension: selector
@@ -121,170 +121,176 @@ class Looked:
             if dimension in table.dimensions or dimension in axes
         }
         try:
-            selected_rows = select(table, where) if self.where else meant(table, where)
+            selected_rows = select_rows(table, where) if self.where else select_meant_rows(table, where)
         except NothingSelected as error:
             raise NothingMeasured(f"{metric.name}: {error}") from None
         return [labels for labels, _ in selected_rows]
 
 
 @dataclass(frozen=True)
-class Figure:
+class MetricColumn:
     """Describes a column of values: of one metric in the rows with the labels ``where``, or computed from each row."""
 
     name: str
     metric: Metric | None = None
     where: Mapping[str, Label] = field(default_factory=dict)
-    of: Callable[[Looked, Key], Cell] | None = None  # set where the column is computed, which has no metric
+    compute_cell: Callable[[ViewRequest, RowCells], Cell] | None = (
+        None  # set where the column is computed, which has no metric
+    )
     kind: CellKind | None = None  # None: that of the metric's unit
     title: str = ""  # what people read above the column where that is not its name
 
     @property
     def column(self) -> Column:
         unit = self.metric.unit if self.metric is not None else ""
-        default_kind = next((kind for name, kind in _KINDS.items() if name == unit), CellKind.NUMBER)
+        default_kind = next((kind for name, kind in _UNIT_KINDS.items() if name == unit), CellKind.NUMBER)
         return Column(self.name, self.kind or default_kind, self.title)
 
-    def cells(self, looked: Looked, keys: Sequence[Key]) -> list[Cell]:
+    def list_cells(self, request: ViewRequest, rows: Sequence[RowCells]) -> list[Cell]:
         """Return the cell of this column for each row; None where the metric has no value with the row's labels."""
-        if self.of is not None:
-            return [self.of(looked, row) for row in keys]
+        if self.compute_cell is not None:
+            return [self.compute_cell(request, row) for row in rows]
         assert self.metric is not None
-        table = looked.table(self.metric)
+        table = request.measure_metric(self.metric)
         labelled_values = [(dict(zip(table.dimensions, labels, strict=True)), value) for labels, value in table.rows]
         matching_values = [(labels, value) for labels, value in labelled_values if self.where.items() <= labels.items()]
         join_dimensions = [dimension for dimension in table.dimensions if dimension not in self.where]
         value_by_labels: dict[object, Value] = {
             tuple(labels[dimension] for dimension in join_dimensions): value for labels, value in matching_values
         }
-        return [value_by_labels.get(tuple(row[dimension] for dimension in join_dimensions)) for row in keys]
+        return [value_by_labels.get(tuple(row[dimension] for dimension in join_dimensions)) for row in rows]
 
 
-def _metric_shown(name: str) -> Metric:
+def _find_metric(name: str) -> Metric:
     """Return the metric of a name, or the quantity that only views show."""
     return QUANTITIES.get(name) or METRICS[name]
 
 
-def figure(metric: str, name: str = "", title: str = "", **where: Label) -> Figure:
+def make_metric_column(metric: str, name: str = "", title: str = "", **where: Label) -> MetricColumn:
     """Return the column of a metric, or of a quantity that only views show, perhaps under another name."""
-    found_metric = _metric_shown(metric)
-    return Figure(name or found_metric.name, found_metric, where, title=title)
+    found_metric = _find_metric(metric)
+    return MetricColumn(name or found_metric.name, found_metric, where, title=title)
 
 
-def told(name: str, of: Callable[[Looked, Key], Cell], kind: CellKind = CellKind.TEXT, title: str = "") -> Figure:
+def make_computed_column(
+    name: str, compute_cell: Callable[[ViewRequest, RowCells], Cell], kind: CellKind = CellKind.TEXT, title: str = ""
+) -> MetricColumn:
     """Return a column whose cells are computed from each row."""
-    return Figure(name, of=of, kind=kind, title=title)
+    return MetricColumn(name, compute_cell=compute_cell, kind=kind, title=title)
 
 
-def rank_of(looked: Looked, key: Key) -> Rank:
+def find_row_rank(request: ViewRequest, row: RowCells) -> Rank:
     """Return the rank that a row belongs to."""
-    number = key["rank"]
+    number = row["rank"]
     assert isinstance(number, int)
-    return looked.ranks[number]
+    return request.ranks[number]
 
 
-PID = told("pid", lambda request, row: rank_of(request, row).pid, CellKind.NUMBER)
+PID_COLUMN = make_computed_column("pid", lambda request, row: find_row_rank(request, row).pid, CellKind.NUMBER)
 
 
-AnyColumn: TypeAlias = str | Column | Figure
+AnyColumn: TypeAlias = str | Column | MetricColumn
 
 
 @dataclass(frozen=True)
-class Part:
+class ViewTable:
     """Describes one table of a view: its columns, where its rows come from, and which of them people see.
 
     Columns are names of dimensions, columns of what the rows hold, and metric columns; they may depend on the run. The
     rows are those of the metric ``row_metric_name``, by default of the first metric column, or of ``list_rows``.
     """
 
-    columns: Sequence[AnyColumn] | Callable[[Looked], Sequence[AnyColumn]]
+    columns: Sequence[AnyColumn] | Callable[[ViewRequest], Sequence[AnyColumn]]
     name: str = "rows"  # the key under which JSON has the table
     caption: str = ""
-    keys: Callable[[Looked], Iterable[Key]] | None = None  # None: the rows are those of a metric
-    by: str = ""  # the column by which people see the largest rows first
-    most: int | None = None  # so many rows people see at most
-    more: str = ""  # how to see the others
-    filled: bool = False  # whether people see no row of zeros
-    compared: bool = False  # whether ranks that lack rows of other ranks are warned of
-    leads: str = ""
+    list_rows: Callable[[ViewRequest], Iterable[RowCells]] | None = None  # None: the rows are those of a metric
+    sort_column: str = ""  # the column by which people see the largest rows first
+    max_rows: int | None = None  # so many rows people see at most
+    more_hint: str = ""  # how to see the others
+    skips_zero_rows: bool = False  # whether people see no row of zeros
+    reports_missing_rows: bool = False  # whether ranks that lack rows of other ranks are warned of
+    row_metric_name: str = ""
 
-    def columns_of(self, looked: Looked) -> Sequence[AnyColumn]:
+    def resolve_columns(self, request: ViewRequest) -> Sequence[AnyColumn]:
         """Return the columns of this table for one run."""
-        return self.columns(looked) if callable(self.columns) else self.columns
+        return self.columns(request) if callable(self.columns) else self.columns
 
-    def dimensions(self, looked: Looked) -> frozenset[str]:
+    def list_dimensions(self, request: ViewRequest) -> frozenset[str]:
         """Return the names of the columns by which rows can be selected."""
-        return frozenset(column for column in self.columns_of(looked) if isinstance(column, str))
+        return frozenset(column for column in self.resolve_columns(request) if isinstance(column, str))
 
-    def leading(self, looked: Looked) -> Metric | None:
+    def find_row_metric(self, request: ViewRequest) -> Metric | None:
         """Return the metric whose rows this table has; None where ``list_rows`` gives the rows."""
-        if self.leads:
-            return _metric_shown(self.leads)
-        metrics = (column.metric for column in self.columns_of(looked) if isinstance(column, Figure))
-        return next((metric for metric in metrics if metric is not None), None) if self.keys is None else None
+        if self.row_metric_name:
+            return _find_metric(self.row_metric_name)
+        metrics = (column.metric for column in self.resolve_columns(request) if isinstance(column, MetricColumn))
+        return next((metric for metric in metrics if metric is not None), None) if self.list_rows is None else None
 
-    def table(self, looked: Looked) -> Table:
+    def build_table(self, request: ViewRequest) -> Table:
         """Return the table with all of its rows, the largest first where it is sorted."""
-        row_metric, columns = self.leading(looked), self.columns_of(looked)
-        labelled_rows = looked.selected(row_metric) if row_metric is not None else [*(self.keys or _none)(looked)]
+        row_metric, columns = self.find_row_metric(request), self.resolve_columns(request)
+        labelled_rows = (
+            request.select_rows(row_metric) if row_metric is not None else [*(self.list_rows or _list_no_rows)(request)]
+        )
         cells = [
-            column.cells(looked, labelled_rows)
-            if isinstance(column, Figure)
-            else [labels[_column(column).name] for labels in labelled_rows]
+            column.list_cells(request, labelled_rows)
+            if isinstance(column, MetricColumn)
+            else [labels[_resolve_column(column).name] for labels in labelled_rows]
             for column in columns
         ]
-        typed_columns = [_column(column) for column in columns]
+        typed_columns = [_resolve_column(column) for column in columns]
         rows: list[Row] = [tuple(row) for row in zip(*cells, strict=True)]
-        if self.by:
-            sort_index = [column.name for column in typed_columns].index(self.by)
+        if self.sort_column:
+            sort_index = [column.name for column in typed_columns].index(self.sort_column)
             rows.sort(key=lambda row: -(row[sort_index] or 0))  # type: ignore[operator]  # a number
         return Table(typed_columns, rows, self.caption)
 
-    def for_people(self, table: Table) -> Table:
+    def trim_for_people(self, table: Table) -> Table:
         """Return a table as people read it: without empty rows and columns, and at most the first ``max_rows`` rows."""
-        notable_rows = [row for row in table.rows if not self.filled or _says_something(table.columns, row)]
-        limit = len(notable_rows) if self.most is None else self.most
+        notable_rows = [row for row in table.rows if not self.skips_zero_rows or _has_figures(table.columns, row)]
+        limit = len(notable_rows) if self.max_rows is None else self.max_rows
         rows, omitted_count = notable_rows[:limit], len(notable_rows[limit:])
         used_indices = [
             i for i, column in enumerate(table.columns) if not rows or any(row[i] not in (None, "") for row in rows)
         ]
         columns = [table.columns[i] for i in used_indices]
         return replace(
-            table, columns=columns, rows=[[row[i] for i in used_indices] for row in rows], more=omitted_count
+            table, columns=columns, rows=[[row[i] for i in used_indices] for row in rows], omitted_count=omitted_count
         )
 
 
-def _none(_: Looked) -> Iterable[Key]:
+def _list_no_rows(_: ViewRequest) -> Iterable[RowCells]:
     return ()
 
 
-def _column(said: AnyColumn) -> Column:
+def _resolve_column(column: AnyColumn) -> Column:
     """Return the typed column of a dimension's name, a column or a metric column."""
-    if isinstance(said, str):
-        return Column(said, _OF_DIMENSIONS.get(said, CellKind.TEXT))
-    return said.column if isinstance(said, Figure) else said
+    if isinstance(column, str):
+        return Column(column, _DIMENSION_KINDS.get(column, CellKind.TEXT))
+    return column.column if isinstance(column, MetricColumn) else column
 
 
-def _says_something(columns: Sequence[Column], row: Row) -> bool:
+def _has_figures(columns: Sequence[Column], row: Row) -> bool:
     """Whether any number of a row is neither zero nor absent."""
     return any(cell for column, cell in zip(columns, row, strict=True) if column.to_the_right)
 
 
-class Picked(NamedTuple):
+class ShownWindow(NamedTuple):
     """Describes one window of one rank that a view shows."""
 
     rank: Rank
     window: Window
-    gpu_ns: tuple[int, int] | None  # start and end on the GPU, None where the window holds no kernel
+    gpu_bounds_ns: tuple[int, int] | None  # start and end on the GPU, None where the window holds no kernel
 
 
-class Paragraph(NamedTuple):
+class ViewSummary(NamedTuple):
     """Holds what a view says around its tables, as lines for people and as facts for programs."""
 
-    above: Sequence[Sequence[Piece]] = ()  # lines that are drawn above the tables
-    below: Sequence[str] = ()
+    lines_above: Sequence[Sequence[Piece]] = ()  # lines that are drawn above the tables
+    lines_below: Sequence[str] = ()
     facts: Mapping[str, object] = {}  # keys that JSON has beside the rows
     notes: Sequence[Note] = ()
-    windows: Sequence[Picked] | None = None  # those shown, None where all of the request are
+    windows: Sequence[ShownWindow] | None = None  # those shown, None where all of the request are
 
 
 @dataclass(frozen=True)
@@ -292,80 +298,93 @@ class View:
     """Describes one part of a run that can be shown in full: its tables, the first of which programs get as rows."""
 
     name: str
-    parts: tuple[Part, ...]
-    reads: tuple[str, ...]  # metrics whose notes are shown
+    tables: tuple[ViewTable, ...]
+    metric_names: tuple[str, ...]  # metrics whose notes are shown
     window: str = MEDIAN  # this and the span are taken where nobody gives one
     span: Span | None = None
-    one_window: str = ""  # why the view takes one window and not several; empty where it takes several
-    takes: frozenset[str] = frozenset()  # options, by their Python names, that not all views have
-    paragraph: Callable[[Looked], Paragraph] = lambda _: Paragraph()
-    notes: Callable[[Looked], Iterable[Note]] | None = None  # None: the notes of the metrics
-    nothing: Callable[[Looked], str] = lambda _: "nothing to show"  # said where no table has a row
+    one_window_reason: str = ""  # why the view takes one window and not several; empty where it takes several
+    option_names: frozenset[str] = frozenset()  # options, by their Python names, that not all views have
+    summarize: Callable[[ViewRequest], ViewSummary] = lambda _: ViewSummary()
+    list_notes: Callable[[ViewRequest], Iterable[Note]] | None = None  # None: the notes of the metrics
+    explain_empty: Callable[[ViewRequest], str] = lambda _: "nothing to show"  # said where no table has a row
 
-    def look(self, looked: Looked) -> Shown:
+    def show(self, request: ViewRequest) -> RenderedView:
         """Return this view of a run. Raises NothingMeasured where it has no row, UsageMistake where the request does
         not fit.
         """
-        self._check(looked)
-        selected_dimensions = {*looked.where} - {"rank", *(looked.captures.mesh.sizes if looked.where else ())}
-        metrics = [METRICS[name] for name in self.reads]
+        self._check_dimensions(request)
+        selected_dimensions = {*request.where} - {"rank", *(request.captures.mesh.sizes if request.where else ())}
+        metrics = [METRICS[name] for name in self.metric_names]
         # The notes come before the tables: what they read is freed again when the tables take the most memory.
-        metric_notes = looked.captures.notes(looked.spec, *metrics) if self.notes is None else [*self.notes(looked)]
-        shown_parts = [part for part in self.parts if selected_dimensions <= part.dimensions(looked)]
-        built_tables = [(part, part.table(looked)) for part in shown_parts]
+        metric_notes = (
+            request.captures.list_notes(request.spec, *metrics)
+            if self.list_notes is None
+            else [*self.list_notes(request)]
+        )
+        shown_parts = [part for part in self.tables if selected_dimensions <= part.list_dimensions(request)]
+        built_tables = [(part, part.build_table(request)) for part in shown_parts]
         while built_tables and not built_tables[0][1].rows:  # programs get the first table as rows: it must have some
             del built_tables[0]
         if not built_tables:
-            raise NothingMeasured(f"{looked.captures.paths[0]}: {self.nothing(looked)}")
-        summary = self.paragraph(looked)
-        notes = [Note(str(looked.spec)), *metric_notes, *summary.notes, *self._absent(looked)]
-        return Shown(self, looked, built_tables, summary, tuple(dict.fromkeys(notes)))
+            raise NothingMeasured(f"{request.captures.paths[0]}: {self.explain_empty(request)}")
+        summary = self.summarize(request)
+        notes = [Note(str(request.spec)), *metric_notes, *summary.notes, *self._list_missing_rows(request)]
+        return RenderedView(self, request, built_tables, summary, tuple(dict.fromkeys(notes)))
 
-    def _check(self, looked: Looked) -> None:
+    def _check_dimensions(self, request: ViewRequest) -> None:
         """Check that some table has each dimension by which rows are selected. Raises UsageMistake."""
-        known_dimensions = frozenset[str]().union(*(part.dimensions(looked) for part in self.parts))
-        for dimension in looked.where:
-            if dimension not in (names := [*sorted(known_dimensions), *looked.captures.mesh.sizes]):
-                suggestion = hint(dimension, names, "it has")
-                raise UsageMistake(f"the view {self.name} has no dimension '{printable(dimension, 40)}'{suggestion}")
+        known_dimensions = frozenset[str]().union(*(part.list_dimensions(request) for part in self.tables))
+        for dimension in request.where:
+            if dimension not in (names := [*sorted(known_dimensions), *request.captures.mesh.sizes]):
+                suggestion = suggest_or_list(dimension, names, "it has")
+                raise UsageMistake(
+                    f"the view {self.name} has no dimension '{sanitize_line(dimension, 40)}'{suggestion}"
+                )
 
-    def _absent(self, looked: Looked) -> Iterator[Note]:
+    def _list_missing_rows(self, request: ViewRequest) -> Iterator[Note]:
         """Yield a warning for each requested rank that lacks a row which other ranks have."""
-        for part in self.parts:
-            if part.compared and (metric := part.leading(looked)) is not None:
+        for part in self.tables:
+            if part.reports_missing_rows and (metric := part.find_row_metric(request)) is not None:
                 table, where = (
-                    looked.table(metric),
-                    {name: selector for name, selector in looked.where.items() if name in metric.dimensions},
+                    request.measure_metric(metric),
+                    {name: selector for name, selector in request.where.items() if name in metric.dimensions},
                 )
                 if table.rows:
-                    absent_rows = (absence for absence in absences(table, where) if absence.rank in looked.ranks)
+                    absent_rows = (
+                        absence for absence in find_absent_ranks(table, where) if absence.rank in request.ranks
+                    )
                     yield from (Note(f"{self.name}: {absence}", True) for absence in absent_rows)
 
 
 @dataclass(frozen=True)
-class Shown:
+class RenderedView:
     """Holds a view of one run, which renders in every format; a notebook shows it as HTML."""
 
     view: View
-    looked: Looked
-    tables: Sequence[tuple[Part, Table]]
-    paragraph: Paragraph
+    request: ViewRequest
+    tables: Sequence[tuple[ViewTable, Table]]
+    summary: ViewSummary
     notes: Sequence[Note]
 
     @property
-    def windows(self) -> Sequence[Picked]:
+    def windows(self) -> Sequence[ShownWindow]:
         """The windows that were measured."""
-        if self.paragraph.windows is not None:
-            return self.paragraph.windows
-        measured_windows = (w for rank_windows in self.looked.windows.values() for w in rank_windows)
-        return [Picked(w.rank, w.window, (w.start_ns, w.end_ns)) for w in measured_windows]
+        if self.summary.windows is not None:
+            return self.summary.windows
+        measured_windows = (w for rank_windows in self.request.windows.values() for w in rank_windows)
+        return [ShownWindow(w.rank, w.window, (w.start_ns, w.end_ns)) for w in measured_windows]
 
     @property
     def definition(self) -> int:
         """The largest definition number among the metrics that are shown."""
-        columns = (column for part in self.view.parts for column in part.columns_of(self.looked))
-        metrics = (column.metric for column in columns if isinstance(column, Figure) and column.metric is not None)
-        return max(metric.definition for metric in (*metrics, *(METRICS[name] for name in self.view.reads or USUAL)))
+        columns = (column for part in self.view.tables for column in part.resolve_columns(self.request))
+        metrics = (
+            column.metric for column in columns if isinstance(column, MetricColumn) and column.metric is not None
+        )
+        return max(
+            metric.definition
+            for metric in (*metrics, *(METRICS[name] for name in self.view.metric_names or DEFAULT_METRICS))
+        )
 
     @cached_property
     def rows(self) -> Table:
@@ -380,7 +399,7 @@ class Shown:
         )
 
     @cached_property
-    def flat(self) -> Table:
+    def combined_table(self) -> Table:
         """All tables below each other, each with the columns of all; of several, the first column names the table."""
         first_part = self.tables[0][0]
         table_by_name = {first_part.name: self.rows} | {
@@ -402,67 +421,75 @@ class Shown:
         1.
         """
         columns = [column for column in self.rows.columns if column.kind is not CellKind.DETAIL]
-        return [{column.name: record[column.name] for column in columns} for record in self.rows.records()]
+        return [{column.name: record[column.name] for column in columns} for record in self.rows.to_records()]
 
-    def render(self, format: Format, about: Mapping[str, object] | None = None, width: int = COLUMNS) -> str:
+    def render(self, format: Format, metadata: Mapping[str, object] | None = None, width: int = DEFAULT_WIDTH) -> str:
         """Return the view as text in a format: JSON with ``metadata`` before the rows, a table in lines of ``width``
         characters.
         """
         match format:
             case Format.JSON:
-                other_rows = {part.name: table.records() for part, table in self.tables if part.name != "rows"}
-                return as_json({**(about or {}), **self.paragraph.facts, **other_rows, "rows": self.rows.records()})
+                other_rows = {part.name: table.to_records() for part, table in self.tables if part.name != "rows"}
+                return render_json(
+                    {**(metadata or {}), **self.summary.facts, **other_rows, "rows": self.rows.to_records()}
+                )
             case Format.CSV:
-                return self.flat.render(Format.CSV)
+                return self.combined_table.render(Format.CSV)
             case Format.MARKDOWN:
-                return "\n".join(self._markdown())
+                return "\n".join(self._render_markdown())
             case Format.HTML:
-                return html_page(self._repr_html_(), f"pytest-nsys: {self.view.name}")
+                return render_html_page(self._repr_html_(), f"pytest-nsys: {self.view.name}")
             case Format.TABLE:
-                return "\n".join(self._text(width))
+                return "\n".join(self._render_text(width))
 
     def __str__(self) -> str:
-        return "".join(f"{line}\n" for line in self.drawn()) + self.render(Format.TABLE)
+        return "".join(f"{line}\n" for line in self.draw_bars()) + self.render(Format.TABLE)
 
-    def drawn(self, pen: Pen = Pen()) -> list[str]:  # noqa: B008  it never changes
+    def draw_bars(self, pen: Pen = Pen()) -> list[str]:  # noqa: B008  it never changes
         """Return the lines that are drawn above the tables, and an empty line below them; no line where nothing is
         drawn.
         """
-        lines = [pen.line(pieces) for pieces in self.paragraph.above]
+        lines = [pen.render_line(pieces) for pieces in self.summary.lines_above]
         return [*lines, ""] if lines else []
 
-    def _read(self) -> Iterator[tuple[Part, Table]]:
-        return ((part, part.for_people(table)) for part, table in self.tables if table.rows)
+    def _list_trimmed_tables(self) -> Iterator[tuple[ViewTable, Table]]:
+        return ((part, part.trim_for_people(table)) for part, table in self.tables if table.rows)
 
-    def for_page(self) -> list[Table]:
+    def format_for_page(self) -> list[Table]:
         """Return the tables that a page shows, every cell as text."""
-        return [table.for_page() for _, table in self._read()]
+        return [table.format_for_page() for _, table in self._list_trimmed_tables()]
 
-    def _text(self, width: int) -> Iterator[str]:
-        for part, table in self._read():
+    def _render_text(self, width: int) -> Iterator[str]:
+        for part, table in self._list_trimmed_tables():
             caption = f"{table.caption}\n" if table.caption else ""
-            yield caption + table.render(Format.TABLE, width=width) + _more(part, table)
-        if self.paragraph.below:
-            paragraphs = (wrap(printable(line, 1000), width, subsequent_indent="  ") for line in self.paragraph.below)
+            yield caption + table.render(Format.TABLE, width=width) + _format_more_hint(part, table)
+        if self.summary.lines_below:
+            paragraphs = (
+                wrap(sanitize_line(line, 1000), width, subsequent_indent="  ") for line in self.summary.lines_below
+            )
             yield "".join(f"{line}\n" for lines in paragraphs for line in lines)
 
-    def _markdown(self) -> Iterator[str]:
-        if bar_lines := self.drawn():
+    def _render_markdown(self) -> Iterator[str]:
+        if bar_lines := self.draw_bars():
             yield "".join(f"{line}\n" for line in ("```text", *bar_lines[:-1], "```"))
-        for part, table in self._read():
+        for part, table in self._list_trimmed_tables():
             caption = f"{table.caption}\n\n" if table.caption else ""
-            yield caption + table.render(Format.MARKDOWN) + (f"\n{_more(part, table)}" if table.more else "")
-        if self.paragraph.below:
-            yield "".join(f"- {escape_markdown(' '.join(line.split()), 1000)}\n" for line in self.paragraph.below)
+            yield (
+                caption
+                + table.render(Format.MARKDOWN)
+                + (f"\n{_format_more_hint(part, table)}" if table.omitted_count else "")
+            )
+        if self.summary.lines_below:
+            yield "".join(f"- {escape_markdown(' '.join(line.split()), 1000)}\n" for line in self.summary.lines_below)
 
     def _repr_html_(self) -> str:
-        bar_text = "\n".join(self.drawn())
+        bar_text = "\n".join(self.draw_bars())
         pieces = [f"<pre>{html.escape(bar_text)}</pre>\n"] if bar_text else []
-        for _, table in self._read():
-            pieces += [table.html(), "\n"]
-        pieces += [f"<p>{html.escape(printable(line, 1000))}</p>\n" for line in self.paragraph.below]
+        for _, table in self._list_trimmed_tables():
+            pieces += [table.render_html(), "\n"]
+        pieces += [f"<p>{html.escape(sanitize_line(line, 1000))}</p>\n" for line in self.summary.lines_below]
         return "".join(pieces)
 
 
-def _more(part: Part, table: Table) -> str:
-    return f"and {table.more} others{part.more}\n" if table.more else ""
+def _format_more_hint(part: ViewTable, table: Table) -> str:
+    return f"and {table.omitted_count} others{part.more_hint}\n" if table.omitted_count else ""

@@ -11,11 +11,11 @@ from fractions import Fraction
 from pytest_nsys.core.model import Value
 from pytest_nsys.gates.model import JudgedRow
 
-ALIKE = Fraction(10, 100)
+ALIKE_VALUE_SHARE = Fraction(10, 100)
 """Two values are alike that differ by no more than this share of the worst one."""
 
 
-def group_alike(rows: Iterable[JudgedRow]) -> list[tuple[JudgedRow, list[int]]]:
+def group_alike_rows(rows: Iterable[JudgedRow]) -> list[tuple[JudgedRow, list[int]]]:
     """Return the worst row of each group of alike rows, with the other ranks on which it is alike. Rows come worst
     first.
     """
@@ -25,7 +25,7 @@ def group_alike(rows: Iterable[JudgedRow]) -> list[tuple[JudgedRow, list[int]]]:
         rank = row.labels.get("rank")
         place = str(sorted((d, str(label)) for d, label in row.labels.items() if d != "rank"))
         groups_there = by_place.setdefault(place, [])
-        ranks = next((ranks for worst, ranks in groups_there if _is_like(worst, row)), None)
+        ranks = next((ranks for worst, ranks in groups_there if _is_alike(worst, row)), None)
         if ranks is not None and isinstance(rank, int):
             ranks.append(rank)
         else:
@@ -34,19 +34,23 @@ def group_alike(rows: Iterable[JudgedRow]) -> list[tuple[JudgedRow, list[int]]]:
     return [(worst, sorted(ranks)) for worst, ranks in groups]
 
 
-def _is_like(worst: JudgedRow, row: JudgedRow) -> bool:
+def _is_alike(worst: JudgedRow, row: JudgedRow) -> bool:
     """Whether a row has the outcome of the worst one, and about its value and its change."""
-    return worst.outcome is row.outcome and _near(worst.value, row.value) and _near(_moved(worst), _moved(row))
+    return (
+        worst.outcome is row.outcome
+        and _is_near_value(worst.value, row.value)
+        and _is_near_value(_subtract_baseline(worst), _subtract_baseline(row))
+    )
 
 
-def _moved(row: JudgedRow) -> Value | None:
+def _subtract_baseline(row: JudgedRow) -> Value | None:
     if row.value is None or row.baseline is None:
         return None
     return Fraction(row.value) - row.baseline
 
 
-def _near(worst: Value | None, value: Value | None) -> bool:
+def _is_near_value(worst: Value | None, value: Value | None) -> bool:
     """Whether two values are alike; an absent value is like another absent one."""
     if worst is None or value is None:
         return worst is value
-    return abs(Fraction(worst) - value) <= abs(Fraction(worst)) * ALIKE
+    return abs(Fraction(worst) - value) <= abs(Fraction(worst)) * ALIKE_VALUE_SHARE

@@ -4,25 +4,34 @@ from __future__ import annotations
 
 from html import escape
 
-from pytest_nsys.core.words import printable
+from pytest_nsys.core.text_format import sanitize_line
 from pytest_nsys.gates.model import Outcome, Verdict
-from pytest_nsys.reports.words.explanation import SHOWN_ROWS, difference_table, reasons, row_table, rows_to_show
+from pytest_nsys.reports.words.verdict_text import (
+    SHOWN_ROWS,
+    build_difference_table,
+    build_row_table,
+    render_reasons,
+    select_rows_to_show,
+)
 
-RED, AMBER, GREEN = "#c62828", "#b26a00", "#2e7d32"
+BAD_COLOUR, DOUBTFUL_COLOUR, GOOD_COLOUR = "#c62828", "#b26a00", "#2e7d32"
 """Of an outcome, to be read on white and on black."""
 
 
-def verdict_html(verdict: Verdict) -> str:
+def render_verdict_html(verdict: Verdict) -> str:
     """Return a verdict as the HTML that a notebook shows."""
-    colour = RED if not verdict.good else GREEN if verdict.outcome is Outcome.PASSED else AMBER
+    colour = BAD_COLOUR if not verdict.good else GOOD_COLOUR if verdict.outcome is Outcome.PASSED else DOUBTFUL_COLOUR
     head = f'<strong style="color:{colour}">{escape(verdict.outcome)}</strong>'
-    sentence = escape(printable(f"{verdict.assertion.full_name}: {verdict.message}", 400))
-    notable_rows = rows_to_show(verdict) if verdict.outcome is not Outcome.PASSED else []
+    sentence = escape(sanitize_line(f"{verdict.assertion.full_name}: {verdict.message}", 400))
+    notable_rows = select_rows_to_show(verdict) if verdict.outcome is not Outcome.PASSED else []
     tables = (
-        row_table(verdict, notable_rows or verdict.rows, SHOWN_ROWS, margins=True),
-        difference_table(verdict, 100),
+        build_row_table(verdict, notable_rows or verdict.rows, SHOWN_ROWS, with_headroom=True),
+        build_difference_table(verdict, 100),
     )
-    lines_below = [*reasons(verdict, verdict.causes), *(f"  {printable(text, 400)}" for text in verdict.warnings)]
+    lines_below = [
+        *render_reasons(verdict, verdict.causes),
+        *(f"  {sanitize_line(text, 400)}" for text in verdict.warnings),
+    ]
     text = escape("\n".join(lines_below))
-    parts = [table.html() for table in tables if table.rows] + ([f"<pre>{text}</pre>"] if text else [])
+    parts = [table.render_html() for table in tables if table.rows] + ([f"<pre>{text}</pre>"] if text else [])
     return f"<div>{head} {sentence}{''.join(parts)}</div>"

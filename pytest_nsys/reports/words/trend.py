@@ -10,32 +10,32 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any
 
-from pytest_nsys.core.exact import exact_value, median
+from pytest_nsys.core.exact import median, parse_exact
 from pytest_nsys.core.model import Value
-from pytest_nsys.core.numbers import change_words, format_apart
-from pytest_nsys.core.units import SHARES
-from pytest_nsys.core.words import printable
-from pytest_nsys.stored.history.database import REFRESH, measured_text
-from pytest_nsys.stored.history.reading import StoredRun, Track
-from pytest_nsys.stored.history.shifts import Shift, shifts_of
+from pytest_nsys.core.numbers import format_change, format_distinctly
+from pytest_nsys.core.text_format import sanitize_line
+from pytest_nsys.core.units import SHARE_UNITS
+from pytest_nsys.stored.history.database import REFRESH, format_measurement
+from pytest_nsys.stored.history.shifts import Shift, find_shifts
+from pytest_nsys.stored.history.stored_runs import RowTrack, StoredRun
 
-SHORT_COMMIT = 10
-LEAST_SPAN = Fraction(1, 20)
+COMMIT_LENGTH = 10
+MIN_SPAN = Fraction(1, 20)
 """The least length of an axis, as a share of a row's median, or in points of a ratio: noise does not fill the picture.
 """
 
-Ends = tuple[Fraction, Fraction]
+AxisEnds = tuple[Fraction, Fraction]
 
 
 @dataclass(frozen=True, slots=True)
-class Moment:
+class TrendPoint:
     """Describes a row in one run."""
 
     value: Value
     time: str
     commit: str = ""  # empty for the run that is judged now
     limit: Value | None = None  # the nearest of the row's limits, None where none is known
-    accepted: str | None = None  # the reason of a refresh that made this run the baseline
+    acceptance_reason: str | None = None  # the reason of a refresh that made this run the baseline
 
     @property
     def place(self) -> str:
@@ -50,7 +50,7 @@ class Trend:
     title: str
     quantity: str  # what is measured
     unit: str
-    moments: tuple[Moment, ...]
+    points: tuple[TrendPoint, ...]
     shifts: tuple[Shift, ...] = ()
     low: Value = 0  # the ends of the axis: as far from the median as on other rows of the unit
     high: Value = 0
@@ -58,65 +58,65 @@ class Trend:
     @property
     def values(self) -> list[Value]:
         """The value of each run."""
-        return [point.value for point in self.moments]
+        return [point.value for point in self.points]
 
 
-Verdicts = Mapping[int, Sequence[Mapping[str, Any]]]
+StoredVerdicts = Mapping[int, Sequence[Mapping[str, Any]]]
 """What was decided in each run, by the run's id, as the history stores it."""
 
 
-def trend_of(track: Track, verdicts: Verdicts, title: str = "", now: Moment | None = None) -> Trend:
+def build_trend(track: RowTrack, verdicts: StoredVerdicts, title: str = "", current: TrendPoint | None = None) -> Trend:
     """Return the trend of a stored row, on a scale of its own; ``current`` is the run that the history has not stored
     yet.
     """
     series_id, unit = track.series.sid, track.series.unit
     points = [
-        _moment(
+        _make_point(
             run,
             value,
-            [verdict for verdict in verdicts.get(run.id, ()) if verdict["measured"] == measured_text(series_id)],
-            track.place,
+            [verdict for verdict in verdicts.get(run.id, ()) if verdict["measured"] == format_measurement(series_id)],
+            track.labels_text,
         )
         for run, value in zip(track.runs, track.values, strict=True)
     ]
-    points += [now] if now is not None else []
-    shifts = shifts_of([point.value for point in points], unit)
-    title = title or f"{series_id.metric} {track.place}".rstrip()
-    return on_one_scale([Trend(title, series_id.metric, unit, tuple(points), shifts)])[0]
+    points += [current] if current is not None else []
+    shifts = find_shifts([point.value for point in points], unit)
+    title = title or f"{series_id.metric} {track.labels_text}".rstrip()
+    return align_scales([Trend(title, series_id.metric, unit, tuple(points), shifts)])[0]
 
 
-def _moment(run: StoredRun, value: Value, verdicts: Sequence[Mapping[str, Any]], place: str) -> Moment:
+def _make_point(run: StoredRun, value: Value, verdicts: Sequence[Mapping[str, Any]], row_place: str) -> TrendPoint:
     """Return a row in one stored run, with its nearest limit and the reason of a refresh."""
     judged_verdicts = [
-        verdict for verdict in verdicts if verdict["limit_value"] is not None and verdict["row"] == place
+        verdict for verdict in verdicts if verdict["limit_value"] is not None and verdict["row"] == row_place
     ]
-    nearest = min(judged_verdicts, key=_room, default=None)
+    nearest = min(judged_verdicts, key=_order_by_margin, default=None)
     reasons = [verdict["message"] or "" for verdict in verdicts if verdict["outcome"] == REFRESH]
-    return Moment(
+    return TrendPoint(
         value,
         run.time[:16].replace("T", " "),
-        (run.commit or "")[:SHORT_COMMIT],
-        exact_value(nearest["limit_value"]) if nearest is not None else None,
-        printable(reasons[0], 400) if reasons else None,
+        (run.commit or "")[:COMMIT_LENGTH],
+        parse_exact(nearest["limit_value"]) if nearest is not None else None,
+        sanitize_line(reasons[0], 400) if reasons else None,
     )
 
 
-def _room(verdict: Mapping[str, Any]) -> tuple[bool, Value]:
+def _order_by_margin(verdict: Mapping[str, Any]) -> tuple[bool, Value]:
     """Return what orders the limits of a row: the one that fails first comes first, one without a distance last."""
     margin = verdict["margin"]
-    return (True, 0) if margin is None else (False, exact_value(margin))
+    return (True, 0) if margin is None else (False, parse_exact(margin))
 
 
-def on_one_scale(trends: Sequence[Trend]) -> list[Trend]:
+def align_scales(trends: Sequence[Trend]) -> list[Trend]:
     """Return the trends with axes of one length for all of one unit.
 
     An axis is measured in parts of the row's median, of ratios in points. A limit may lie beyond it.
     """
-    ends_by_unit: dict[str, Ends] = {}
-    centers_and_sizes = [_parts_of(trend) for trend in trends]
+    ends_by_unit: dict[str, AxisEnds] = {}
+    centers_and_sizes = [_measure_axis(trend) for trend in trends]
     for trend, (center, size) in zip(trends, centers_and_sizes, strict=True):
         offsets = [(Fraction(value) - center) / size for value in (min(trend.values), max(trend.values))]
-        known_ends = ends_by_unit.get(trend.unit, (-LEAST_SPAN / 2, LEAST_SPAN / 2))
+        known_ends = ends_by_unit.get(trend.unit, (-MIN_SPAN / 2, MIN_SPAN / 2))
         ends_by_unit[trend.unit] = min(known_ends[0], *offsets), max(known_ends[1], *offsets)
     return [
         replace(
@@ -126,17 +126,17 @@ def on_one_scale(trends: Sequence[Trend]) -> list[Trend]:
     ]
 
 
-def _parts_of(trend: Trend) -> tuple[Fraction, Fraction]:
+def _measure_axis(trend: Trend) -> tuple[Fraction, Fraction]:
     """Return the center of a row's axis, its median, and the size of one part of it."""
     center = Fraction(median(trend.values))
-    if trend.unit in SHARES:
+    if trend.unit in SHARE_UNITS:
         return center, Fraction(1)
     # A row that is 0 as a rule has no parts of its median: its largest value is one; 1 where all are 0.
     return center, abs(center) or max(abs(Fraction(value)) for value in trend.values) or Fraction(1)
 
 
-def shift_words(trend: Trend, shift: Shift) -> str:
+def describe_shift(trend: Trend, shift: Shift) -> str:
     """Return a shift in words: ``1.11 ms → 1.22 ms (+9.6%) at 474e9573e0, 2026-01-10``."""
-    baseline_text, current_text = format_apart(shift.before, shift.after, trend.unit)
-    change = change_words(shift.after, shift.before, trend.unit)
-    return f"{baseline_text} → {current_text} ({change}) at {trend.moments[shift.at].place}"
+    baseline_text, current_text = format_distinctly(shift.before, shift.after, trend.unit)
+    change = format_change(shift.after, shift.before, trend.unit)
+    return f"{baseline_text} → {current_text} ({change}) at {trend.points[shift.position].place}"

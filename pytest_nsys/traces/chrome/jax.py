@@ -25,52 +25,52 @@ from msgspec import Raw
 from pytest_nsys.core.errors import TraceError
 from pytest_nsys.core.model import Diagnostic, Interval, Lane, Setup, TraceFacts
 from pytest_nsys.core.tables import Kernels
-from pytest_nsys.core.words import counted
-from pytest_nsys.traces.chrome.events import POINTLESS, Args, Event, EventColumns, whole
-from pytest_nsys.traces.chrome.json_stream import Decoded, EventStream
-from pytest_nsys.traces.chrome.kineto import Content, FurtherPasses, Kineto, KinetoProcess, check_events
-from pytest_nsys.traces.chrome.merged import UNLABELLED, by_label, in_order
-from pytest_nsys.traces.other_profilers import GPUS, describe_missing_gpu
+from pytest_nsys.core.text_format import format_count
+from pytest_nsys.traces.chrome.events import INSTANT_PHASES, Event, EventArgs, EventColumns, parse_whole_number
+from pytest_nsys.traces.chrome.json_stream import EventStream, JsonStruct
+from pytest_nsys.traces.chrome.kineto import FurtherPasses, KinetoProcess, KinetoTrace, TraceContent, check_has_events
+from pytest_nsys.traces.chrome.rank_labels import UNLABELLED, group_by_label, sort_labels
+from pytest_nsys.traces.other_profilers import MEASURED_GPUS, describe_missing_gpu
 
-HOST = "/host:CPU"
-STEP_MARK = " step_num="
-_GPU = re.compile(r"/device:GPU:(\d{1,9})\b")
+HOST_PROCESS = "/host:CPU"
+STEP_NUMBER_MARK = " step_num="
+_GPU_PROCESS = re.compile(r"/device:GPU:(\d{1,9})\b")
 _OTHER_DEVICE = re.compile(r"/device:(?!CPU|GPU|CUSTOM)[A-Z]+:\d{1,9}\b")
 _STREAM = re.compile(r"Stream #(\d{1,18})\b")
 _CALL = re.compile(r"(?:cuda|cu|hip)[A-Z]\w*")
-_KIND = re.compile(r"\bkind_(src|dst):(\w+)")
-_PYTHON = "$"  # before the name of each function of Python
+_COPY_MEMORY = re.compile(r"\bkind_(src|dst):(\w+)")
+_PYTHON_PREFIX = "$"  # before the name of each function of Python
 
 
-Label = int | str
+TextOrNumber = int | str
 
 
-class JaxArgs(Decoded, frozen=True):
+class JaxArgs(JsonStruct, frozen=True):
     """Holds what is read of an event's ``args``; XProf writes numbers as text."""
 
-    correlation_id: Label | None = None
-    step_num: Label | None = None
-    name: Label | None = None
-    memcpy_details: Label | None = None
-    memset_details: Label | None = None
-    cuda_graph_id: Label | None = None
+    correlation_id: TextOrNumber | None = None
+    step_num: TextOrNumber | None = None
+    name: TextOrNumber | None = None
+    memcpy_details: TextOrNumber | None = None
+    memset_details: TextOrNumber | None = None
+    cuda_graph_id: TextOrNumber | None = None
 
 
-class JaxEvent(Decoded, frozen=True):
+class JaxEvent(JsonStruct, frozen=True):
     """Describes one event of XProf."""
 
     ARGS = JaxArgs
 
     ph: str = "M"  # an empty object closes the list, and what has no phase is nothing
     name: str = ""
-    pid: Label = ""
-    tid: Label = ""
+    pid: TextOrNumber = ""
+    tid: TextOrNumber = ""
     ts: Raw = Raw()
     dur: Raw = Raw()
     args: JaxArgs | None = None
 
     @property
-    def said(self) -> JaxArgs:
+    def arguments(self) -> JaxArgs:
         """The ``args`` of the event; empty ones where the trace has no object there."""
         return self.args or _NO_ARGS
 
@@ -78,121 +78,123 @@ class JaxEvent(Decoded, frozen=True):
 _NO_ARGS = JaxArgs()
 
 
-class Lanes:
+class JaxLanes:
     """Knows from a file's metadata what its processes and threads are, and converts its events to those of Kineto.
 
     An event whose lane is not named yet waits until :meth:`convert_waiting`; XProf names all lanes before the first
     event.
     """
 
-    def __init__(self, process: int) -> None:
-        self.process = process
-        self.gpus: dict[object, int] = {}
-        self.hosts: set[object] = set()
-        self.others: list[str] = []
+    def __init__(self, process_number: int) -> None:
+        self.process_number = process_number
+        self.gpu_devices: dict[object, int] = {}
+        self.host_pids: set[object] = set()
+        self.other_devices: list[str] = []
         """The names of the devices that are no GPUs."""
-        self._processes: set[object] = set()
-        self._threads: dict[tuple[object, object], int | None] = {}
-        self._waiting: list[JaxEvent] = []
-        self.count = 0
+        self._named_pids: set[object] = set()
+        self._stream_by_thread: dict[tuple[object, object], int | None] = {}
+        self._waiting_events: list[JaxEvent] = []
+        self.event_count = 0
         """The number of events that are no metadata."""
 
-    def events(self, decoded: Sequence[JaxEvent]) -> list[Event]:
+    def convert_events(self, jax_events: Sequence[JaxEvent]) -> list[Event]:
         """Convert the kernels, copies, memsets, calls and ranges among the events, and learn the names of lanes from
         metadata.
         """
         kineto_events: list[Event] = []
-        for event in decoded:
-            self.count += event.ph != "M"
+        for event in jax_events:
+            self.event_count += event.ph != "M"
             if event.ph == "M":
-                self._name(event)
-            elif event.ph not in POINTLESS:
-                kineto_events += self._event(event, self._waiting)
+                self._read_lane_name(event)
+            elif event.ph not in INSTANT_PHASES:
+                kineto_events += self._convert_named(event, self._waiting_events)
         return kineto_events
 
-    def in_terms_of_kineto(self, event: Any) -> list[Event]:
+    def convert_event(self, event: Any) -> list[Event]:
         """Convert one event whose lane is named; an empty list where it is no kernel, copy, memset, call or range."""
-        args = JaxArgs.of(event.arguments)
+        args = JaxArgs.from_json(event.arguments)
         jax_event = JaxEvent(event.ph or "M", event.name, event.pid, event.tid, event.ts, event.dur, args)
-        return [*self._event(jax_event, [])]
+        return [*self._convert_named(jax_event, [])]
 
-    def waiting(self) -> list[Event]:
+    def convert_waiting(self) -> list[Event]:
         """Convert the events that came before the names of their lanes; those of lanes without a name are left out."""
-        waiting_events, self._waiting = self._waiting, []
-        return [kineto_event for event in waiting_events for kineto_event in self._event(event, [])]
+        waiting_events, self._waiting_events = self._waiting_events, []
+        return [kineto_event for event in waiting_events for kineto_event in self._convert_named(event, [])]
 
-    def _name(self, event: JaxEvent) -> None:
-        name = event.said.name
+    def _read_lane_name(self, event: JaxEvent) -> None:
+        name = event.arguments.name
         if not isinstance(name, str):
             return
         if event.name == "process_name":
-            self._processes.add(event.pid)
-            if gpu := _GPU.match(name):
-                self.gpus[event.pid] = int(gpu[1])
-            elif name.startswith(HOST):
-                self.hosts.add(event.pid)
+            self._named_pids.add(event.pid)
+            if gpu := _GPU_PROCESS.match(name):
+                self.gpu_devices[event.pid] = int(gpu[1])
+            elif name.startswith(HOST_PROCESS):
+                self.host_pids.add(event.pid)
             elif other_device := _OTHER_DEVICE.match(name):
-                self.others.append(other_device[0])
+                self.other_devices.append(other_device[0])
         elif event.name == "thread_name":
             stream = _STREAM.match(name)
-            self._threads[event.pid, event.tid] = int(stream[1]) if stream else None
+            self._stream_by_thread[event.pid, event.tid] = int(stream[1]) if stream else None
 
-    def _event(self, event: JaxEvent, unknown: list[JaxEvent]) -> Iterator[Event]:
+    def _convert_named(self, event: JaxEvent, waiting_events: list[JaxEvent]) -> Iterator[Event]:
         """Yield the converted event where its lane is named; an event of an unnamed lane is added to
         ``waiting_events``.
         """
         pid = event.pid
-        if pid in self.hosts:
-            yield from self._of_host(event)
-        elif pid in self.gpus and (pid, event.tid) in self._threads:
-            if (stream := self._threads[pid, event.tid]) is not None:
-                yield self._of_gpu(event, self.gpus[pid], stream)
-        elif pid not in self._processes or pid in self.gpus:
-            unknown.append(event)
+        if pid in self.host_pids:
+            yield from self._convert_host_event(event)
+        elif pid in self.gpu_devices and (pid, event.tid) in self._stream_by_thread:
+            if (stream := self._stream_by_thread[pid, event.tid]) is not None:
+                yield self._convert_gpu_event(event, self.gpu_devices[pid], stream)
+        elif pid not in self._named_pids or pid in self.gpu_devices:
+            waiting_events.append(event)
 
-    def _of_gpu(self, event: JaxEvent, device: int, stream: int) -> Event:
-        arguments, name, lower_name = event.said, event.name, event.name.lower()
+    def _convert_gpu_event(self, event: JaxEvent, device: int, stream: int) -> Event:
+        arguments, name, lower_name = event.arguments, event.name, event.name.lower()
         category, graph_node = "kernel", None
         if arguments.memset_details is not None or lower_name.startswith("memset"):
             category = "gpu_memset"
         elif arguments.memcpy_details is not None or lower_name.startswith("memcpy"):
-            category, name = "gpu_memcpy", _copy_name(event)
+            category, name = "gpu_memcpy", _format_copy_name(event)
         elif arguments.cuda_graph_id not in (None, "", "0", 0):
             graph_node = 1
-        args = Args(device, 0, stream, _correlation(arguments.correlation_id), graph_node)
-        return Event("X", category, name, self.process, stream, event.ts, event.dur, None, args)
+        args = EventArgs(device, 0, stream, _parse_correlation(arguments.correlation_id), graph_node)
+        return Event("X", category, name, self.process_number, stream, event.ts, event.dur, None, args)
 
-    def _of_host(self, event: JaxEvent) -> Iterator[Event]:
-        name, arguments = event.name, event.said
-        if name.startswith(_PYTHON):
+    def _convert_host_event(self, event: JaxEvent) -> Iterator[Event]:
+        name, arguments = event.name, event.arguments
+        if name.startswith(_PYTHON_PREFIX):
             return
         if _CALL.fullmatch(name):
-            call_args = Args(correlation=_correlation(arguments.correlation_id))
-            yield Event("X", "cuda_runtime", name, self.process, event.tid, event.ts, event.dur, None, call_args)
+            call_args = EventArgs(correlation=_parse_correlation(arguments.correlation_id))
+            yield Event("X", "cuda_runtime", name, self.process_number, event.tid, event.ts, event.dur, None, call_args)
             return
         if arguments.step_num not in (None, ""):
-            name += f"{STEP_MARK}{arguments.step_num}"
-        yield Event(event.ph, "user_annotation", name, self.process, event.tid, event.ts, event.dur, None, Args())
+            name += f"{STEP_NUMBER_MARK}{arguments.step_num}"
+        yield Event(
+            event.ph, "user_annotation", name, self.process_number, event.tid, event.ts, event.dur, None, EventArgs()
+        )
 
 
-def name_of_lane(kind: str, name: object) -> str | None:
+def find_lane_name(kind: str, name: object) -> str | None:
     """Return the part of a process's or thread's name that says what it is; None for one of which nothing is read.
 
     A host's own name may stand behind that part.
     """
-    patterns = {"process_name": (_GPU, re.compile(HOST)), "thread_name": (_STREAM,)}.get(kind, ())
+    patterns = {"process_name": (_GPU_PROCESS, re.compile(HOST_PROCESS)), "thread_name": (_STREAM,)}.get(kind, ())
     matches = (pattern.match(name) for pattern in patterns) if isinstance(name, str) else iter(())
     return next((match[0] for match in matches if match), None)
 
 
-def _copy_name(event: JaxEvent) -> str:
-    details = event.said.memcpy_details
-    memories = dict(_KIND.findall(details)) if isinstance(details, str) else {}
+def _format_copy_name(event: JaxEvent) -> str:
+    details = event.arguments.memcpy_details
+    memories = dict(_COPY_MEMORY.findall(details)) if isinstance(details, str) else {}
     return f"{event.name} ({memories['src']} -> {memories['dst']})" if len(memories) == 2 else event.name
 
 
-def _correlation(value: object) -> int | None:
-    number = whole(value)
+def _parse_correlation(value: object) -> int | None:
+    number = parse_whole_number(value)
     return None if number is None or number < 0 else number
 
 
@@ -202,12 +204,12 @@ TO_SEE_KERNELS = (
 )
 TO_SEE_LAUNCHED = "let no other profiler trace the GPU, and end the profile after jax.block_until_ready"
 TO_SEE_RANGES = "profile with jax.profiler.StepTraceAnnotation('train', step_num=n) around each step"
-FOLDER_TIME = re.compile(r"(\d{4})_(\d\d)_(\d\d)_(\d\d)_(\d\d)_(\d\d)")
+PROFILE_FOLDER = re.compile(r"(\d{4})_(\d\d)_(\d\d)_(\d\d)_(\d\d)_(\d\d)")
 """Matches the name that JAX gives the folder of a profile: ``2025_03_01_12_00_00``."""
 
-MOST_EVENTS = 1_000_000
+MAX_EVENTS = 1_000_000
 """How many events XProf keeps, the earliest ones; it drops the others silently."""
-DROPPED = (
+DROPPED_EVENTS_TEXT = (
     "the trace holds exactly {} events, where XProf stops: later events were dropped; profile fewer steps, or set "
     "TF_PROFILER_TRACE_VIEWER_MAX_EVENTS"
 )
@@ -219,25 +221,25 @@ PROCESS_BITS = 39
 class JaxProcess(KinetoProcess):
     """Holds what a JAX trace records of its process. Raises TraceError where reading fails."""
 
-    STEP = re.compile(rf".*{STEP_MARK}\d+", re.DOTALL)
+    STEP_PATTERN = re.compile(rf".*{STEP_NUMBER_MARK}\d+", re.DOTALL)
     memory = None
     collectives = None
 
-    def __init__(self, content: Content, lanes: Lanes, label: str, machine: int, number: int | None) -> None:
+    def __init__(self, content: TraceContent, lanes: JaxLanes, label: str, machine: int, number: int | None) -> None:
         self.lanes = lanes
         super().__init__(content, FurtherPasses(content.path), label, machine, number)
 
-    def _number(self) -> int:
+    def _find_process_number(self) -> int:
         # Every file calls its process 701: its place in the file system tells it from the others of the run.
         digest = sha256(str(self.path.resolve()).encode("utf-8", "surrogateescape")).digest()
         return int.from_bytes(digest[:8], "big") >> (64 - PROCESS_BITS)
 
-    def _arrows(self, wanted: Set[int]) -> Iterator[tuple[int, int]]:  # noqa: ARG002
+    def _find_launch_arrows(self, correlations: Set[int]) -> Iterator[tuple[int, int]]:  # noqa: ARG002
         """Return no arrows: a call and its kernels share a correlation."""
         return iter(())
 
 
-class Jax(Kineto):
+class JaxTrace(KinetoTrace):
     """Answers what is asked of a JAX trace; the :class:`~pytest_nsys.core.trace.Trace` of this format."""
 
     @property
@@ -249,23 +251,26 @@ class Jax(Kineto):
     def processes(self) -> Mapping[int, JaxProcess]:
         """What the file holds of each process, by serialised process id. Raises TraceError."""
         stream = EventStream(self.path, JaxEvent)
-        lanes, columns_by_label = {UNLABELLED: Lanes(process=0)}, {UNLABELLED: EventColumns(self.path)}
+        lanes, columns_by_label = {UNLABELLED: JaxLanes(process_number=0)}, {UNLABELLED: EventColumns(self.path)}
         for events in stream:
-            for label, label_events in by_label(events).items():
+            for label, label_events in group_by_label(events).items():
                 if label not in lanes:
-                    lanes[label], columns_by_label[label] = Lanes(process=0), EventColumns(self.path)
-                columns_by_label[label].add(lanes[label].events(label_events))
+                    lanes[label], columns_by_label[label] = JaxLanes(process_number=0), EventColumns(self.path)
+                columns_by_label[label].add_events(lanes[label].convert_events(label_events))
         for label, label_lanes in lanes.items():
-            columns_by_label[label].add(label_lanes.waiting())
-        check_events(stream)
-        if not any(file_lanes.gpus or file_lanes.hosts or file_lanes.others for file_lanes in lanes.values()):
+            columns_by_label[label].add_events(label_lanes.convert_waiting())
+        check_has_events(stream)
+        if not any(
+            file_lanes.gpu_devices or file_lanes.host_pids or file_lanes.other_devices for file_lanes in lanes.values()
+        ):
             raise TraceError(f"{self.path}: is a trace of JAX (XProf) that names no CPU and no GPU: profile again")
-        labels_with_work = [label for label in in_order(columns_by_label) if columns_by_label[label].has_work] or [
+        labels_with_work = [label for label in sort_labels(columns_by_label) if columns_by_label[label].has_work] or [
             UNLABELLED
         ]
-        content = Content(self.path, columns_by_label, stream.members)
+        content = TraceContent(self.path, columns_by_label, stream.root_members)
         processes = (
-            JaxProcess(content, lanes[label], label, n, self.numbers.get(n)) for n, label in enumerate(labels_with_work)
+            JaxProcess(content, lanes[label], label, n, self.process_numbers.get(n))
+            for n, label in enumerate(labels_with_work)
         )
         return {process.global_pid: process for process in processes}
 
@@ -274,39 +279,39 @@ class Jax(Kineto):
         started.
         """
         process = self.process
-        named_gpus, used_gpus = len(set(process.lanes.gpus.values())), len(process.kernels)
-        idle_notes = (f"{self.path}: {used_gpus} of the {counted(named_gpus, 'GPU')} that it names ran a kernel",)
-        dropped_text = DROPPED.format(MOST_EVENTS)
+        named_gpus, used_gpus = len(set(process.lanes.gpu_devices.values())), len(process.kernels)
+        idle_notes = (f"{self.path}: {used_gpus} of the {format_count(named_gpus, 'GPU')} that it names ran a kernel",)
+        dropped_text = DROPPED_EVENTS_TEXT.format(MAX_EVENTS)
         return TraceFacts(
             has_kernels=bool(self.lanes()),
             profiler_version=None,
             gpus={},
             models=(),
-            whole_graphs=0,
-            diagnostics=(Diagnostic(dropped_text, dropped_text),) if process.lanes.count == MOST_EVENTS else (),
+            whole_graph_count=0,
+            diagnostics=(Diagnostic(dropped_text, dropped_text),) if process.lanes.event_count == MAX_EVENTS else (),
             notes=(*(idle_notes if used_gpus < named_gpus else ()), *process.notes),
-            to_see_kernels=self._to_see_kernels(),
+            to_see_kernels=self._describe_missing_kernels(),
             to_see_ranges=TO_SEE_RANGES,
             to_see_sizes="a trace of JAX has no record of the sizes of collectives",
             to_see_memory="a trace of JAX has no record of memory",
             to_see_clocks="a trace of JAX has no record of clocks",
-            started_ns=self._started(),
-            impossible=process.impossible,
+            started_ns=self._read_folder_time(),
+            impossible_rows=process.impossible,
         )
 
-    def _to_see_kernels(self) -> str:
+    def _describe_missing_kernels(self) -> str:
         """Describe what to do where nothing ran on a GPU: by the devices of the trace, or by its launches."""
         process = self.process
-        if not process.kernels and process.lanes.others:
-            device = process.lanes.others[0]
-            return f"the trace is of {device}, and {GPUS}: XProf shows it (pip install xprof)"
-        if not process.kernels and process.launched:
-            return describe_missing_gpu(process.launched, TO_SEE_LAUNCHED)
+        if not process.kernels and process.lanes.other_devices:
+            device = process.lanes.other_devices[0]
+            return f"the trace is of {device}, and {MEASURED_GPUS}: XProf shows it (pip install xprof)"
+        if not process.kernels and process.launch_count:
+            return describe_missing_gpu(process.launch_count, TO_SEE_LAUNCHED)
         return TO_SEE_KERNELS
 
-    def _started(self) -> int | None:
+    def _read_folder_time(self) -> int | None:
         """Return when the profile began, in ns, by the name of its folder; in its machine's time zone."""
-        match = FOLDER_TIME.match(self.path.parent.name)
+        match = PROFILE_FOLDER.match(self.path.parent.name)
         try:
             start_time = datetime(*map(int, match.groups()), tzinfo=UTC) if match else None  # type: ignore[arg-type, misc]
         except ValueError:

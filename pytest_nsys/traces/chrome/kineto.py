@@ -25,7 +25,7 @@ from pytest_nsys.core import columns
 from pytest_nsys.core.columns import Column
 from pytest_nsys.core.conventions import CopyKind
 from pytest_nsys.core.errors import TraceError
-from pytest_nsys.core.families import short_name
+from pytest_nsys.core.families import extract_short_name
 from pytest_nsys.core.model import (
     MACHINE_BITS,
     NO_LAUNCH,
@@ -42,60 +42,65 @@ from pytest_nsys.core.model import (
     Stream,
     TraceFacts,
 )
-from pytest_nsys.core.tables import Kernels, LaunchCalls, Memory, Place, Ranges, StreamWait, each_once
-from pytest_nsys.core.words import counted
-from pytest_nsys.traces.answers import ApiCalls, CallTable, earliest_calls
+from pytest_nsys.core.tables import Kernels, LaunchCalls, LaunchPlace, Memory, Ranges, StreamWait, deduplicate_waits
+from pytest_nsys.core.text_format import format_count
 from pytest_nsys.traces.chrome.events import (
     CALL,
-    FUNCTIONS,
     KERNEL,
+    PYTHON_CATEGORY,
     WAIT,
     CallRows,
     Event,
     EventColumns,
     GpuRows,
-    Wait,
-    arrow_starts,
+    StreamWaitEvent,
+    find_arrow_starts,
 )
 from pytest_nsys.traces.chrome.json_stream import EventStream
-from pytest_nsys.traces.chrome.kineto_said import (
-    is_of_amd,
-    kind_of,
-    memories_of,
-    messages_of,
-    models_of,
-    read_collectives,
+from pytest_nsys.traces.chrome.kineto_metadata import (
+    is_amd_trace,
+    parse_copy_kind,
+    parse_copy_memories,
+    parse_distributed_info,
+    parse_rank_from_name,
     read_empty_copies,
-    read_memory,
+    read_gpu_models,
+    read_kineto_collectives,
+    read_kineto_memory,
     read_module_calls,
-    setup_of,
-    setup_of_name,
-    version_of,
+    read_profiler_messages,
+    read_torch_version,
 )
-from pytest_nsys.traces.chrome.merged import (
+from pytest_nsys.traces.chrome.rank_labels import (
     UNLABELLED,
-    by_label,
     describe_labels,
-    in_order,
-    number_of,
-    ranks_of,
+    group_by_label,
+    parse_process_number,
+    resolve_label_ranks,
+    sort_labels,
 )
 from pytest_nsys.traces.copies_as_kernels import (
-    BETWEEN_GPUS,
     COPY_ID,
-    NAME_IDS,
-    NAMES,
-    TRANSFERS,
-    kinds_to_read,
-    told_apart,
+    COPY_NAME_IDS,
+    COPY_NAMES_BY_ID,
+    INTER_GPU_COPY_KINDS,
+    TRANSFER_NAMES,
+    list_readable_kinds,
+    select_copies,
 )
-from pytest_nsys.traces.from_memory import CollectiveKey, TraceInMemory, by_device
-from pytest_nsys.traces.launch_records import Recorded, is_of_a_capture, lacking_of, records_of
+from pytest_nsys.traces.in_memory_trace import CollectiveKey, InMemoryTrace, group_by_device
+from pytest_nsys.traces.launch_records import (
+    RecordedWork,
+    build_launch_records,
+    is_capture_call,
+    measure_missing_shares,
+)
 from pytest_nsys.traces.other_profilers import describe_device, describe_missing_gpu
+from pytest_nsys.traces.trace_queries import ApiCalls, CallTable, find_earliest_calls
 
-STEP = re.compile(r"ProfilerStep\*?#\d+")
+STEP_NAME = re.compile(r"ProfilerStep\*?#\d+")
 GRAPH_LAUNCH = "GraphLaunch"
-LAUNCHES = re.compile(r"LaunchKernel|GraphLaunch|LaunchCooperativeKernel")
+LAUNCH_CALL = re.compile(r"LaunchKernel|GraphLaunch|LaunchCooperativeKernel")
 TO_SEE_KERNELS = "profile with activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA] on a step that uses the GPU"
 TO_SEE_LAUNCHED = "let no other profiler trace the GPU, and call torch.cuda.synchronize() before the profiler stops"
 TO_SEE_MEMORY = "profile with profile_memory=True"
@@ -110,8 +115,8 @@ WITH_STACK = "with_stack=True"
 """The option of torch.profiler that records each call of a Python function."""
 
 
-PID_BITS = 0xFFFFFF
-MOST_NUMBERED_TWICE = 0.01  # in one process one call launches one kernel
+PID_MASK = 0xFFFFFF
+MAX_DOUBLED_SHARE = 0.01  # in one process one call launches one kernel
 """The share of correlations that may have two calls and two kernels each in the trace of one process."""
 
 
@@ -124,12 +129,12 @@ class FurtherPasses:
     @cached_property
     def memory(self) -> Mapping[str, Mapping[int, Memory]]:
         """The allocated memory over time, by label and device."""
-        return read_memory(self.path)
+        return read_kineto_memory(self.path)
 
     @cached_property
     def collectives(self) -> Mapping[str, Mapping[CollectiveKey, Collective]]:
         """What is recorded of kernels as collectives, by label."""
-        return read_collectives(self.path)
+        return read_kineto_collectives(self.path)
 
     @cached_property
     def module_calls(self) -> Mapping[str, Ranges]:
@@ -142,31 +147,31 @@ class FurtherPasses:
         return read_empty_copies(self.path)
 
 
-class Content(NamedTuple):
+class TraceContent(NamedTuple):
     """Holds what one pass over a file found: its events by the label of their process, and the other members of its
     root.
     """
 
     path: Path
-    parts: Mapping[str, EventColumns]  # by label; only processes in which something ran, where there is one
-    members: Mapping[str, Any]
+    columns_by_label: Mapping[str, EventColumns]  # by label; only processes in which something ran, where there is one
+    root_members: Mapping[str, Any]
 
 
-def read_content(path: Path) -> Content:
+def read_trace_content(path: Path) -> TraceContent:
     """Read the events of a file into columns, by the label of their process. Raises TraceError."""
     stream = EventStream(path, Event)
     columns_by_label = {UNLABELLED: EventColumns(path)}
     for events in stream:
-        for label, label_events in by_label(events).items():
+        for label, label_events in group_by_label(events).items():
             if label not in columns_by_label:
                 columns_by_label[label] = EventColumns(path)
-            columns_by_label[label].add(label_events)
-    check_events(stream)
+            columns_by_label[label].add_events(label_events)
+    check_has_events(stream)
     with_work = {label: event_columns for label, event_columns in columns_by_label.items() if event_columns.has_work}
-    return Content(path, with_work or {UNLABELLED: columns_by_label[UNLABELLED]}, stream.members)
+    return TraceContent(path, with_work or {UNLABELLED: columns_by_label[UNLABELLED]}, stream.root_members)
 
 
-def check_events(stream: EventStream[Any]) -> None:
+def check_has_events(stream: EventStream[Any]) -> None:
     """Check that a file that was read has a list of events. Raises TraceError where it has none."""
     if not stream.has_events:
         raise TraceError(f"{stream.path}: is JSON, but holds no traceEvents: it is not a trace")
@@ -175,13 +180,13 @@ def check_events(stream: EventStream[Any]) -> None:
 class KinetoProcess:
     """Holds what a trace records of one process: of a file, or of one label in a merged file. Raises TraceError."""
 
-    STEP = STEP
+    STEP_PATTERN = STEP_NAME
     sm_clocks = None
 
     def __init__(
         self,
-        content: Content,
-        further: FurtherPasses,
+        content: TraceContent,
+        further_passes: FurtherPasses,
         label: str = UNLABELLED,
         machine: int = 0,
         number: int | None = None,
@@ -191,122 +196,134 @@ class KinetoProcess:
         ``machine`` tells processes of one file apart: each keeps its number, and is taken to have its own clock.
         ``number`` is given for a process of a cut, whose steps were checked when it was cut out of its trace.
         """
-        self.path, self.label, self.members = content.path, label, content.members
-        self._events = events = content.parts[label]
-        self._further = further
-        self._check_single()
-        self._leave_out_untimed()
-        is_whole, number = number is None, self._number() if number is None else number
-        self.pid, self.global_pid = number & PID_BITS, machine << MACHINE_BITS | number << 24
-        short_names = short_names_of(events)
-        self.names = events.names.texts()
-        self._mark_graphs()
-        self._lacking = self._lacking_replays()
-        kernels, events.kernels = events.kernels, GpuRows.none()._replace(places=events.kernels.places)
-        self.kernels = by_device(gpu_table(kernels, dict(enumerate(self.names)), short_names, kernels.name))
-        ran_correlations = columns.values(kernels.correlation)
+        self.path, self.label, self.root_members = content.path, label, content.root_members
+        self._events = events = content.columns_by_label[label]
+        self._further_passes = further_passes
+        self._check_single_process()
+        self._drop_untimed_kernels()
+        is_whole, number = number is None, self._find_process_number() if number is None else number
+        self.pid, self.global_pid = number & PID_MASK, machine << MACHINE_BITS | number << 24
+        short_names = number_short_names(events)
+        self.names = events.names.list_names()
+        self._mark_graph_kernels()
+        self._missing_shares = self._find_short_replays()
+        kernels, events.kernels = events.kernels, GpuRows.make_empty()._replace(places=events.kernels.places)
+        self.kernels = group_by_device(
+            build_kernel_table(kernels, dict(enumerate(self.names)), short_names, kernels.name_number)
+        )
+        ran_correlations = columns.list_distinct(kernels.correlation)
         del kernels, short_names  # from here on they are kept in order alone
-        if columns.exceeds(events.calls.correlation[:-1], events.calls.correlation[1:]):
-            order = columns.order(events.calls.correlation)
+        if columns.is_exceeded(events.calls.correlation[:-1], events.calls.correlation[1:]):
+            order = columns.sort_indices(events.calls.correlation)
             events.calls = CallRows(*(columns.take(column, order) for column in events.calls))
-        self.calls = ApiCalls(*events.calls, self.names) if events.calls.start else None
-        self.launches = self._launches(ran_correlations)
-        self._check_numbers()
+        self.calls = ApiCalls(*events.calls, self.names) if events.calls.start_ns else None
+        self.launches = self._index_launches(ran_correlations)
+        self._check_correlations()
         self.ranges = Ranges(*events.ranges, self.names)
-        self.started_ns = self._started()
-        self.notes = tuple(self._about_steps(ran_correlations)) if is_whole else ()
+        self.started_ns = self._find_start_time()
+        self.notes = tuple(self._leave_out_incomplete_step(ran_correlations)) if is_whole else ()
 
-    def _check_single(self) -> None:
+    def _check_single_process(self) -> None:
         """Check that the events are those of one process. Raises TraceError where no label tells several apart."""
         if (number := len(self._events.call_pids)) > 1:
-            raise self._merged(f"holds API calls of {number} processes, whose correlations cannot be told apart")
-        if self._events.ends > 1:
-            raise self._merged(f"holds the ends of {self._events.ends} recordings under one process number")
+            raise self._make_merged_error(
+                f"holds API calls of {number} processes, whose correlations cannot be told apart"
+            )
+        if self._events.recording_ends > 1:
+            raise self._make_merged_error(
+                f"holds the ends of {self._events.recording_ends} recordings under one process number"
+            )
 
-    def _check_numbers(self) -> None:
+    def _check_correlations(self) -> None:
         """Check that calls and kernels share no correlation by chance. Raises TraceError where those of several
         processes do.
         """
         calls = self._events.calls
-        if len(self.launches.ids) >= len(calls.correlation):
+        if len(self.launches.correlations) >= len(calls.correlation):
             return
         call_counts, kernel_counts = Counter(calls.correlation), Counter[int]()
         for kernels in self.kernels.values():
-            kernel_counts.update(columns.take(kernels.correlation, columns.where_not(kernels.graph_node)))
+            kernel_counts.update(columns.take(kernels.correlation, columns.find_zeros(kernels.graph_node)))
         doubled_count = sum(
             count > 1 and call_counts[number] > 1 for number, count in kernel_counts.items() if number != NO_LAUNCH
         )
-        if doubled_count > MOST_NUMBERED_TWICE * len(kernel_counts):
-            raise self._merged(f"has {counted(doubled_count, 'correlation')} with two calls and two kernels each")
+        if doubled_count > MAX_DOUBLED_SHARE * len(kernel_counts):
+            raise self._make_merged_error(
+                f"has {format_count(doubled_count, 'correlation')} with two calls and two kernels each"
+            )
 
-    def _merged(self, what: str) -> TraceError:
-        return TraceError(f"{self.path}: {what}: a merged trace; give the file of each rank")
+    def _make_merged_error(self, problem: str) -> TraceError:
+        return TraceError(f"{self.path}: {problem}: a merged trace; give the file of each rank")
 
-    def _leave_out_untimed(self) -> None:
+    def _drop_untimed_kernels(self) -> None:
         """Leave out the operations that the profiler did not time."""
         # An operation that the profiler did not time has time 0: on a clock that counts from 1970 it starts in 1970.
-        starts, base_ns = self._events.kernels.start, self.members.get("baseTimeNanoseconds", 0)
-        if starts and type(base_ns) is int and base_ns + columns.bounds(starts)[1] in SINCE_1970:
-            self._events.leave_out_at(-base_ns)
+        starts, base_ns = self._events.kernels.start_ns, self.root_members.get("baseTimeNanoseconds", 0)
+        if starts and type(base_ns) is int and base_ns + columns.find_min_max(starts)[1] in SINCE_1970:
+            self._events.drop_rows_at(-base_ns)
 
-    def _number(self) -> int:
+    def _find_process_number(self) -> int:
         """Return the number that tells the process from others."""
         pids = self._events.call_pids or self._events.range_pids
-        return min((n for pid in pids if (n := number_of(pid)) is not None), default=0) & PID_BITS
+        return min((n for pid in pids if (n := parse_process_number(pid)) is not None), default=0) & PID_MASK
 
-    def _called(self, rows: Column, wanted: Callable[[str], object]) -> Column:
+    def _find_rows_named(self, name_column: Column, is_wanted: Callable[[str], object]) -> Column:
         """Return the rows of a column of names whose name is wanted."""
-        return columns.where(columns.take(bytearray(bool(wanted(name)) for name in self.names), rows))
+        return columns.find_nonzero(columns.take(bytearray(bool(is_wanted(name)) for name in self.names), name_column))
 
-    def _mark_graphs(self) -> None:
+    def _mark_graph_kernels(self) -> None:
         """Mark the kernels that share the correlation of a graph's launch as kernels of that graph."""
         kernels, calls = self._events.kernels, self._events.calls
-        graph_launches = self._called(calls.name, lambda name: GRAPH_LAUNCH in name)
-        launch_correlations = columns.values(columns.take(calls.correlation, graph_launches))
-        is_graph_kernel = columns.joined(
+        graph_launches = self._find_rows_named(calls.name_number, lambda name: GRAPH_LAUNCH in name)
+        launch_correlations = columns.list_distinct(columns.take(calls.correlation, graph_launches))
+        is_graph_kernel = columns.look_up_keys(
             launch_correlations, array("q", [c != NO_LAUNCH for c in launch_correlations]), 0, kernels.correlation
         )
-        for i in columns.where(is_graph_kernel):
+        for i in columns.find_nonzero(is_graph_kernel):
             kernels.graph_node[i] = 1
 
-    def _lacking_replays(self) -> Mapping[int, Fraction]:
+    def _find_short_replays(self) -> Mapping[int, Fraction]:
         """Return the missing share of each replay of a graph that ran less than another replay of it."""
         tables = (self._events.kernels, self._events.transfers)
-        graphs = columns.chained([rows.graph for rows in tables])
-        graph_rows = columns.where(graphs)
-        correlations = columns.chained([rows.correlation for rows in tables])
-        return lacking_of(columns.take(graphs, graph_rows), columns.take(correlations, graph_rows))
+        graphs = columns.concatenate_columns([rows.graph_id for rows in tables])
+        graph_rows = columns.find_nonzero(graphs)
+        correlations = columns.concatenate_columns([rows.correlation for rows in tables])
+        return measure_missing_shares(columns.take(graphs, graph_rows), columns.take(correlations, graph_rows))
 
-    def _launches(self, ran: Column) -> CallTable:
+    def _index_launches(self, ran_correlations: Column) -> CallTable:
         """Return the earliest call of each correlation."""
         # Kernels that no call launched may have an arrow from one, whose start is all that is known of it: finding the
         # arrows takes a second pass, which few files need.
         start, end, thread, _, correlation = self._events.calls
         calls = LaunchCalls(start, end, thread)
-        is_unique = NO_LAUNCH not in correlation[:1] and len(columns.values(correlation)) == len(correlation)
-        table = CallTable(correlation, calls) if is_unique else earliest_calls(correlation, calls)
-        unlaunched_rows = columns.where(columns.equal(columns.joined(table.ids, table.ids, NO_LAUNCH, ran), NO_LAUNCH))
-        arrows = [*self._arrows({ran[i] for i in unlaunched_rows} - {NO_LAUNCH})]
+        is_unique = NO_LAUNCH not in correlation[:1] and len(columns.list_distinct(correlation)) == len(correlation)
+        table = CallTable(correlation, calls) if is_unique else find_earliest_calls(correlation, calls)
+        unlaunched_rows = columns.find_nonzero(
+            columns.mark_equal(
+                columns.look_up_keys(table.correlations, table.correlations, NO_LAUNCH, ran_correlations), NO_LAUNCH
+            )
+        )
+        arrows = [*self._find_launch_arrows({ran_correlations[i] for i in unlaunched_rows} - {NO_LAUNCH})]
         if not arrows:
             return table
         numbers, starts = (array("q", column) for column in zip(*arrows, strict=True))
         calls = LaunchCalls(start + starts, end + starts, thread + array("q", bytes(8 * len(starts))))
-        return earliest_calls(correlation + numbers, calls)
+        return find_earliest_calls(correlation + numbers, calls)
 
-    def _arrows(self, wanted: Set[int]) -> Iterator[tuple[int, int]]:
+    def _find_launch_arrows(self, correlations: Set[int]) -> Iterator[tuple[int, int]]:
         """Yield the correlation and the start in ns of the arrows that lead to kernels with these correlations."""
-        for events in EventStream(self.path, Event) if wanted else ():
-            yield from arrow_starts(by_label(events).get(self.label, ()), wanted)
+        for events in EventStream(self.path, Event) if correlations else ():
+            yield from find_arrow_starts(group_by_label(events).get(self.label, ()), correlations)
 
-    def _started(self) -> int | None:
+    def _find_start_time(self) -> int | None:
         """Return when the first kernel or range began, in ns since 1970; None where the file does not say."""
         starts = [kernels.start_ns[0] for kernels in self.kernels.values()]
         if self.ranges.start_ns:
-            starts.append(columns.bounds(self.ranges.start_ns)[0])
+            starts.append(columns.find_min_max(self.ranges.start_ns)[0])
         if not starts:
             return None
         # Before torch wrote ``baseTimeNanoseconds`` times counted from 1970.
-        base_ns = self.members.get("baseTimeNanoseconds")
+        base_ns = self.root_members.get("baseTimeNanoseconds")
         if type(base_ns) is int:
             return base_ns + min(starts)
         return min(starts) if min(starts) in SINCE_1970 else None
@@ -314,24 +331,25 @@ class KinetoProcess:
     @property
     def zero_ns(self) -> int | None:
         """The moment from which times count, in ns since 1970; None where the file does not say."""
-        base_ns = self.members.get("baseTimeNanoseconds", 0)
+        base_ns = self.root_members.get("baseTimeNanoseconds", 0)
         is_plausible = self.started_ns is not None and self.started_ns in SINCE_1970
         return base_ns if type(base_ns) is int and is_plausible else None
 
-    def _about_steps(self, ran: Column) -> Iterator[str]:
+    def _leave_out_incomplete_step(self, ran_correlations: Column) -> Iterator[str]:
         """Leave out the last step where it is incomplete and not the only one. Yield a note on an incomplete step.
 
         Raises TraceError where a step runs twice at one time, as in the traces of two ranks.
         """
         start, end, _, name = self._events.ranges
         step_rows = sorted(
-            self._called(name, self.STEP.fullmatch), key=lambda i: (start[i], end[i], self.names[name[i]])
+            self._find_rows_named(name, self.STEP_PATTERN.fullmatch),
+            key=lambda i: (start[i], end[i], self.names[name[i]]),
         )
-        steps = self._steps(step_rows, ran)
+        steps = self._list_profiler_steps(step_rows, ran_correlations)
         for step, next_step in pairwise(steps):
-            if step.name == next_step.name and next_step.start_ns < step.end_ns and STEP.fullmatch(step.name):
-                raise self._merged(f"is in {step.name} twice at one time under one process number")
-        reason = why_incomplete(steps, self._events.recorded_until_ns)
+            if step.name == next_step.name and next_step.start_ns < step.end_ns and STEP_NAME.fullmatch(step.name):
+                raise self._make_merged_error(f"is in {step.name} twice at one time under one process number")
+        reason = describe_incomplete_step(steps, self._events.recorded_until_ns)
         if reason is None:
             return
         if len(step_rows) > 1:
@@ -340,29 +358,33 @@ class KinetoProcess:
         else:
             yield f"{self.path}: the only step, {steps[-1].name}, is incomplete: {reason}"
 
-    def _steps(self, found: Sequence[int], ran: Column) -> list[ProfilerStep]:
+    def _list_profiler_steps(self, step_rows: Sequence[int], ran_correlations: Column) -> list[ProfilerStep]:
         """Return the profiler steps of these ranges, with their launches and how many of them have no kernel."""
         calls, ranges = self._events.calls, self._events.ranges
-        launch_rows = self._called(calls.name, LAUNCHES.search)
-        launch_starts = columns.take(calls.start, launch_rows)
-        kernel_correlations = columns.joined(ran, ran, NO_LAUNCH, columns.take(calls.correlation, launch_rows))
-        lost_starts = columns.take(launch_starts, columns.where(columns.equal(kernel_correlations, NO_LAUNCH)))
+        launch_rows = self._find_rows_named(calls.name_number, LAUNCH_CALL.search)
+        launch_starts = columns.take(calls.start_ns, launch_rows)
+        kernel_correlations = columns.look_up_keys(
+            ran_correlations, ran_correlations, NO_LAUNCH, columns.take(calls.correlation, launch_rows)
+        )
+        lost_starts = columns.take(
+            launch_starts, columns.find_nonzero(columns.mark_equal(kernel_correlations, NO_LAUNCH))
+        )
         launch_starts, lost_starts = (
-            columns.take(starts, columns.order(starts)) for starts in (launch_starts, lost_starts)
+            columns.take(starts, columns.sort_indices(starts)) for starts in (launch_starts, lost_starts)
         )
         steps = []
-        for i, next_row in zip_longest(found, found[1:]):
-            start, end = ranges.start[i], ranges.end[i]
+        for i, next_row in zip_longest(step_rows, step_rows[1:]):
+            start, end = ranges.start_ns[i], ranges.end_ns[i]
             # of steps that overlap, a launch belongs to the last that has begun
-            last_ns = end if next_row is None else min(end, ranges.start[next_row] - 1)
+            last_ns = end if next_row is None else min(end, ranges.start_ns[next_row] - 1)
             counts = (
                 bisect_right(starts, last_ns) - bisect_left(starts, start) for starts in (launch_starts, lost_starts)
             )
-            steps.append(ProfilerStep(self.names[ranges.name[i]], start, end, *(max(n, 0) for n in counts)))
+            steps.append(ProfilerStep(self.names[ranges.name_number[i]], start, end, *(max(n, 0) for n in counts)))
         return steps
 
     @property
-    def all_waits(self) -> Sequence[Wait]:
+    def all_waits(self) -> Sequence[StreamWaitEvent]:
         """The stream-waits as the trace writes them."""
         return self._events.waits
 
@@ -377,53 +399,57 @@ class KinetoProcess:
         return self._events.impossible
 
     @property
-    def launched(self) -> int:
+    def launch_count(self) -> int:
         """The number of calls that launched a kernel, or a graph of kernels."""
-        return len(self._called(self._events.calls.name, LAUNCHES.search))
+        return len(self._find_rows_named(self._events.calls.name_number, LAUNCH_CALL.search))
 
     # -- what few ask for, and may be damaged without harm to others
 
-    def _refuse_damaged(self, *kinds: str) -> None:
+    def _raise_damage(self, *kinds: str) -> None:
         """Raise the first damage that was found in events of these kinds."""
-        for (kind, _), error in self._events.damaged.items():
+        for (kind, _), error in self._events.damage_errors.items():
             if kind in kinds:
                 raise error
 
     def check_calls(self) -> None:
         """Check that the ends of calls can be read. Raises TraceError where one is damaged."""
-        self._refuse_damaged(CALL)
+        self._raise_damage(CALL)
 
     @property
-    def recorded(self) -> Recorded:
+    def recorded_work(self) -> RecordedWork:
         """The work of the process's calls that is on record."""
-        kernels = columns.values(
-            columns.chained([array("q"), *(device_kernels.correlation for device_kernels in self.kernels.values())])
+        kernels = columns.list_distinct(
+            columns.concatenate_columns(
+                [array("q"), *(device_kernels.correlation for device_kernels in self.kernels.values())]
+            )
         )
-        transfers = columns.values(self._events.transfers.correlation)
-        lazy_parts = (partial(self._kernel_calls, kernels), self._captures, self._empty_copies)
-        return Recorded(kernels, transfers, self._lacking, lambda: [kernels], *lazy_parts)
+        transfers = columns.list_distinct(self._events.transfers.correlation)
+        lazy_parts = (partial(self._find_launch_span, kernels), self._list_capture_calls, self._read_empty_copies)
+        return RecordedWork(kernels, transfers, self._missing_shares, lambda: [kernels], *lazy_parts)
 
-    def _kernel_calls(self, kernels: Column) -> Interval | None:
+    def _find_launch_span(self, kernels: Column) -> Interval | None:
         """Return the time from the first call that launched one of the kernels to the last; None where no call is
         known.
         """
-        starts = self.launches.starts_of(kernels)
-        known_starts = columns.take(starts, columns.where_not(columns.equal(starts, NO_LAUNCH)))
-        return columns.bounds(known_starts) if known_starts else None
+        starts = self.launches.find_starts(kernels)
+        known_starts = columns.take(starts, columns.find_zeros(columns.mark_equal(starts, NO_LAUNCH)))
+        return columns.find_min_max(known_starts) if known_starts else None
 
-    def _captures(self) -> Iterator[Api]:
-        rows = self._called(self._events.calls.name, is_of_a_capture)
-        return ApiCalls(*self._events.calls, self.names).take(rows).rows()
+    def _list_capture_calls(self) -> Iterator[Api]:
+        rows = self._find_rows_named(self._events.calls.name_number, is_capture_call)
+        return ApiCalls(*self._events.calls, self.names).take(rows).iterate_calls()
 
-    def _empty_copies(self) -> Set[int]:
-        return self._further.empty_copies.get(self.label, frozenset())
+    def _read_empty_copies(self) -> Set[int]:
+        return self._further_passes.empty_copies.get(self.label, frozenset())
 
     @cached_property
     def transfers(self) -> Mapping[int, Kernels]:
         """The copies and memsets of each device, ordered by start. Raises TraceError for a damaged one."""
-        self._refuse_damaged(*TRANSFERS.values())
-        rows, kind = self._events.transfers, self._events.transfer_kind
-        return by_device(gpu_table(rows._replace(graph_node=bytearray(len(kind))), TRANSFERS, kind, kind))
+        self._raise_damage(*TRANSFER_NAMES.values())
+        rows, kind = self._events.transfers, self._events.transfer_ids
+        return group_by_device(
+            build_kernel_table(rows._replace(graph_node=bytearray(len(kind))), TRANSFER_NAMES, kind, kind)
+        )
 
     @cached_property
     def copies(self) -> Sequence[tuple[int | None, Copy]]:
@@ -432,62 +458,67 @@ class KinetoProcess:
         """
         rows = self._events.transfers
         devices = [device for device, _, _ in rows.places]
-        launches, memories = self.launches.starts_of(rows.correlation), [memories_of(name) for name in self.names]
+        launches, memories = (
+            self.launches.find_starts(rows.correlation),
+            [parse_copy_memories(name) for name in self.names],
+        )
         copies: list[tuple[int | None, Copy]] = []
-        for i in columns.where(columns.equal(self._events.transfer_kind, COPY_ID)):
-            start = rows.start[i]
+        for i in columns.find_nonzero(columns.mark_equal(self._events.transfer_ids, COPY_ID)):
+            start = rows.start_ns[i]
             launch_ns = start if launches[i] == NO_LAUNCH else launches[i]
-            copies.append((devices[rows.place[i]], Copy(start, *memories[rows.name[i]], launch_ns)))
+            copies.append((devices[rows.place_number[i]], Copy(start, *memories[rows.name_number[i]], launch_ns)))
         return copies
 
-    def copies_as_kernels(self, kinds: Set[CopyKind]) -> dict[int, Kernels]:
+    def select_copies(self, kinds: Set[CopyKind]) -> dict[int, Kernels]:
         """Return the copies of these kinds as kernels, by device. Raises TraceError for a damaged one."""
-        for (damaged_kind, name), error in self._events.damaged.items():
-            if damaged_kind in (KERNEL, TRANSFERS[COPY_ID]) and kind_of(name) in kinds:
+        for (damaged_kind, name), error in self._events.damage_errors.items():
+            if damaged_kind in (KERNEL, TRANSFER_NAMES[COPY_ID]) and parse_copy_kind(name) in kinds:
                 raise error
         rows = self._events.transfers
-        kinds_by_name = (kind_of(name) for name in self.names)
-        ids = array("q", [NAME_IDS[kind] if kind is not None and kind in kinds else 0 for kind in kinds_by_name])
-        kernel_names = columns.take(ids, rows.name)
-        copies = columns.where(columns.equal(self._events.transfer_kind, COPY_ID))
-        chosen_rows = columns.take(copies, columns.where(columns.take(kernel_names, copies)))
-        return by_device(gpu_table(rows, NAMES, kernel_names, kernel_names).take(chosen_rows))
+        kinds_by_name = (parse_copy_kind(name) for name in self.names)
+        ids = array("q", [COPY_NAME_IDS[kind] if kind is not None and kind in kinds else 0 for kind in kinds_by_name])
+        kernel_names = columns.take(ids, rows.name_number)
+        copies = columns.find_nonzero(columns.mark_equal(self._events.transfer_ids, COPY_ID))
+        chosen_rows = columns.take(copies, columns.find_nonzero(columns.take(kernel_names, copies)))
+        return group_by_device(build_kernel_table(rows, COPY_NAMES_BY_ID, kernel_names, kernel_names).take(chosen_rows))
 
     @cached_property
     def waits(self) -> Sequence[StreamWait] | None:
         """The stream-waits in the order of their place; None where there is none. Raises TraceError."""
-        self._refuse_damaged(WAIT)
+        self._raise_damage(WAIT)
         events = self._events
         places = (*events.kernels.places, *events.transfers.places)
         return (
-            stream_waits(events.waits, self.launches.starts(), (Stream(*p) for p in places)) if events.waits else None
+            build_stream_waits(events.waits, self.launches.build_start_map(), (Stream(*p) for p in places))
+            if events.waits
+            else None
         )
 
     @cached_property
     def memory(self) -> Mapping[int, Memory] | None:
         """The allocated memory of each device over time; None where no event says it."""
-        return self._further.memory.get(self.label)
+        return self._further_passes.memory.get(self.label)
 
     @cached_property
     def collectives(self) -> Mapping[CollectiveKey, Collective] | None:
         """What the arguments of kernels record; torch.profiler writes it for most kernels of NCCL, not for all."""
-        return self._further.collectives.get(self.label)
+        return self._further_passes.collectives.get(self.label)
 
     @cached_property
     def module_calls(self) -> Ranges:
         """The calls of modules; read in one more pass, and only over a file that has calls of Python's functions."""
-        calls_by_label = self._further.module_calls if FUNCTIONS in self.categories else {}
-        return calls_by_label.get(self.label, Ranges.of(()))
+        calls_by_label = self._further_passes.module_calls if PYTHON_CATEGORY in self.categories else {}
+        return calls_by_label.get(self.label, Ranges.from_ranges(()))
 
 
-class Kineto(TraceInMemory):
+class KinetoTrace(InMemoryTrace):
     """Answers what is asked of a torch.profiler trace; the :class:`~pytest_nsys.core.trace.Trace` of this format."""
 
-    def __init__(self, path: Path, numbers: Mapping[int, int] | None = None) -> None:
+    def __init__(self, path: Path, process_numbers: Mapping[int, int] | None = None) -> None:
         """Take a file that is read when first asked. ``process_numbers`` are those of the processes of a cut, by
         machine.
         """
-        self.path, self.numbers = path, numbers or {}
+        self.path, self.process_numbers = path, process_numbers or {}
 
     def close(self) -> None:
         """Drop what was read; the next question reads the file again."""
@@ -496,30 +527,30 @@ class Kineto(TraceInMemory):
     @cached_property
     def processes(self) -> Mapping[int, KinetoProcess]:
         """What the file holds of each process, by serialised process id. Raises TraceError."""
-        content = read_content(self.path)
+        content = read_trace_content(self.path)
         further_passes = FurtherPasses(self.path)
         processes = (
-            KinetoProcess(content, further_passes, label, machine, self.numbers.get(machine))
-            for machine, label in enumerate(in_order(content.parts))
+            KinetoProcess(content, further_passes, label, machine, self.process_numbers.get(machine))
+            for machine, label in enumerate(sort_labels(content.columns_by_label))
         )
         return {process.global_pid: process for process in processes}
 
     @property
-    def members(self) -> Mapping[str, Any]:
+    def root_members(self) -> Mapping[str, Any]:
         """The root's members: those of the first rank where the file was merged."""
-        return next(iter(self.processes.values())).members
+        return next(iter(self.processes.values())).root_members
 
     def facts(self) -> TraceFacts:
         """Return the facts about the trace: its version, GPU models, the profiler's own messages, what became of the
         last step.
         """
-        root_members, processes = self.members, self.processes.values()
-        models = models_of(root_members)
+        root_members, processes = self.root_members, self.processes.values()
+        models = read_gpu_models(root_members)
         start_times = [process.started_ns for process in processes if process.started_ns is not None]
         zeros_by_machine = {pid >> MACHINE_BITS: process.zero_ns for pid, process in self.processes.items()}
         return TraceFacts(
             has_kernels=bool(self.lanes()),
-            profiler_version=version_of(root_members),
+            profiler_version=read_torch_version(root_members),
             gpus={
                 (process.pid, device): models[device]
                 for process in processes
@@ -527,34 +558,34 @@ class Kineto(TraceInMemory):
                 if device in models
             },
             models=sorted(set(models.values())),
-            whole_graphs=0,
-            diagnostics=messages_of(root_members),
-            notes=[*self._about_labels(), *(note for process in processes for note in process.notes)],
-            to_see_kernels=self._to_see_kernels(),
+            whole_graph_count=0,
+            diagnostics=read_profiler_messages(root_members),
+            notes=[*self._note_merged(), *(note for process in processes for note in process.notes)],
+            to_see_kernels=self._describe_missing_kernels(),
             to_see_ranges=TO_SEE_RANGES,
             to_see_calls="profile with activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA] on all ranks",
             to_see_sizes=TO_SEE_SIZES,
             to_see_memory=TO_SEE_MEMORY,
-            to_see_clocks=WITHOUT_CLOCKS if is_of_amd(root_members) else TO_SEE_CLOCKS,
+            to_see_clocks=WITHOUT_CLOCKS if is_amd_trace(root_members) else TO_SEE_CLOCKS,
             started_ns=min(start_times, default=None),
-            zeros_ns={
+            clock_zeros_ns={
                 None if len(processes) == 1 else machine: zero
                 for machine, zero in zeros_by_machine.items()
                 if zero is not None
             },
-            files=len(processes),
-            slows_host=WITH_STACK if root_members.get("with_stack") else "",
-            impossible=reduce(ImpossibleRows.and_, (process.impossible for process in processes), ImpossibleRows()),
+            file_count=len(processes),
+            slowing_setting=WITH_STACK if root_members.get("with_stack") else "",
+            impossible_rows=reduce(ImpossibleRows.add, (process.impossible for process in processes), ImpossibleRows()),
         )
 
-    def _labels(self) -> list[str]:
+    def _list_labels(self) -> list[str]:
         return [process.label for process in self.processes.values()]
 
-    def _about_labels(self) -> Iterator[str]:
-        if len(labels := self._labels()) > 1:
-            yield f"{self.path}: was merged of {counted(len(labels), 'rank')}: {describe_labels(labels)}"
+    def _note_merged(self) -> Iterator[str]:
+        if len(labels := self._list_labels()) > 1:
+            yield f"{self.path}: was merged of {format_count(len(labels), 'rank')}: {describe_labels(labels)}"
 
-    def _to_see_kernels(self) -> str:
+    def _describe_missing_kernels(self) -> str:
         """Describe what to do where nothing ran on a GPU: by the device of the trace, or by its launches."""
         processes = self.processes.values()
         if any(process.kernels for process in processes):
@@ -563,7 +594,7 @@ class Kineto(TraceInMemory):
             device := describe_device({category for process in processes for category in process.categories})
         ) is not None:
             return device
-        launch_count = sum(process.launched for process in processes)
+        launch_count = sum(process.launch_count for process in processes)
         return describe_missing_gpu(launch_count, TO_SEE_LAUNCHED) if launch_count else TO_SEE_KERNELS
 
     def module_calls(self) -> Mapping[int, Ranges]:
@@ -580,7 +611,7 @@ class Kineto(TraceInMemory):
         """
         processes_with_calls = {pid: process for pid, process in self.processes.items() if process.calls is not None}
         records_by_process = {
-            pid: records_of(process.calls, process.recorded, spans.get(pid))
+            pid: build_launch_records(process.calls, process.recorded_work, spans.get(pid))
             for pid, process in processes_with_calls.items()
             if process.calls is not None
         }
@@ -593,14 +624,14 @@ class Kineto(TraceInMemory):
 
         Of a merged file the labels name the ranks, for what its root says is of the first one.
         """
-        distributed_info = setup_of(self.members)
+        distributed_info = parse_distributed_info(self.root_members)
         if len(self.processes) == 1:
-            setup = distributed_info or setup_of_name(self.path.name)
+            setup = distributed_info or parse_rank_from_name(self.path.name)
             return {} if setup is None else dict.fromkeys(self.processes, setup)
         world = (
             prod(distributed_info.sizes.values()) if distributed_info is not None and distributed_info.sizes else None
         )
-        ranks = ranks_of(self._labels(), world)
+        ranks = resolve_label_ranks(self._list_labels(), world)
         sizes = {} if world is None else {"world": world}
         return {
             pid: Setup(f"process {process.label}: rank {ranks[process.label]}", ranks[process.label], {}, sizes)
@@ -611,9 +642,9 @@ class Kineto(TraceInMemory):
     def copies_as_kernels(self, kinds: Sequence[str]) -> Mapping[Lane, Kernels]:
         """Return all copies of these kinds as kernels, each named for its kind, by lane."""
         copies_by_process = (
-            (pid, process.copies_as_kernels({*kinds_to_read(kinds)})) for pid, process in self.processes.items()
+            (pid, process.select_copies({*list_readable_kinds(kinds)})) for pid, process in self.processes.items()
         )
-        return told_apart(
+        return select_copies(
             self,
             {
                 Lane(pid, device): copies
@@ -625,29 +656,31 @@ class Kineto(TraceInMemory):
 
     def copies_between_gpus(self) -> Mapping[Lane, Kernels]:
         """Return the copies to another GPU, and those that a collective launched, by lane."""
-        return self.copies_as_kernels(BETWEEN_GPUS)
+        return self.copies_as_kernels(INTER_GPU_COPY_KINDS)
 
 
-def gpu_table(rows: GpuRows, names: Mapping[int, str], name: Column, full_name: Column) -> Kernels:
+def build_kernel_table(
+    rows: GpuRows, names: Mapping[int, str], name_number: Column, full_name_number: Column
+) -> Kernels:
     """Build kernels with these names from rows in any order."""
     return Kernels(
-        start_ns=rows.start,
-        end_ns=rows.end,
+        start_ns=rows.start_ns,
+        end_ns=rows.end_ns,
         correlation=rows.correlation,
-        stream=rows.place,
-        name=name,
-        full_name=full_name,
+        stream=rows.place_number,
+        name=name_number,
+        full_name=full_name_number,
         streams=tuple(Stream(*place) for place in rows.places),
         names=names,
         graph_node=rows.graph_node,
     )
 
 
-def short_names_of(events: EventColumns) -> Column:
+def number_short_names(events: EventColumns) -> Column:
     """Return the number of each kernel's short name; new short names get numbers in ``events``."""
-    full_numbers, names = columns.values(events.kernels.name), events.names.texts()
-    short_numbers = array("q", [events.names[short_name(names[number])] for number in full_numbers])
-    return columns.joined(full_numbers, short_numbers, 0, events.kernels.name)
+    full_numbers, names = columns.list_distinct(events.kernels.name_number), events.names.list_names()
+    short_numbers = array("q", [events.names[extract_short_name(names[number])] for number in full_numbers])
+    return columns.look_up_keys(full_numbers, short_numbers, 0, events.kernels.name_number)
 
 
 class ProfilerStep(NamedTuple):
@@ -656,11 +689,11 @@ class ProfilerStep(NamedTuple):
     name: str
     start_ns: int
     end_ns: int
-    launches: int  # of kernels, inside the step
-    lost: int  # launches that have no kernel
+    launch_count: int  # of kernels, inside the step
+    lost_launch_count: int  # launches that have no kernel
 
 
-def why_incomplete(steps: Sequence[ProfilerStep], recorded_until_ns: int | None) -> str | None:
+def describe_incomplete_step(steps: Sequence[ProfilerStep], recorded_until_ns: int | None) -> str | None:
     """Describe what shows that the last of the steps, ordered by start, is incomplete; None where nothing does."""
     if not steps:
         return None
@@ -669,19 +702,23 @@ def why_incomplete(steps: Sequence[ProfilerStep], recorded_until_ns: int | None)
         return "it has no end"
     if recorded_until_ns is not None and last_step.end_ns >= recorded_until_ns:
         return "the recording ended inside it"
-    largest_lost_share = max((step.lost / step.launches for step in earlier_steps if step.launches), default=0.0)
+    largest_lost_share = max(
+        (step.lost_launch_count / step.launch_count for step in earlier_steps if step.launch_count), default=0.0
+    )
     # Whole steps may lack kernels too: only twice the largest share of theirs shows that the last is incomplete.
-    if last_step.lost and last_step.lost / last_step.launches > 2 * largest_lost_share:
-        lost_text = counted(last_step.lost, "kernel launch").replace("launchs", "launches")
-        return f"{lost_text} of {last_step.launches} ran no kernel"
-    fewest_launches = min((step.launches for step in earlier_steps), default=0)
+    if last_step.lost_launch_count and last_step.lost_launch_count / last_step.launch_count > 2 * largest_lost_share:
+        lost_text = format_count(last_step.lost_launch_count, "kernel launch").replace("launchs", "launches")
+        return f"{lost_text} of {last_step.launch_count} ran no kernel"
+    fewest_launches = min((step.launch_count for step in earlier_steps), default=0)
     # Half as many launches as in the smallest other step: steps of one program vary less.
-    if 2 * last_step.launches < fewest_launches:
-        return f"it launches {last_step.launches} kernels, each step before it at least {fewest_launches}"
+    if 2 * last_step.launch_count < fewest_launches:
+        return f"it launches {last_step.launch_count} kernels, each step before it at least {fewest_launches}"
     return None
 
 
-def stream_waits(waits: Iterable[Wait], calls: Mapping[int, int], streams: Iterable[Stream]) -> Sequence[StreamWait]:
+def build_stream_waits(
+    waits: Iterable[StreamWaitEvent], call_starts: Mapping[int, int], streams: Iterable[Stream]
+) -> Sequence[StreamWait]:
     """Build the stream-waits with their records, in the order of their place: both stand where their calls start.
 
     ``call_starts`` has the start of each call by correlation, ``streams`` are those that ran something.
@@ -691,15 +728,22 @@ def stream_waits(waits: Iterable[Wait], calls: Mapping[int, int], streams: Itera
         streams_by_number.setdefault(stream.number, set()).add(stream)
     stream_waits = []
     for wait in waits:
-        waiting_stream, wait_place, record = wait.stream, wait.at, wait.record
-        if wait_place.correlation in calls:
-            wait_place = wait_place._replace(launch_ns=calls[wait_place.correlation])
-        if record in calls and record is not None and wait.on_stream is not None and min(record, wait.on_stream) >= 0:
+        waiting_stream, wait_place, record = wait.stream, wait.place, wait.record_correlation
+        if wait_place.correlation in call_starts:
+            wait_place = wait_place._replace(launch_ns=call_starts[wait_place.correlation])
+        if (
+            record in call_starts
+            and record is not None
+            and wait.awaited_stream is not None
+            and min(record, wait.awaited_stream) >= 0
+        ):
             # The trace gives only the number of the other stream, which may be of another device.
-            same_device_stream = waiting_stream._replace(number=wait.on_stream)
-            candidates = streams_by_number.get(wait.on_stream, {same_device_stream})
+            same_device_stream = waiting_stream._replace(number=wait.awaited_stream)
+            candidates = streams_by_number.get(wait.awaited_stream, {same_device_stream})
             recorded_on = same_device_stream if same_device_stream in candidates else min(candidates)
-            stream_waits.append(StreamWait(waiting_stream, wait_place, recorded_on, Place(calls[record], record)))
+            stream_waits.append(
+                StreamWait(waiting_stream, wait_place, recorded_on, LaunchPlace(call_starts[record], record))
+            )
         else:
             stream_waits.append(StreamWait(waiting_stream, wait_place))
-    return each_once(stream_waits)
+    return deduplicate_waits(stream_waits)

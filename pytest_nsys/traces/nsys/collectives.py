@@ -24,20 +24,20 @@ from typing import NamedTuple
 
 from pytest_nsys.core.model import NO_LAUNCH, Collective, Lane
 from pytest_nsys.core.tables import Kernels
-from pytest_nsys.traces.nsys.calls import launch_calls
-from pytest_nsys.traces.nsys.tables import KERNEL, NVTX, STRINGS, THREAD_BITS
-from pytest_nsys.traces.sqlite_columns import OddValue, check_text, check_whole, texts_of
-from pytest_nsys.traces.sqlite_conditions import name_condition
-from pytest_nsys.traces.sqlite_file import SqliteFile
+from pytest_nsys.traces.nsys.calls import read_launch_calls
+from pytest_nsys.traces.nsys.tables import KERNEL_TABLE, NVTX_TABLE, STRINGS_TABLE, THREAD_BITS
+from pytest_nsys.traces.sqlite.columns import InvalidValue, check_integers, check_text, collect_texts
+from pytest_nsys.traces.sqlite.conditions import build_name_condition
+from pytest_nsys.traces.sqlite.file import SqliteFile
 
 SCHEMA_ENTRIES = "NVTX_PAYLOAD_SCHEMA_ENTRIES"
-DYNAMIC = re.compile(r"DYNAMIC_NVTXPAYLOAD_DATATYPE_-?\d+_\d+_\d+")
+DYNAMIC_TABLE = re.compile(r"DYNAMIC_NVTXPAYLOAD_DATATYPE_-?\d+_\d+_\d+")
 
-HEAD = struct.Struct("<QQQQ")
-ID_BITS = 0xFFFFFFFF
+PAYLOAD_HEADER = struct.Struct("<QQQQ")
+ID_MASK = 0xFFFFFFFF
 # The types of NVTX's payload entries that are one whole number, as 64-bit Linux has them; 22 is size_t
 # (nvToolsExtPayload.h).
-INTEGERS = {
+INTEGER_FORMATS = {
     3: "<h",
     4: "<H",
     5: "<i",
@@ -57,7 +57,7 @@ INTEGERS = {
     22: "<Q",
 }
 
-Schemas = Mapping[tuple[int, int], "dict[str, tuple[int, str]]"]
+PayloadSchemas = Mapping[tuple[int, int], "dict[str, tuple[int, str]]"]
 """By domain and schema: offset and form of each field, by its name."""
 
 
@@ -73,11 +73,11 @@ class PayloadRow(NamedTuple):
 
 def has_payloads(file: SqliteFile) -> bool:
     """Return whether the export can hold payloads at all: empty tables are not written."""
-    if file.has(NVTX, "eventId") and any(DYNAMIC.fullmatch(table) for table in file.tables):
+    if file.has_columns(NVTX_TABLE, "eventId") and any(DYNAMIC_TABLE.fullmatch(table) for table in file.tables):
         return True
-    if not file.has(NVTX, "binaryData") or SCHEMA_ENTRIES not in file.tables:
+    if not file.has_columns(NVTX_TABLE, "binaryData") or SCHEMA_ENTRIES not in file.tables:
         return False
-    return bool(file.rows(f"SELECT 1 FROM {NVTX} WHERE binaryData IS NOT NULL LIMIT 1"))
+    return bool(file.fetch_rows(f"SELECT 1 FROM {NVTX_TABLE} WHERE binaryData IS NOT NULL LIMIT 1"))
 
 
 def read_payloads(file: SqliteFile, prefix: str) -> Iterator[PayloadRow]:
@@ -86,29 +86,33 @@ def read_payloads(file: SqliteFile, prefix: str) -> Iterator[PayloadRow]:
 
     Raises InvalidValue for a damaged row.
     """
-    condition, values = name_condition("value", prefix + "%")
-    names = texts_of(file.rows(f"SELECT id, value FROM {STRINGS} WHERE {condition}", values))
-    decoded_payloads = _dynamic(file) if file.has(NVTX, "eventId") else {}
-    schemas = _schemas(file)
-    text, text_id, blob, event = (file.column(NVTX, name) for name in ("text", "textId", "binaryData", "eventId"))
+    condition, values = build_name_condition("value", prefix + "%")
+    names = collect_texts(file.fetch_rows(f"SELECT id, value FROM {STRINGS_TABLE} WHERE {condition}", values))
+    decoded_payloads = _read_decoded_payloads(file) if file.has_columns(NVTX_TABLE, "eventId") else {}
+    schemas = _read_schemas(file)
+    text, text_id, blob, event = (
+        file.get_column(NVTX_TABLE, name) for name in ("text", "textId", "binaryData", "eventId")
+    )
     columns = f"start, end, globalTid, {text}, {text_id}, CAST({blob} AS BLOB), {event}"
-    rows = file.scan(columns, NVTX, "end IS NOT NULL AND globalTid IS NOT NULL")
+    rows = file.scan_rows(columns, NVTX_TABLE, "end IS NOT NULL AND globalTid IS NOT NULL")
     for start, end, tid, inline_text, number, payload, event_id in rows:
         name = names.get(number) if inline_text is None else check_text(inline_text)
         if name is None or not name.startswith(prefix):
             continue
-        fields = decoded_payloads.get(event_id) or (decoded(payload, schemas) if isinstance(payload, bytes) else {})
-        check_whole(start, end, tid)
+        fields = decoded_payloads.get(event_id) or (
+            decode_payload(payload, schemas) if isinstance(payload, bytes) else {}
+        )
+        check_integers(start, end, tid)
         yield PayloadRow(start, end, tid, name, fields)
 
 
-def decoded(data: bytes, schemas: Schemas) -> dict[str, int]:
+def decode_payload(data: bytes, schemas: PayloadSchemas) -> dict[str, int]:
     """Return the whole numbers of one payload by the name of their field; empty where no schema fits it."""
-    if len(data) < HEAD.size:
+    if len(data) < PAYLOAD_HEADER.size:
         return {}
-    domain, schema, length, _ = HEAD.unpack_from(data)
-    payload = data[HEAD.size : HEAD.size + length]
-    fields = schemas.get((domain & ID_BITS, schema & ID_BITS), {})
+    domain, schema, length, _ = PAYLOAD_HEADER.unpack_from(data)
+    payload = data[PAYLOAD_HEADER.size : PAYLOAD_HEADER.size + length]
+    fields = schemas.get((domain & ID_MASK, schema & ID_MASK), {})
     if len(payload) < length:
         return {}
     return {
@@ -118,63 +122,70 @@ def decoded(data: bytes, schemas: Schemas) -> dict[str, int]:
     }
 
 
-def _schemas(file: SqliteFile) -> Schemas:
+def _read_schemas(file: SqliteFile) -> PayloadSchemas:
     """Return the registered schemas without those ids by which several processes mean different things."""
     if SCHEMA_ENTRIES not in file.tables:
         return {}
     schemas: dict[tuple[int, int], dict[str, tuple[int, str]]] = {}
     ambiguous: set[tuple[int, int]] = set()
-    for domain, schema, kind, name, offset in file.rows(
+    for domain, schema, kind, name, offset in file.fetch_rows(
         f"SELECT domainId, schemaId, type, name, offset FROM {SCHEMA_ENTRIES} WHERE name IS NOT NULL"
     ):
-        form = INTEGERS.get(kind)
+        form = INTEGER_FORMATS.get(kind)
         if form is None or (offset is not None and (type(offset) is not int or offset < 0)):
             continue
         schema_fields = schemas.setdefault((domain, schema), {})
         position = (offset or 0, form)
-        if schema_fields.setdefault(plain(check_text(name)), position) != position:
+        if schema_fields.setdefault(normalize_field_name(check_text(name)), position) != position:
             ambiguous.add((domain, schema))
     return {key: fields for key, fields in schemas.items() if key not in ambiguous}
 
 
-def _dynamic(file: SqliteFile) -> dict[int, dict[str, int]]:
+def _read_decoded_payloads(file: SqliteFile) -> dict[int, dict[str, int]]:
     """Return the payloads of the tables that hold them decoded, by event."""
     payloads: dict[int, dict[str, int]] = {}
-    for table in sorted(name for name in file.tables if DYNAMIC.fullmatch(name)):
-        columns = [name for name in file.columns(table) if re.fullmatch(r"\w+", name) and name != "eventid"]
-        if not columns or "eventid" not in file.columns(table):
+    for table in sorted(name for name in file.tables if DYNAMIC_TABLE.fullmatch(name)):
+        columns = [name for name in file.read_columns(table) if re.fullmatch(r"\w+", name) and name != "eventid"]
+        if not columns or "eventid" not in file.read_columns(table):
             continue
         select_list = ", ".join(f'"{name}"' for name in columns)
-        for event, *values in file.rows(f'SELECT eventId, {select_list} FROM "{table}"'):
+        for event, *values in file.fetch_rows(f'SELECT eventId, {select_list} FROM "{table}"'):
             event_fields = payloads.setdefault(event, {})
             event_fields |= {
-                plain(name): value for name, value in zip(columns, values, strict=True) if type(value) is int
+                normalize_field_name(name): value
+                for name, value in zip(columns, values, strict=True)
+                if type(value) is int
             }
     return payloads
 
 
-def plain(name: str) -> str:
+def normalize_field_name(name: str) -> str:
     """Return the name of a field in its letters and digits alone, as both forms write it: ``messagesizebytes``."""
     return "".join(c for c in name.lower() if c.isalnum())
 
 
 # A column that the kernels of a cut alone have: what their traces said of each as a collective.
-COLLECTIVE = "pytestNsysCollective"
-TO_SEE_SIZES = (
+COLLECTIVE_COLUMN = "pytestNsysCollective"
+NSYS_SIZES_ADVICE = (
     "an export of nsys has the sizes of collectives only in the payloads of NCCL's NVTX ranges: capture with "
     "--trace=cuda,nvtx, and export with `nsys export --type=sqlite --include-blobs=true`"
 )
-PREFIX = "nccl"
+NCCL_PREFIX = "nccl"
 # A range of NCCL itself; nccl:all_reduce is one of torch around it.
-CALL = re.compile(r"nccl[A-Z]\w*")
+NCCL_CALL = re.compile(r"nccl[A-Z]\w*")
 GROUP_START, GROUP_END = "ncclGroupStart", "ncclGroupEnd"
-COMMUNICATOR, BYTES, RANKS, PEER = "ncclcommunicatorid", "messagesizebytes", "noofranks", "peerrank"
-SENDS, RECEIVES = "ncclSend", "ncclRecv"
+COMMUNICATOR_FIELD, BYTES_FIELD, RANKS_FIELD, PEER_FIELD = (
+    "ncclcommunicatorid",
+    "messagesizebytes",
+    "noofranks",
+    "peerrank",
+)
+SEND_CALL, RECEIVE_CALL = "ncclSend", "ncclRecv"
 # Calls whose size is that of one rank's part, and the side on which that is the whole; elsewhere it is times the ranks.
-OF_ONE_RANK = {"ncclAllGather": (1, None), "ncclReduceScatter": (None, 1), "ncclAlltoAll": (None, None)}
+ONE_RANK_SIDES = {"ncclAllGather": (1, None), "ncclReduceScatter": (None, 1), "ncclAlltoAll": (None, None)}
 
 
-class Launch(NamedTuple):
+class LaunchPoint(NamedTuple):
     """Says where a kernel was launched."""
 
     start_ns: int
@@ -195,38 +206,43 @@ def read_collectives(
 
     Raises InvalidValue where it is damaged.
     """
-    if file.has(KERNEL, COLLECTIVE):
-        return _of_cut(file, kernels)
+    if file.has_columns(KERNEL_TABLE, COLLECTIVE_COLUMN):
+        return _read_cut_collectives(file, kernels)
     if not has_payloads(file):
         return None
     calls: dict[int, list[PayloadRow]] = defaultdict(list)
-    for row in read_payloads(file, PREFIX):
-        if CALL.fullmatch(row.name):
+    for row in read_payloads(file, NCCL_PREFIX):
+        if NCCL_CALL.fullmatch(row.name):
             calls[row.global_tid & ~THREAD_BITS].append(row)
-    launches = launch_calls(file, kernels)
+    launches = read_launch_calls(file, kernels)
     collectives: dict[Lane, Sequence[Collective | None]] = {}
     for lane in kernels:
-        process_calls = _Calls(calls.get(lane.global_pid, []))
+        process_calls = _ProcessCalls(calls.get(lane.global_pid, []))
         starts, _, threads = launches[lane]
         starts_and_threads = zip(starts, threads, strict=True)
-        collectives[lane] = process_calls.of(
+        collectives[lane] = process_calls.find_collectives(
             [
-                None if start == NO_LAUNCH else Launch(start, lane.global_pid | thread)
+                None if start == NO_LAUNCH else LaunchPoint(start, lane.global_pid | thread)
                 for start, thread in starts_and_threads
             ]
         )
     return collectives
 
 
-def _of_cut(file: SqliteFile, kernels: Mapping[Lane, Kernels]) -> Mapping[Lane, Sequence[Collective | None]]:
+def _read_cut_collectives(
+    file: SqliteFile, kernels: Mapping[Lane, Kernels]
+) -> Mapping[Lane, Sequence[Collective | None]]:
     """Return what a cut says of each kernel: the calls of the run that tell its communicators apart are not in it."""
-    sql = f"SELECT globalPid, correlationId, start, {COLLECTIVE} FROM {KERNEL} WHERE {COLLECTIVE} IS NOT NULL"
+    sql = (
+        f"SELECT globalPid, correlationId, start, {COLLECTIVE_COLUMN} FROM {KERNEL_TABLE} WHERE {COLLECTIVE_COLUMN} "
+        "IS NOT NULL"
+    )
     collectives: dict[tuple[int, int, int], Collective] = {}
     try:
-        for pid, correlation, start, text in file.rows(sql):
+        for pid, correlation, start, text in file.fetch_rows(sql):
             collectives[pid, correlation, start] = Collective(*json.loads(text))
     except ValueError as error:
-        raise OddValue("a collective cannot be read") from error
+        raise InvalidValue("a collective cannot be read") from error
     return {
         lane: [
             collectives.get((lane.global_pid, *key))
@@ -236,44 +252,44 @@ def _of_cut(file: SqliteFile, kernels: Mapping[Lane, Kernels]) -> Mapping[Lane, 
     }
 
 
-class _Calls:
+class _ProcessCalls:
     """Holds the calls of NCCL in one process."""
 
     def __init__(self, rows: Sequence[PayloadRow]) -> None:
         ordered = sorted(rows, key=lambda row: (row.start_ns, -row.end_ns, row.name))
-        self.communicators = _communicators(ordered)
-        self._threads: dict[int, list[PayloadRow]] = defaultdict(list)
+        self.communicators = _name_communicators(ordered)
+        self._rows_by_thread: dict[int, list[PayloadRow]] = defaultdict(list)
         for row in ordered:
-            self._threads[row.global_tid].append(row)
-        self._starts = {tid: [row.start_ns for row in thread_rows] for tid, thread_rows in self._threads.items()}
-        self._parents = {tid: _parents(thread_rows) for tid, thread_rows in self._threads.items()}
+            self._rows_by_thread[row.global_tid].append(row)
+        self._starts = {tid: [row.start_ns for row in thread_rows] for tid, thread_rows in self._rows_by_thread.items()}
+        self._parents = {tid: _find_parents(thread_rows) for tid, thread_rows in self._rows_by_thread.items()}
 
-    def of(self, launches: Sequence[Launch | None]) -> list[Collective | None]:
+    def find_collectives(self, launches: Sequence[LaunchPoint | None]) -> list[Collective | None]:
         """Return the collective of each launch, None for none.
 
         Kernels of one group share its calls: a single kernel has all of them, several kernels have one each.
         """
-        range_places = [None if launch is None else self._around(launch) for launch in launches]
+        range_places = [None if launch is None else self._find_outermost_range(launch) for launch in launches]
         launches_by_range: dict[tuple[int, int], list[int]] = defaultdict(list)
         for i, range_place in enumerate(range_places):
             if range_place is not None:
                 launches_by_range[range_place].append(i)
         collectives: list[Collective | None] = [None] * len(launches)
         for (thread, index), members in launches_by_range.items():
-            members.sort(key=lambda i: launches[i] or Launch(NO_LAUNCH, 0))
-            calls = self._grouped(thread, index)
+            members.sort(key=lambda i: launches[i] or LaunchPoint(NO_LAUNCH, 0))
+            calls = self._list_calls(thread, index)
             if len(members) == 1:
-                collectives[members[0]] = self._joined(calls)
+                collectives[members[0]] = self._combine_calls(calls)
             elif len(members) == len(calls):
                 for i, call in zip(members, calls, strict=True):
-                    collectives[i] = self._joined([call])
+                    collectives[i] = self._combine_calls([call])
         return collectives
 
-    def _around(self, launch: Launch) -> tuple[int, int] | None:
+    def _find_outermost_range(self, launch: LaunchPoint) -> tuple[int, int] | None:
         """Return the thread and place of the outermost range of NCCL around a launch: a group's end, or a call
         alone.
         """
-        thread_rows = self._threads.get(launch.thread)
+        thread_rows = self._rows_by_thread.get(launch.thread)
         if not thread_rows:
             return None
         outermost = None
@@ -284,11 +300,11 @@ class _Calls:
             index = self._parents[launch.thread][index]
         return None if outermost is None else (launch.thread, outermost)
 
-    def _grouped(self, thread: int, index: int) -> list[PayloadRow]:
+    def _list_calls(self, thread: int, index: int) -> list[PayloadRow]:
         """Return the calls that a range launches: itself, or those since the start of the group that it ends."""
-        thread_rows = self._threads[thread]
+        thread_rows = self._rows_by_thread[thread]
         if thread_rows[index].name != GROUP_END:
-            return [thread_rows[index]] if BYTES in thread_rows[index].fields else []
+            return [thread_rows[index]] if BYTES_FIELD in thread_rows[index].fields else []
         calls, depth = [], 0
         for row in reversed(thread_rows[:index]):
             if row.name == GROUP_END:
@@ -297,33 +313,35 @@ class _Calls:
                 if not depth:
                     break
                 depth -= 1
-            elif BYTES in row.fields:
+            elif BYTES_FIELD in row.fields:
                 calls.append(row)
         return calls[::-1]
 
-    def _joined(self, calls: Sequence[PayloadRow]) -> Collective | None:
+    def _combine_calls(self, calls: Sequence[PayloadRow]) -> Collective | None:
         """Return several calls as one collective: of one kind and communicator, or sends and receives; None for
         others.
         """
-        if len({call.fields.get(COMMUNICATOR) for call in calls}) > 1:
+        if len({call.fields.get(COMMUNICATOR_FIELD) for call in calls}) > 1:
             return None
         if not calls:
             return None
-        number = calls[0].fields.get(COMMUNICATOR)  # older versions of NCCL tell the size alone
+        number = calls[0].fields.get(COMMUNICATOR_FIELD)  # older versions of NCCL tell the size alone
         communicator = Communicator(None, None) if number is None else self.communicators[number]
         names = {call.name for call in calls}
-        if names <= {SENDS, RECEIVES}:
-            name, sent_bytes, received_bytes = _exchange(calls, communicator.ranks)
+        if names <= {SEND_CALL, RECEIVE_CALL}:
+            name, sent_bytes, received_bytes = _combine_exchange(calls, communicator.ranks)
         elif len(names) == 1:
             name = calls[0].name
-            sent_bytes, received_bytes = _sides(name, sum(call.fields[BYTES] for call in calls), communicator.ranks)
+            sent_bytes, received_bytes = _measure_sides(
+                name, sum(call.fields[BYTES_FIELD] for call in calls), communicator.ranks
+            )
         else:
             return None
         members = None if number is None else f"{number & (1 << 64) - 1:#x}"
         return Collective(name, communicator.name, members, communicator.ranks, sent_bytes, received_bytes, "Byte")
 
 
-def _parents(rows: Sequence[PayloadRow]) -> list[int]:
+def _find_parents(rows: Sequence[PayloadRow]) -> list[int]:
     """Return the place of the range around each range of a thread, -1 where there is none; ``rows`` are by start."""
     parents: list[int] = []
     enclosing: list[int] = []
@@ -335,31 +353,33 @@ def _parents(rows: Sequence[PayloadRow]) -> list[int]:
     return parents
 
 
-def _communicators(rows: Sequence[PayloadRow]) -> dict[int, Communicator]:
+def _name_communicators(rows: Sequence[PayloadRow]) -> dict[int, Communicator]:
     """Return the communicators by id, named in the order in which the process first used them."""
     ranks: dict[int, int | None] = {}
     for row in rows:
-        communicator = row.fields.get(COMMUNICATOR)
+        communicator = row.fields.get(COMMUNICATOR_FIELD)
         if communicator is not None:
-            ranks[communicator] = row.fields.get(RANKS) or ranks.get(communicator)
+            ranks[communicator] = row.fields.get(RANKS_FIELD) or ranks.get(communicator)
     return {number: Communicator(f"comm{i}", size) for i, (number, size) in enumerate(ranks.items())}
 
 
-def _sides(name: str, size_bytes: int, ranks: int | None) -> tuple[int | None, int | None]:
+def _measure_sides(name: str, size_bytes: int, ranks: int | None) -> tuple[int | None, int | None]:
     """Return how many bytes the rank gives and gets; None where that takes the number of ranks, which is not known."""
-    if name not in OF_ONE_RANK:
+    if name not in ONE_RANK_SIDES:
         return size_bytes, size_bytes
     total_bytes = None if ranks is None else size_bytes * ranks
-    sends_part, receives_part = OF_ONE_RANK[name]
+    sends_part, receives_part = ONE_RANK_SIDES[name]
     return size_bytes if sends_part else total_bytes, size_bytes if receives_part else total_bytes
 
 
-def _exchange(calls: Sequence[PayloadRow], ranks: int | None) -> tuple[str, int | None, int | None]:
+def _combine_exchange(calls: Sequence[PayloadRow], ranks: int | None) -> tuple[str, int | None, int | None]:
     """Return the name of an exchange, and how many bytes the rank sends and receives in it."""
-    sends = [call for call in calls if call.name == SENDS]
-    receives = [call for call in calls if call.name == RECEIVES]
-    peers = [{call.fields.get(PEER) for call in side_calls} for side_calls in (sends, receives)]
+    sends = [call for call in calls if call.name == SEND_CALL]
+    receives = [call for call in calls if call.name == RECEIVE_CALL]
+    peers = [{call.fields.get(PEER_FIELD) for call in side_calls} for side_calls in (sends, receives)]
     is_all_to_all = ranks is not None and ranks > 1 and all(len(side_peers) == ranks for side_peers in peers)
-    sent_bytes, received_bytes = (sum(call.fields[BYTES] for call in side_calls) for side_calls in (sends, receives))
+    sent_bytes, received_bytes = (
+        sum(call.fields[BYTES_FIELD] for call in side_calls) for side_calls in (sends, receives)
+    )
     # NCCL before 2.28 makes an all-to-all of sends to all ranks and receives from all.
     return "AllToAll" if is_all_to_all else "SendRecv", sent_bytes, received_bytes

@@ -13,62 +13,63 @@ from functools import cached_property, partial
 
 from pytest_nsys.core import columns
 from pytest_nsys.core.columns import Block, Column
-from pytest_nsys.core.intervals import hull
+from pytest_nsys.core.intervals import find_hull
 from pytest_nsys.core.model import Api, Interval, Lane, LaunchKind, LaunchRecord
 from pytest_nsys.core.tables import Kernels
-from pytest_nsys.traces.answers import ApiCalls, Earliest
 from pytest_nsys.traces.launch_records import (
-    CAPTURES,
-    NEXT_IDS,
-    Recorded,
-    ids_of,
-    kind_of_call,
-    lacking_of,
-    records_of,
+    CAPTURE_GLOBS,
+    LARGEST_ID_DISTANCE,
+    RecordedWork,
+    build_launch_records,
+    find_launch_kind,
+    group_ids_by_process,
+    measure_missing_shares,
 )
-from pytest_nsys.traces.nsys.calls import LEAD_NS, call_tables, read_api_calls, read_launching
+from pytest_nsys.traces.nsys.calls import LEAD_NS, read_api_calls, read_call_tables, read_launching_calls
 from pytest_nsys.traces.nsys.tables import (
-    GRAPHS,
-    HOST_COPY,
-    KERNEL,
-    MEMCPY,
-    MEMSET,
-    RUNTIME,
-    STRINGS,
-    by_process,
+    GRAPHS_TABLE,
+    HOST_COPY_TABLE,
+    KERNEL_TABLE,
+    MEMCPY_TABLE,
+    MEMSET_TABLE,
+    RUNTIME_TABLE,
+    STRINGS_TABLE,
+    build_process_condition,
 )
-from pytest_nsys.traces.sqlite_columns import damage, has_many, read_blocks
-from pytest_nsys.traces.sqlite_conditions import one_of
-from pytest_nsys.traces.sqlite_file import SqliteFile
-from pytest_nsys.traces.sqlite_zones import find_touching
+from pytest_nsys.traces.sqlite.columns import has_many_rows, read_column_blocks, report_damage
+from pytest_nsys.traces.sqlite.conditions import build_ids_condition
+from pytest_nsys.traces.sqlite.file import SqliteFile
+from pytest_nsys.traces.sqlite.zones import find_touching_rows
+from pytest_nsys.traces.trace_queries import ApiCalls, EarliestCalls
 
-EVER = (-(1 << 63), (1 << 63) - 1)
+ALL_TIME = (-(1 << 63), (1 << 63) - 1)
 
 
 def read_launch_records(
     file: SqliteFile,
     spans: Mapping[int, Interval | None],
     kernels: Mapping[Lane, Kernels],
-    empty: Callable[[int], Set[int]] = lambda _: frozenset(),
+    find_empty_copies: Callable[[int], Set[int]] = lambda _: frozenset(),
 ) -> Mapping[int, Sequence[LaunchRecord]] | None:
     """Return how much work of the calls that start in the span of their process is on record, by process.
 
     All calls of a process without a span count. None where the file has no call. ``find_empty_copies`` finds the
     correlations of a process's copies of 0 bytes. Raises TraceError for a damaged row.
     """
-    if RUNTIME not in file.tables or STRINGS not in file.tables:
+    if RUNTIME_TABLE not in file.tables or STRINGS_TABLE not in file.tables:
         return None
-    names, calls = read_launching(file, spans)
+    names, calls = read_launching_calls(file, spans)
     if not calls:
         return {}
-    work = _Work(file, names, calls, ids_of(kernels), empty)
+    work = _LaunchWork(file, names, calls, group_ids_by_process(kernels), find_empty_copies)
     records_by_process = {
-        pid: records_of(process_calls, work.of(pid), spans.get(pid)) for pid, process_calls in calls.items()
+        pid: build_launch_records(process_calls, work.build_recorded_work(pid), spans.get(pid))
+        for pid, process_calls in calls.items()
     }
     return {pid: records for pid, records in records_by_process.items() if records}
 
 
-class _Work:
+class _LaunchWork:
     """Reads what of the work of some calls is in the tables of an export."""
 
     def __init__(
@@ -76,123 +77,133 @@ class _Work:
         file: SqliteFile,
         names: Mapping[int, str],
         calls: Mapping[int, ApiCalls],
-        read: Mapping[int, Column],
-        empty: Callable[[int], Set[int]],
+        kernel_ids: Mapping[int, Column],
+        find_empty_copies: Callable[[int], Set[int]],
     ) -> None:
-        self._empty = empty
-        self._file, self._names, self._calls, self._read = file, names, calls, read
-        id_bounds = [columns.bounds(process_calls.correlation) for process_calls in calls.values()]
+        self._find_empty_copies = find_empty_copies
+        self._file, self._names, self._calls, self._known_kernel_ids = file, names, calls, kernel_ids
+        id_bounds = [columns.find_min_max(process_calls.correlation) for process_calls in calls.values()]
         # A kernel may have one of the next ids, of a call that the runtime made.
-        low, high = min(low for low, _ in id_bounds), max(high for _, high in id_bounds) + NEXT_IDS
+        low, high = min(low for low, _ in id_bounds), max(high for _, high in id_bounds) + LARGEST_ID_DISTANCE
         self._where = f"correlationId BETWEEN {low} AND {high}"
-        first, last = hull(columns.bounds(process_calls.start_ns) for process_calls in calls.values())
-        self._near = find_touching(file, KERNEL, (first, last + LEAD_NS))
+        first, last = find_hull(columns.find_min_max(process_calls.start_ns) for process_calls in calls.values())
+        self._row_id_ranges = find_touching_rows(file, KERNEL_TABLE, (first, last + LEAD_NS))
 
-    def of(self, pid: int) -> Recorded:
+    def build_recorded_work(self, pid: int) -> RecordedWork:
         """Return what is on record of one process."""
-        return Recorded(
-            self._read.get(pid, array("q")),
-            self._others.get(pid, array("q")),
-            self._lacking.get(pid, {}),
-            lambda: (ids.get(pid, array("q")) for ids in self._kernels()),
-            lambda: self._kernel_calls.get(pid),
-            lambda: self._captures.get(pid, ()),
-            partial(self._empty, pid),
-            partial(self._launching, pid),
+        return RecordedWork(
+            self._known_kernel_ids.get(pid, array("q")),
+            self._other_ids.get(pid, array("q")),
+            self._missing_shares.get(pid, {}),
+            lambda: (ids.get(pid, array("q")) for ids in self._iterate_kernel_ids()),
+            lambda: self._kernel_call_spans.get(pid),
+            lambda: self._capture_calls.get(pid, ()),
+            partial(self._find_empty_copies, pid),
+            partial(self._find_launching_ids, pid),
         )
 
-    def _kernels(self) -> Iterator[Mapping[int, Column]]:
+    def _iterate_kernel_ids(self) -> Iterator[Mapping[int, Column]]:
         """Yield the correlations of the kernels soon after the calls, then of all, by process."""
         # Most kernels start soon after their calls: mostly the whole table is not passed.
-        if self._near is not None:
-            yield self._kernels_near
-        yield self._all_kernels
+        if self._row_id_ranges is not None:
+            yield self._nearby_kernel_ids
+        yield self._all_kernel_ids
 
     @cached_property
-    def _kernels_near(self) -> Mapping[int, Column]:
-        return self._ids([KERNEL], self._where, self._near)
+    def _nearby_kernel_ids(self) -> Mapping[int, Column]:
+        return self._read_ids([KERNEL_TABLE], self._where, self._row_id_ranges)
 
     @cached_property
-    def _all_kernels(self) -> Mapping[int, Column]:
-        return self._ids([KERNEL], self._where)
+    def _all_kernel_ids(self) -> Mapping[int, Column]:
+        return self._read_ids([KERNEL_TABLE], self._where)
 
     @cached_property
-    def _others(self) -> Mapping[int, Column]:
-        return self._ids([MEMCPY, MEMSET, GRAPHS, HOST_COPY], self._where)
+    def _other_ids(self) -> Mapping[int, Column]:
+        return self._read_ids([MEMCPY_TABLE, MEMSET_TABLE, GRAPHS_TABLE, HOST_COPY_TABLE], self._where)
 
-    def _ids(self, tables: Iterable[str], where: str, stretches: Sequence[Interval] | None = None) -> dict[int, Column]:
+    def _read_ids(
+        self, tables: Iterable[str], where: str, row_id_ranges: Sequence[Interval] | None = None
+    ) -> dict[int, Column]:
         """Return the ids of the rows that pass, by process, ascending: a damaged one is the id of no call."""
         id_parts: dict[int, list[Column]] = {}
         for table in tables:
-            if self._file.has(table, "globalPid", "correlationId"):
-                for pid, correlation in self._rows(table, ("globalPid", "correlationId"), where, stretches):
-                    for process, rows in _groups(pid):
+            if self._file.has_columns(table, "globalPid", "correlationId"):
+                for pid, correlation in self._read_rows(table, ("globalPid", "correlationId"), where, row_id_ranges):
+                    for process, rows in _group_rows(pid):
                         id_parts.setdefault(process, []).append(columns.take(correlation, rows))
-        return {pid: columns.values(columns.chained(parts)) for pid, parts in id_parts.items()}
+        return {pid: columns.list_distinct(columns.concatenate_columns(parts)) for pid, parts in id_parts.items()}
 
-    def _rows(
-        self, table: str, names: Sequence[str], where: str, stretches: Sequence[Interval] | None = None
+    def _read_rows(
+        self, table: str, names: Sequence[str], where: str, row_id_ranges: Sequence[Interval] | None = None
     ) -> list[Block]:
         # A damaged value becomes 0, which is the id of no call: the reader of kernels refuses it.
         expressions = [f"CAST(ifnull({name}, 0) AS INTEGER)" for name in names]
-        with damage(self._file, table):
-            whole_table = stretches is None and has_many(self._file, table, where)
-            return read_blocks(
-                self._file, expressions, table, where, list[Block], whole=whole_table, stretches=stretches
+        with report_damage(self._file, table):
+            whole_table = row_id_ranges is None and has_many_rows(self._file, table, where)
+            return read_column_blocks(
+                self._file, expressions, table, where, list[Block], whole_table=whole_table, row_id_ranges=row_id_ranges
             )
 
     @cached_property
-    def _lacking(self) -> Mapping[int, Mapping[int, Fraction]]:
+    def _missing_shares(self) -> Mapping[int, Mapping[int, Fraction]]:
         """The missing share of each replay that ran less than another one of its graph, by process."""
         node_columns = ("globalPid", "graphId", "correlationId")
         node_parts: dict[int, list[tuple[Column, Column]]] = {}
-        for table in (KERNEL, MEMCPY):
-            if self._replays and self._file.has(table, "graphNodeId", *node_columns):
-                for pid, *node in self._rows(table, node_columns, "graphNodeId IS NOT NULL AND graphId IS NOT NULL"):
-                    for process, rows in _groups(pid):
+        for table in (KERNEL_TABLE, MEMCPY_TABLE):
+            if self._has_graph_launches and self._file.has_columns(table, "graphNodeId", *node_columns):
+                for pid, *node in self._read_rows(
+                    table, node_columns, "graphNodeId IS NOT NULL AND graphId IS NOT NULL"
+                ):
+                    for process, rows in _group_rows(pid):
                         graph, correlation = (columns.take(column, rows) for column in node)
                         node_parts.setdefault(process, []).append((graph, correlation))
-        return {pid: lacking_of(*map(columns.chained, zip(*parts, strict=True))) for pid, parts in node_parts.items()}
+        return {
+            pid: measure_missing_shares(*map(columns.concatenate_columns, zip(*parts, strict=True)))
+            for pid, parts in node_parts.items()
+        }
 
     @property
-    def _replays(self) -> bool:
+    def _has_graph_launches(self) -> bool:
         """Whether a call launches a graph."""
         call_names = (
             process_calls.names[name]
             for process_calls in self._calls.values()
-            for name in columns.values(process_calls.name)
+            for name in columns.list_distinct(process_calls.name)
         )
-        return any(kind_of_call(name) is LaunchKind.GRAPH for name in call_names)
+        return any(find_launch_kind(name) is LaunchKind.GRAPH for name in call_names)
 
     @cached_property
-    def _kernel_calls(self) -> Mapping[int, Interval]:
+    def _kernel_call_spans(self) -> Mapping[int, Interval]:
         """The time from the first call that launched a kernel, or a graph, to the last, by process."""
         earliest_by_process = {
-            pid: Earliest(process_ids)
-            for pid, process_ids in self._ids((KERNEL, GRAPHS), "correlationId IS NOT NULL").items()
+            pid: EarliestCalls(process_ids)
+            for pid, process_ids in self._read_ids((KERNEL_TABLE, GRAPHS_TABLE), "correlationId IS NOT NULL").items()
         }
-        with damage(self._file, RUNTIME):
-            tables = call_tables(
+        with report_damage(self._file, RUNTIME_TABLE):
+            tables = read_call_tables(
                 self._file, {pid: earliest for pid, earliest in earliest_by_process.items() if pid in self._calls}
             )
-        return {pid: columns.bounds(table.calls.start_ns) for pid, table in tables.items() if table.ids}
+        return {pid: columns.find_min_max(table.calls.start_ns) for pid, table in tables.items() if table.correlations}
 
-    def _launching(self, pid: int, ids: Interval) -> Set[int]:
+    def _find_launching_ids(self, pid: int, ids: Interval) -> Set[int]:
         """Return those of the ids between two that are of a call that launches work."""
-        where = f"correlationId BETWEEN {ids[0]} AND {ids[1]} AND {by_process('globalTid', {pid: '1'})}"
-        name_condition = one_of("nameId", self._names)
-        with damage(self._file, RUNTIME):
+        where = f"correlationId BETWEEN {ids[0]} AND {ids[1]} AND {build_process_condition('globalTid', {pid: '1'})}"
+        name_condition = build_ids_condition("nameId", self._names)
+        with report_damage(self._file, RUNTIME_TABLE):
             return {
-                number for number, _ in self._file.scan("correlationId, 0", RUNTIME, f"{where} AND {name_condition}")
+                number
+                for number, _ in self._file.scan_rows(
+                    "correlationId, 0", RUNTIME_TABLE, f"{where} AND {name_condition}"
+                )
             }
 
     @cached_property
-    def _captures(self) -> Mapping[int, Sequence[Api]]:
+    def _capture_calls(self) -> Mapping[int, Sequence[Api]]:
         """The calls that begin the capture of a graph, or end it, by process."""
-        with damage(self._file, RUNTIME):
-            return read_api_calls(self._file, CAPTURES, dict.fromkeys(self._calls, EVER)) or {}
+        with report_damage(self._file, RUNTIME_TABLE):
+            return read_api_calls(self._file, CAPTURE_GLOBS, dict.fromkeys(self._calls, ALL_TIME)) or {}
 
 
-def _groups(column: Column) -> Iterator[tuple[int, Column]]:
+def _group_rows(column: Column) -> Iterator[tuple[int, Column]]:
     """Yield each distinct number, and where it stands."""
-    return iter(columns.members_by(lambda number: number, column).items())
+    return iter(columns.group_indices_by(lambda number: number, column).items())

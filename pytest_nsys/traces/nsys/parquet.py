@@ -16,51 +16,51 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from pytest_nsys.core.errors import TraceError, one_line
-from pytest_nsys.core.words import printable
-from pytest_nsys.traces.nsys.exports import Export, Wanted, find_export, write_export
+from pytest_nsys.core.errors import TraceError, convert_os_errors
+from pytest_nsys.core.text_format import sanitize_line
+from pytest_nsys.traces.nsys.export_cache import Export, ExportRequest, find_export, write_export
 
 # Version of what is written: raise it where that changes, so that an older cache is not read for it.
-WRITTEN_AS = "1"
+WRITTEN_VERSION = "1"
 
-ROWS_AT_ONCE = 50_000
+BATCH_ROWS = 50_000
 # What is taken over: never the tables that hold the user's environment.
-TABLES = re.compile(
+EXPORTED_TABLES = re.compile(
     r"CUPTI_\w+|NVTX_\w+|DYNAMIC_NVTX\w+|ENUM_\w+|StringIds|ThreadNames|PROCESSES|DIAGNOSTIC_EVENT|ANALYSIS_DETAILS"
     r"|META_DATA_EXPORT|TARGET_INFO_(?:GPU|GPU_METRICS|CUDA_DEVICE|SESSION_START_TIME)"
     r"|CUDA_GPU_MEMORY_USAGE_EVENTS|GPU_METRICS"
 )
 
-COLUMN = re.compile(r"\w{1,100}")
-PAYLOAD = "binaryData"
+COLUMN_NAME = re.compile(r"\w{1,100}")
+PAYLOAD_COLUMN = "binaryData"
 
 
-def exported(folder: Path) -> Export:
+def export_parquet(folder: Path) -> Export:
     """Return the tables of the folder as one SQLite file, written now where the cache has none. Raises TraceError."""
-    files = tables_in(folder)
-    request = Wanted(folder, _digest(files), WRITTEN_AS)
-    return find_export(request) or write_export(request, functools.partial(_write, folder, files))
+    files = list_table_files(folder)
+    request = ExportRequest(folder, _hash_files(files), WRITTEN_VERSION)
+    return find_export(request) or write_export(request, functools.partial(_write_database, folder, files))
 
 
-def tables_in(folder: Path) -> list[Path]:
+def list_table_files(folder: Path) -> list[Path]:
     """Return the files of the tables that are read, by name. Raises TraceError where there are none."""
-    with one_line(TraceError, f"{folder}: cannot be read"):
-        files = sorted(path for path in folder.glob("*.parquet") if TABLES.fullmatch(path.stem))
+    with convert_os_errors(TraceError, f"{folder}: cannot be read"):
+        files = sorted(path for path in folder.glob("*.parquet") if EXPORTED_TABLES.fullmatch(path.stem))
     if not files:
         raise TraceError(f"{folder}: holds no table of an Nsight Systems export (*.parquet)")
     return files
 
 
-def _digest(files: list[Path]) -> str:
+def _hash_files(files: list[Path]) -> str:
     digest = hashlib.sha256()
     for path in files:
         digest.update(path.name.encode("utf-8", "surrogateescape") + b"\0")
-        with one_line(TraceError, f"{path}: cannot be read"), path.open("rb") as file:
+        with convert_os_errors(TraceError, f"{path}: cannot be read"), path.open("rb") as file:
             digest.update(hashlib.file_digest(file, "sha256").digest())
     return digest.hexdigest()
 
 
-def _write(folder: Path, files: list[Path], target: Path) -> None:
+def _write_database(folder: Path, files: list[Path], target: Path) -> None:
     try:
         arrow, parquet = import_module("pyarrow"), import_module("pyarrow.parquet")
     except ImportError as error:
@@ -82,29 +82,30 @@ def _write(folder: Path, files: list[Path], target: Path) -> None:
 def _write_table(database: sqlite3.Connection, path: Path, arrow: Any, parquet: Any) -> None:
     try:
         with parquet.ParquetFile(path) as file:
-            names = [name for name in file.schema_arrow.names if COLUMN.fullmatch(name)]
+            names = [name for name in file.schema_arrow.names if COLUMN_NAME.fullmatch(name)]
             if not names:
                 return
             kinds = {
-                name: "BLOB" if name == PAYLOAD else _kind(file.schema_arrow.field(name).type, arrow) for name in names
+                name: "BLOB" if name == PAYLOAD_COLUMN else _choose_type(file.schema_arrow.field(name).type, arrow)
+                for name in names
             }
             columns = ", ".join(f'"{name}" {kind}' for name, kind in kinds.items())
             database.execute(f'CREATE TABLE "{path.stem}" ({columns})')
             insert = f'INSERT INTO "{path.stem}" VALUES ({", ".join("?" * len(names))})'
-            for rows in _rows(file, names, arrow):
+            for rows in _iterate_batches(file, names, arrow):
                 database.executemany(insert, rows)
     except (OSError, ValueError, arrow.ArrowException) as error:
-        problem = printable(str(error).splitlines()[0] if str(error) else type(error).__name__)
+        problem = sanitize_line(str(error).splitlines()[0] if str(error) else type(error).__name__)
         raise TraceError(f"{path}: is damaged, or no Parquet file ({problem}): export the report again") from error
 
 
-def _rows(file: Any, names: list[str], arrow: Any) -> Iterator[Iterator[tuple[object, ...]]]:
-    for batch in file.iter_batches(batch_size=ROWS_AT_ONCE, columns=names):
-        yield zip(*(_values(batch.column(name), arrow, name) for name in names), strict=True)
+def _iterate_batches(file: Any, names: list[str], arrow: Any) -> Iterator[Iterator[tuple[object, ...]]]:
+    for batch in file.iter_batches(batch_size=BATCH_ROWS, columns=names):
+        yield zip(*(_convert_values(batch.column(name), arrow, name) for name in names), strict=True)
 
 
-def _values(column: Any, arrow: Any, name: str) -> list[object]:
-    if name == PAYLOAD and (arrow.types.is_string(column.type) or arrow.types.is_large_string(column.type)):
+def _convert_values(column: Any, arrow: Any, name: str) -> list[object]:
+    if name == PAYLOAD_COLUMN and (arrow.types.is_string(column.type) or arrow.types.is_large_string(column.type)):
         column = column.cast(arrow.large_binary())  # bytes that nsys declares as text, which they seldom are
     if arrow.types.is_uint64(column.type):  # SQLite's integers have a sign, and nsys' export wraps ids into it
         column = column.cast(arrow.int64(), safe=False)
@@ -112,9 +113,9 @@ def _values(column: Any, arrow: Any, name: str) -> list[object]:
     return values
 
 
-def _kind(kind: Any, arrow: Any) -> str:
-    if arrow.types.is_integer(kind) or arrow.types.is_boolean(kind):
+def _choose_type(arrow_type: Any, arrow: Any) -> str:
+    if arrow.types.is_integer(arrow_type) or arrow.types.is_boolean(arrow_type):
         return "INTEGER"
-    if arrow.types.is_floating(kind):
+    if arrow.types.is_floating(arrow_type):
         return "REAL"
-    return "TEXT" if arrow.types.is_string(kind) or arrow.types.is_large_string(kind) else "BLOB"
+    return "TEXT" if arrow.types.is_string(arrow_type) or arrow.types.is_large_string(arrow_type) else "BLOB"

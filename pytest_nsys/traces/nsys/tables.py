@@ -16,82 +16,86 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 from pytest_nsys.core.model import NO_LAUNCH, ImpossibleRows, Interval, Lane, Stream
-from pytest_nsys.traces.sqlite_columns import (
-    Columns,
-    OddValue,
+from pytest_nsys.traces.sqlite.columns import (
+    InvalidValue,
+    KernelColumns,
+    check_integers,
     check_text,
-    check_whole,
-    damage,
-    fill,
-    impossible_rows,
-    read_blocks,
+    count_impossible_rows,
+    read_column_blocks,
     read_texts,
+    report_damage,
+    sort_into_lanes,
 )
-from pytest_nsys.traces.sqlite_conditions import touches, within
-from pytest_nsys.traces.sqlite_file import SqliteFile, SqlRow
-from pytest_nsys.traces.sqlite_zones import find_impossible
+from pytest_nsys.traces.sqlite.conditions import build_bounds_condition, build_touch_condition
+from pytest_nsys.traces.sqlite.file import SqliteFile, SqlRow
+from pytest_nsys.traces.sqlite.zones import find_impossible_rows
 
-KERNEL = "CUPTI_ACTIVITY_KIND_KERNEL"
-RUNTIME = "CUPTI_ACTIVITY_KIND_RUNTIME"
-MEMCPY = "CUPTI_ACTIVITY_KIND_MEMCPY"
-MEMSET = "CUPTI_ACTIVITY_KIND_MEMSET"
-SYNCHRONIZATION = "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION"
-CUDA_EVENT = "CUPTI_ACTIVITY_KIND_CUDA_EVENT"
-GRAPHS = "CUPTI_ACTIVITY_KIND_GRAPH_TRACE"
+KERNEL_TABLE = "CUPTI_ACTIVITY_KIND_KERNEL"
+RUNTIME_TABLE = "CUPTI_ACTIVITY_KIND_RUNTIME"
+MEMCPY_TABLE = "CUPTI_ACTIVITY_KIND_MEMCPY"
+MEMSET_TABLE = "CUPTI_ACTIVITY_KIND_MEMSET"
+SYNCHRONIZATION_TABLE = "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION"
+CUDA_EVENT_TABLE = "CUPTI_ACTIVITY_KIND_CUDA_EVENT"
+GRAPHS_TABLE = "CUPTI_ACTIVITY_KIND_GRAPH_TRACE"
 # No table of nsys: copies of a rocpd database that no GPU took part in.
-HOST_COPY = "HOST_COPY"
+HOST_COPY_TABLE = "HOST_COPY"
 
-NVTX = "NVTX_EVENTS"
-STRINGS = "StringIds"
+NVTX_TABLE = "NVTX_EVENTS"
+STRINGS_TABLE = "StringIds"
 
-REQUIRED = {
-    KERNEL: "start end deviceId contextId streamId correlationId globalPid shortName demangledName",
-    RUNTIME: "start end globalTid correlationId nameId",
-    NVTX: "start end eventType globalTid",
-    STRINGS: "id value",
+REQUIRED_COLUMNS = {
+    KERNEL_TABLE: "start end deviceId contextId streamId correlationId globalPid shortName demangledName",
+    RUNTIME_TABLE: "start end globalTid correlationId nameId",
+    NVTX_TABLE: "start end eventType globalTid",
+    STRINGS_TABLE: "id value",
 }
 
-PLACE = ("globalPid", "deviceId", "contextId", "streamId")
+PLACE_COLUMNS = ("globalPid", "deviceId", "contextId", "streamId")
 # In the order in which sort_into_lanes takes them.
-KERNEL_ROW = ("start", "end", "correlationId", "shortName", "demangledName", "graphNodeId", *PLACE)
+KERNEL_COLUMNS = ("start", "end", "correlationId", "shortName", "demangledName", "graphNodeId", *PLACE_COLUMNS)
 
 
-def kernel_row(file: SqliteFile, table: str = KERNEL, name: str = "") -> Sequence[str]:
+def build_kernel_columns(file: SqliteFile, table: str = KERNEL_TABLE, name_expression: str = "") -> Sequence[str]:
     """Return ``KERNEL_COLUMNS`` of a table in SQL, each a whole number; ``name_expression`` stands for the names of a
     kernel.
     """
-    name_columns = {"shortName": name, "demangledName": name} if name else {}
-    row = [name_columns.get(column) or file.column(table, column) for column in KERNEL_ROW]
-    correlation, graph_node = KERNEL_ROW.index("correlationId"), KERNEL_ROW.index("graphNodeId")
+    name_columns = {"shortName": name_expression, "demangledName": name_expression} if name_expression else {}
+    row = [name_columns.get(column) or file.get_column(table, column) for column in KERNEL_COLUMNS]
+    correlation, graph_node = KERNEL_COLUMNS.index("correlationId"), KERNEL_COLUMNS.index("graphNodeId")
     row[correlation] = f"ifnull({row[correlation]}, {NO_LAUNCH})"
     row[graph_node] = f"{row[graph_node]} IS NOT NULL"
     return row
 
 
 # What runs on the GPU, by table, and what one row of it is called.
-OPERATIONS = {KERNEL: "kernel", MEMCPY: "copy", MEMSET: "memset", GRAPHS: "graph replay"}
+OPERATION_LABELS = {KERNEL_TABLE: "kernel", MEMCPY_TABLE: "copy", MEMSET_TABLE: "memset", GRAPHS_TABLE: "graph replay"}
 
 
-def read_impossible(file: SqliteFile, table: str, what: str, name_of: Callable[[int], str]) -> ImpossibleRows:
+def count_impossible_operations(
+    file: SqliteFile, table: str, row_label: str, get_name: Callable[[int], str]
+) -> ImpossibleRows:
     """Count the rows of one of ``OPERATION_LABELS`` whose times cannot be. Raises TypeError for a value that cannot
     be.
     """
-    stream, name = file.column(table, "streamId"), file.column(table, "shortName")
-    row_id_ranges = find_impossible(file, table) if table == KERNEL else None  # whose zones later questions use again
-    return impossible_rows(file, table, what, stream, name, name_of, row_id_ranges)
+    stream, name = file.get_column(table, "streamId"), file.get_column(table, "shortName")
+    row_id_ranges = (
+        find_impossible_rows(file, table) if table == KERNEL_TABLE else None
+    )  # whose zones later questions use again
+    return count_impossible_rows(file, table, row_label, stream, name, get_name, row_id_ranges)
 
 
 # nsys serialises a thread as its process with the thread's number in the low 24 bits.
 THREAD_BITS = 0xFFFFFF
 
 
-def by_process(column: str, conditions: Mapping[int, str]) -> str:
+def build_process_condition(column: str, conditions: Mapping[int, str]) -> str:
     """Return SQL that applies to each row the condition of its process, found by halving."""
 
     def choose(pids: Sequence[int]) -> str:
         if len(pids) == 1:
             (pid,) = pids
-            return f"({within(column, pid, pid | THREAD_BITS)} AND ({conditions[pid]}))"
+            return f"({build_bounds_condition(column, pid, pid | THREAD_BITS)} AND ({conditions[pid]}))"
         middle = len(pids) // 2
         return f"CASE WHEN {column} < {pids[middle]} THEN {choose(pids[:middle])} ELSE {choose(pids[middle:])} END"
 
@@ -99,18 +103,21 @@ def by_process(column: str, conditions: Mapping[int, str]) -> str:
     return choose(sorted(conditions))
 
 
-def touching(column: str, spans: Mapping[int, Interval]) -> str:
+def build_process_touch_condition(column: str, spans: Mapping[int, Interval]) -> str:
     """Return SQL that lets through the ranges that touch the span of their process."""
     low, high = min(lo for lo, _ in spans.values()), max(hi for _, hi in spans.values())
-    conditions = {pid: touches(span) for pid, span in spans.items()}
-    return f"{touches((low, high))} AND {by_process(column, conditions)}"
+    conditions = {pid: build_touch_condition(span) for pid, span in spans.items()}
+    return f"{build_touch_condition((low, high))} AND {build_process_condition(column, conditions)}"
 
 
-def starting(column: str, spans: Mapping[int, Interval], also: str = "1") -> str:
+def build_process_start_condition(column: str, spans: Mapping[int, Interval], extra_condition: str = "1") -> str:
     """Return SQL that lets through the calls that pass ``extra_condition`` and start in the span of their process."""
     low, high = min(lo for lo, _ in spans.values()), max(hi for _, hi in spans.values())
-    conditions = {pid: within("start", lo, hi) for pid, (lo, hi) in spans.items()}
-    return f"{also} AND {within('start', low, high)} AND {by_process(column, conditions)}"
+    conditions = {pid: build_bounds_condition("start", lo, hi) for pid, (lo, hi) in spans.items()}
+    return (
+        f"{extra_condition} AND {build_bounds_condition('start', low, high)} AND "
+        f"{build_process_condition(column, conditions)}"
+    )
 
 
 def read_kernels(
@@ -118,57 +125,59 @@ def read_kernels(
     lanes: Collection[Lane] | None,
     where: str,
     *,
-    whole: bool,
-    table: str = KERNEL,
-    name: str = "",
-    stretches: Sequence[Interval] | None = None,
-) -> tuple[dict[Lane, Columns], set[int]]:
+    whole_table: bool,
+    table: str = KERNEL_TABLE,
+    name_expression: str = "",
+    row_id_ranges: Sequence[Interval] | None = None,
+) -> tuple[dict[Lane, KernelColumns], set[int]]:
     """Return the kernels that pass, by lane, and the processes of those that are in none of the lanes; None: all lanes.
 
     ``whole_table``: they may be as many as the table has. ``name_expression`` stands for the names of kernels,
     ``row_id_ranges`` say where they are.
     """
-    row = kernel_row(file, table, name)
-    return read_blocks(
+    row = build_kernel_columns(file, table, name_expression)
+    return read_column_blocks(
         file,
         row,
         table,
         where,
-        lambda blocks: fill(lanes, blocks, _placed),
-        whole=whole,
-        explain=_explain_kernel,
-        stretches=stretches,
+        lambda blocks: sort_into_lanes(lanes, blocks, _locate_kernel),
+        whole_table=whole_table,
+        explain_row=_explain_kernel,
+        row_id_ranges=row_id_ranges,
     )
 
 
-def _placed(place: Sequence[int]) -> tuple[Lane, Stream]:
+def _locate_kernel(place: Sequence[int]) -> tuple[Lane, Stream]:
     pid, *stream = place
     return Lane(pid, stream[0]), Stream(*stream)
 
 
 def _explain_kernel(row: SqlRow) -> None:
-    pid, *place = row[KERNEL_ROW.index(PLACE[0]) :]
+    pid, *place = row[KERNEL_COLUMNS.index(PLACE_COLUMNS[0]) :]
     check_process(pid, place[0])
-    check_whole(*place, *row)
+    check_integers(*place, *row)
 
 
 def check_process(pid: object, device: object) -> None:
     """Raise InvalidValue for a kernel without a process, which could be of any rank."""
     if pid is None:
-        raise OddValue(f"a kernel on device {device} has no process: its globalPid is NULL")
-    check_whole(pid)
+        raise InvalidValue(f"a kernel on device {device} has no process: its globalPid is NULL")
+    check_integers(pid)
 
 
-def labels(file: SqliteFile, table: str, usual: Sequence[str]) -> Mapping[object, str]:
+def read_labels(file: SqliteFile, table: str, default_labels: Sequence[str]) -> Mapping[object, str]:
     """Return the labels of a table by number, in lower case. Raises TypeError for one that is no text."""
-    if file.has(table, "id", "label"):
-        return {number: check_text(label).lower() for number, label in file.rows(f"SELECT id, label FROM {table}")}
-    return dict(enumerate(usual))
+    if file.has_columns(table, "id", "label"):
+        return {
+            number: check_text(label).lower() for number, label in file.fetch_rows(f"SELECT id, label FROM {table}")
+        }
+    return dict(enumerate(default_labels))
 
 
-def strings(file: SqliteFile, ids: Iterable[int | None]) -> Mapping[int, str]:
+def read_strings(file: SqliteFile, ids: Iterable[int | None]) -> Mapping[int, str]:
     """Return the texts of ids, by id. Raises TraceError for an id or text that is none."""
-    if STRINGS not in file.tables:
+    if STRINGS_TABLE not in file.tables:
         return {}
-    with damage(file, STRINGS):
-        return read_texts(file, {i for i in ids if i is not None}, STRINGS, "value")
+    with report_damage(file, STRINGS_TABLE):
+        return read_texts(file, {i for i in ids if i is not None}, STRINGS_TABLE, "value")

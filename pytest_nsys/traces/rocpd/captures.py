@@ -17,25 +17,25 @@ from typing import NamedTuple
 
 from pytest_nsys.core.columns import Column
 from pytest_nsys.core.errors import TraceError
-from pytest_nsys.core.families import short_name
+from pytest_nsys.core.families import extract_short_name
 from pytest_nsys.core.model import MACHINE_BITS, Setup
-from pytest_nsys.core.words import printable
-from pytest_nsys.traces.sqlite_columns import OddValue, check_text, check_whole, damage, texts_of
-from pytest_nsys.traces.sqlite_conditions import NO_TEXT, listed
-from pytest_nsys.traces.sqlite_file import SqliteFile
+from pytest_nsys.core.text_format import sanitize_line
+from pytest_nsys.traces.sqlite.columns import InvalidValue, check_integers, check_text, collect_texts, report_damage
+from pytest_nsys.traces.sqlite.conditions import NOT_TEXT, format_ids
+from pytest_nsys.traces.sqlite.file import SqliteFile
 
-PREFIX = "rocpd_"
-STRING = PREFIX + "string"
-AGAIN = "profile again"
-WANTED = "profile with rocprofv3 of ROCm 7 (rocprofv3 -f rocpd)"
+TABLE_PREFIX = "rocpd_"
+STRING_TABLE = TABLE_PREFIX + "string"
+PROFILE_AGAIN = "profile again"
+NEEDED_PROFILER = "profile with rocprofv3 of ROCm 7 (rocprofv3 -f rocpd)"
 # The number of the schema before the first point: columns change with it.
-GENERATION = "3"
+SCHEMA_GENERATION = "3"
 
 # Of rocmProfileData, which called its databases so years before rocprofv3 did.
-FIRST_TABLES = frozenset({"rocpd_api", "rocpd_op", "rocpd_apiops"})
+ROCM_PROFILE_DATA_TABLES = frozenset({"rocpd_api", "rocpd_op", "rocpd_apiops"})
 
 # What is read of each table.
-REQUIRED: Mapping[str, str] = {
+ROCPD_COLUMNS: Mapping[str, str] = {
     "string": "id string",
     "info_process": "id nid pid",
     "info_agent": "id type",
@@ -53,9 +53,9 @@ NO_STACK = 0
 CAPTURE_BITS = 40
 PROCESS_BIT = 24
 # The name of a kernel's descriptor ends in it, the name of the kernel does not.
-_CLONE = re.compile(r"(?: \[clone \.kd\]|\.kd)\Z")
+_DESCRIPTOR_ENDING = re.compile(r"(?: \[clone \.kd\]|\.kd)\Z")
 # Categories of markers whose calls are no ranges.
-_NO_RANGES = re.compile("CONTROL|NAME", re.IGNORECASE)
+_NO_RANGE_CATEGORY = re.compile("CONTROL|NAME", re.IGNORECASE)
 
 
 class Agent(NamedTuple):
@@ -64,7 +64,7 @@ class Agent(NamedTuple):
     is_gpu: bool
     device: int  # among the GPUs of the machine
     model: str
-    unique: str = ""  # tells it from those of other machines; empty where nothing does
+    identity: str = ""  # tells it from those of other machines; empty where nothing does
 
 
 class Categories(NamedTuple):
@@ -76,25 +76,25 @@ class Categories(NamedTuple):
     rccl: Sequence[int]
 
 
-class Symbols(NamedTuple):
+class KernelSymbols(NamedTuple):
     """Holds the names of kernels, as numbers of texts, by ascending id."""
 
     ids: Column
-    short: Column  # numbers in texts
-    full: Column  # demangled names, numbers in texts
+    short_names: Column  # numbers in texts
+    full_names: Column  # demangled names, numbers in texts
     texts: Sequence[str]
 
-    def names(self) -> dict[int, tuple[str, str]]:
+    def map_names(self) -> dict[int, tuple[str, str]]:
         """Return short and demangled name by id."""
-        name_numbers = zip(self.ids, self.short, self.full, strict=True)
+        name_numbers = zip(self.ids, self.short_names, self.full_names, strict=True)
         return {number: (self.texts[short], self.texts[full]) for number, short, full in name_numbers}
 
-    def name_of(self, number: int) -> str:
+    def find_name(self, number: int) -> str:
         """Return the short name of an id; empty where there is none."""
-        return self.names().get(number, ("",))[0]
+        return self.map_names().get(number, ("",))[0]
 
 
-class Captured:
+class RocpdCapture:
     """Reads the tables of one capture."""
 
     def __init__(self, file: SqliteFile, uuid: str, number: int) -> None:
@@ -102,9 +102,9 @@ class Captured:
         self.processes: dict[int, int] = {}
         """The serialised id of each process, by the id of its row."""
 
-    def table(self, kind: str) -> str:
+    def get_table(self, kind: str) -> str:
         """Return the name that one of ``ROCPD_COLUMNS`` has in this capture."""
-        return f"{PREFIX}{kind}{self._uuid}"
+        return f"{TABLE_PREFIX}{kind}{self._uuid}"
 
     @property
     def first_id(self) -> int:
@@ -113,26 +113,28 @@ class Captured:
 
     def check_columns(self) -> None:
         """Raise TraceError where a table, or a column of one, is not there."""
-        for kind, names in REQUIRED.items():
-            table = self.table(kind)
+        for kind, names in ROCPD_COLUMNS.items():
+            table = self.get_table(kind)
             if table not in self.file.tables:
-                raise TraceError(f"{self.file.path}: has no table {table}: {AGAIN}")
-            if missing := [name for name in names.split() if not self.file.has(table, name)]:
-                raise TraceError(f"{self.file.path}: table {table} lacks the column {', '.join(missing)}: {WANTED}")
+                raise TraceError(f"{self.file.path}: has no table {table}: {PROFILE_AGAIN}")
+            if missing := [name for name in names.split() if not self.file.has_columns(table, name)]:
+                raise TraceError(
+                    f"{self.file.path}: table {table} lacks the column {', '.join(missing)}: {NEEDED_PROFILER}"
+                )
 
     @cached_property
     def agents(self) -> Mapping[int, Agent]:
         """The CPUs and GPUs by id."""
-        table, column = self.table("info_agent"), self.file.column
+        table, column = self.get_table("info_agent"), self.file.get_column
         name_columns = ", ".join(column(table, name) for name in ("product_name", "model_name", "name"))
         agents: dict[int, Agent] = {}
-        with damage(self.file, table):
+        with report_damage(self.file, table):
             place_columns = ", ".join(column(table, name) for name in ("type_index", "nid", "absolute_index", "uuid"))
-            rows = self.file.rows(f'SELECT id, type, {place_columns}, {name_columns} FROM "{table}" ORDER BY id')
+            rows = self.file.fetch_rows(f'SELECT id, type, {place_columns}, {name_columns} FROM "{table}" ORDER BY id')
             taken_devices: set[int] = set()
-            machines = self._machines
+            machines = self._machine_names
             for number, kind, index, node, absolute, uuid, *names_found in rows:
-                check_whole(number, number if index is None else index)
+                check_integers(number, number if index is None else index)
                 is_gpu = kind == "GPU"
                 device = number if index is None or (is_gpu and index in taken_devices) else index
                 taken_devices |= {device} if is_gpu else set()
@@ -144,12 +146,12 @@ class Captured:
         return agents
 
     @cached_property
-    def _machines(self) -> Mapping[object, str]:
+    def _machine_names(self) -> Mapping[object, str]:
         """The name and the id of the machine of each node."""
-        table = self.table("info_node")
-        if not self.file.has(table, "id", "machine_id", "hostname"):
+        table = self.get_table("info_node")
+        if not self.file.has_columns(table, "id", "machine_id", "hostname"):
             return {}
-        rows = self.file.rows(f'SELECT id, hostname, machine_id FROM "{table}"')
+        rows = self.file.fetch_rows(f'SELECT id, hostname, machine_id FROM "{table}"')
         return {node: f"{host} {machine}" for node, host, machine in rows if host and machine}
 
     @cached_property
@@ -157,16 +159,16 @@ class Captured:
         """The ids of the agents that are GPUs."""
         return [number for number, agent in self.agents.items() if agent.is_gpu]
 
-    def process(self, row: int) -> int:
+    def get_process(self, process_row: int) -> int:
         """Return the serialised id of the process in a row of their table. Raises InvalidValue for none."""
-        if row not in self.processes:
-            raise OddValue(f"{row} is not a process of {self.table('info_process')}")
-        return self.processes[row]
+        if process_row not in self.processes:
+            raise InvalidValue(f"{process_row} is not a process of {self.get_table('info_process')}")
+        return self.processes[process_row]
 
-    def device(self, agent: int) -> int | None:
+    def find_device(self, agent: int) -> int | None:
         """Return the number of the GPU that an agent is, None for a CPU. Raises InvalidValue for what is no agent."""
         if agent not in self.agents:
-            raise OddValue(f"{agent} is not an agent of {self.table('info_agent')}")
+            raise InvalidValue(f"{agent} is not an agent of {self.get_table('info_agent')}")
         return self.agents[agent].device if self.agents[agent].is_gpu else None
 
     @cached_property
@@ -176,31 +178,35 @@ class Captured:
 
         Where ranges have a category of their own, that of the calls which push and pop them does not count.
         """
-        table, words = self.table("string"), ("MARKER", "HIP", "HSA", "RCCL")
-        odd_condition = f"id IS NULL OR string IS NULL OR {NO_TEXT.format('string')}"
+        table, words = self.get_table("string"), ("MARKER", "HIP", "HSA", "RCCL")
+        odd_condition = f"id IS NULL OR string IS NULL OR {NOT_TEXT.format('string')}"
         where = " OR ".join((*(f"string LIKE '%{word}%API%'" for word in words), odd_condition))
-        with damage(self.file, table):
+        with report_damage(self.file, table):
             # Every text of these ids: one that stands for two is refused, not read as the one that fits.
             ids = f'SELECT id FROM "{table}" WHERE {where}'
-            names_by_id = texts_of(
-                self.file.rows(f'SELECT id, string FROM "{table}" WHERE id IN ({ids}) OR {odd_condition}')
+            names_by_id = collect_texts(
+                self.file.fetch_rows(f'SELECT id, string FROM "{table}" WHERE id IN ({ids}) OR {odd_condition}')
             )
         marker_ids, *other_ids = ([n for n, name in names_by_id.items() if word in name.upper()] for word in words)
         range_ids = [n for n in marker_ids if "RANGE" in names_by_id[n].upper() and self.has_events(n)]
-        return Categories(range_ids or [n for n in marker_ids if not _NO_RANGES.search(names_by_id[n])], *other_ids)
+        return Categories(
+            range_ids or [n for n in marker_ids if not _NO_RANGE_CATEGORY.search(names_by_id[n])], *other_ids
+        )
 
     def has_events(self, category: int) -> bool:
         """Return whether there is an event of the category."""
-        return bool(self.file.rows(f'SELECT 1 FROM "{self.table("event")}" WHERE category_id = {category} LIMIT 1'))
+        return bool(
+            self.file.fetch_rows(f'SELECT 1 FROM "{self.get_table("event")}" WHERE category_id = {category} LIMIT 1')
+        )
 
     def count_events(self, categories: Sequence[int]) -> int:
         """Return how many events some categories have."""
-        where = f"category_id IN ({listed(categories)})"
-        return int(self.file.rows(f'SELECT count(*) FROM "{self.table("event")}" WHERE {where}')[0][0])
+        where = f"category_id IN ({format_ids(categories)})"
+        return int(self.file.fetch_rows(f'SELECT count(*) FROM "{self.get_table("event")}" WHERE {where}')[0][0])
 
-    def names_of(self, prefix: str) -> list[int]:
+    def find_strings(self, prefix: str) -> list[int]:
         """Return the ids of the strings that begin so."""
-        rows = self.file.rows(f"SELECT id FROM \"{self.table('string')}\" WHERE string GLOB '{prefix}*'")
+        rows = self.file.fetch_rows(f"SELECT id FROM \"{self.get_table('string')}\" WHERE string GLOB '{prefix}*'")
         return [number for (number,) in rows if type(number) is int]
 
     @cached_property
@@ -209,10 +215,12 @@ class Captured:
         hsa = [*filter(self.has_events, self.categories.hsa)]
         if not hsa:
             return {}
-        table, calls = self.table("event"), f"category_id IN ({listed([*hsa, *self.categories.hip])})"
-        inside = f"category_id IN ({listed(hsa)}) AND typeof(stack_id) = typeof(parent_stack_id)"
-        stacks = {stack for (stack,) in self.file.rows(f'SELECT stack_id FROM "{table}" WHERE {calls}')} - {NO_STACK}
-        rows = self.file.rows(f'SELECT stack_id, parent_stack_id FROM "{table}" WHERE {inside}')
+        table, calls = self.get_table("event"), f"category_id IN ({format_ids([*hsa, *self.categories.hip])})"
+        inside = f"category_id IN ({format_ids(hsa)}) AND typeof(stack_id) = typeof(parent_stack_id)"
+        stacks = {stack for (stack,) in self.file.fetch_rows(f'SELECT stack_id FROM "{table}" WHERE {calls}')} - {
+            NO_STACK
+        }
+        rows = self.file.fetch_rows(f'SELECT stack_id, parent_stack_id FROM "{table}" WHERE {inside}')
         parents = {stack: parent for stack, parent in rows if parent in stacks and parent != stack}
 
         def find_outermost(stack: int) -> int:
@@ -223,107 +231,115 @@ class Captured:
 
         return {stack: find_outermost(stack) for stack in parents if type(stack) is int}
 
-    def kernel_names(self) -> dict[int, str]:
+    def read_kernel_names(self) -> dict[int, str]:
         """Return the names of the kernels that the capture knows, by their id in the file. Raises InvalidValue."""
-        table = self.table("info_kernel_symbol")
+        table = self.get_table("info_kernel_symbol")
         # A launch of a kernel that the profiler did not know has the id 0.
         names = {0: "unknown_kernel"}
-        with damage(self.file, table):
-            for number, name, display_name in self.file.rows(f'SELECT id, kernel_name, display_name FROM "{table}"'):
-                check_whole(number)
+        with report_damage(self.file, table):
+            for number, name, display_name in self.file.fetch_rows(
+                f'SELECT id, kernel_name, display_name FROM "{table}"'
+            ):
+                check_integers(number)
                 if not 0 <= number < 1 << CAPTURE_BITS:
-                    raise OddValue(f"{number} is no id of a kernel")
-                names[number] = _CLONE.sub("", check_text(display_name or name or ""))
+                    raise InvalidValue(f"{number} is no id of a kernel")
+                names[number] = _DESCRIPTOR_ENDING.sub("", check_text(display_name or name or ""))
         return {number + self.first_id: name for number, name in names.items()}
 
     @cached_property
-    def stream(self) -> str:
+    def stream_column(self) -> str:
         """The column that tells streams apart: ``stream_id``, or ``queue_id`` where the profiler grouped by queue."""
-        table = self.table("kernel_dispatch")
-        if not self.file.has(table, "queue_id") or self.file.rows(
+        table = self.get_table("kernel_dispatch")
+        if not self.file.has_columns(table, "queue_id") or self.file.fetch_rows(
             f'SELECT 1 FROM "{table}" WHERE stream_id <> 0 LIMIT 1'
         ):
             return "stream_id"
         # With --group-by-queue rocprofv3 writes stream 0 for every kernel: then queues tell the streams apart.
-        queues = {queue for (queue,) in self.file.distinct("queue_id", table)}
+        queues = {queue for (queue,) in self.file.fetch_distinct("queue_id", table)}
         return "queue_id" if len(queues - {None}) > 1 else "stream_id"
 
-    def setups(self) -> Iterator[tuple[int, Setup]]:
+    def read_setups(self) -> Iterator[tuple[int, Setup]]:
         """Yield the rank of each process whose launcher put it and the world into the environment."""
-        table = self.table("info_process")
-        if not self.file.has(table, "environment"):
+        table = self.get_table("info_process")
+        if not self.file.has_columns(table, "environment"):
             return
         settings = (f"json_extract(environment, '$.{name}')" for name in ("RANK", "WORLD_SIZE"))
         # Nothing else of the environment is ever read: it holds whatever the user has in his.
         sql = f'SELECT id, {", ".join(settings)} FROM "{table}" WHERE json_valid(environment)'
-        for row, *numbers in self.file.rows(sql):
+        for row, *numbers in self.file.fetch_rows(sql):
             rank, world = (int(n) if re.fullmatch(r"\d{1,7}", str(n)) else -1 for n in numbers)
             if 0 <= rank < world and row in self.processes:
                 yield self.processes[row], Setup(f"RANK={rank} of {world}", rank, {}, {"world": world})
 
 
-def symbols_of(captures: Sequence[Captured]) -> Symbols:
+def read_symbols(captures: Sequence[RocpdCapture]) -> KernelSymbols:
     """Return the names of the kernels that the captures know."""
-    names_by_id = {number: name for capture in captures for number, name in capture.kernel_names().items()}
+    names_by_id = {number: name for capture in captures for number, name in capture.read_kernel_names().items()}
     ids = array("q", sorted(names_by_id))
     full = [names_by_id[number] for number in ids]
-    short = [short_name(name) for name in full]
+    short = [extract_short_name(name) for name in full]
     numbers = {text: number for number, text in enumerate(dict.fromkeys([*full, *short]))}
     short_names, full_names = (array("q", [numbers[name] for name in names]) for names in (short, full))
-    return Symbols(ids, short_names, full_names, list(numbers))
+    return KernelSymbols(ids, short_names, full_names, list(numbers))
 
 
-def find_captures(file: SqliteFile) -> tuple[Captured, ...]:
+def find_captures(file: SqliteFile) -> tuple[RocpdCapture, ...]:
     """Return the captures of a database, by uuid.
 
     Raises TraceError for another generation of the schema, and where a table or column is missing.
     """
-    if FIRST_TABLES & file.tables:
-        raise TraceError(f"{file.path}: is a database of rocmProfileData (rpd), which is not read: {WANTED}")
-    for number in _generations(file):
-        if number.partition(".")[0] != GENERATION:
+    if ROCM_PROFILE_DATA_TABLES & file.tables:
+        raise TraceError(f"{file.path}: is a database of rocmProfileData (rpd), which is not read: {NEEDED_PROFILER}")
+    for number in _read_schema_versions(file):
+        if number.partition(".")[0] != SCHEMA_GENERATION:
             raise TraceError(
-                f"{file.path}: is rocpd of schema {printable(number, 20)}, and {GENERATION} is read: {WANTED}"
+                f"{file.path}: is rocpd of schema {sanitize_line(number, 20)}, and {SCHEMA_GENERATION} is read: "
+                f"{NEEDED_PROFILER}"
             )
-    if any(name.startswith(PREFIX + "timestamp") for name in file.tables):
+    if any(name.startswith(TABLE_PREFIX + "timestamp") for name in file.tables):
         raise TraceError(
-            f"{file.path}: is rocpd of a schema with times in {PREFIX}timestamp, which is not read: {WANTED}"
+            f"{file.path}: is rocpd of a schema with times in {TABLE_PREFIX}timestamp, which is not read: "
+            f"{NEEDED_PROFILER}"
         )
-    uuids = sorted(name.removeprefix(STRING) for name in file.tables if re.fullmatch(rf"{STRING}(?:_[\w-]*)?", name))
+    uuids = sorted(
+        name.removeprefix(STRING_TABLE) for name in file.tables if re.fullmatch(rf"{STRING_TABLE}(?:_[\w-]*)?", name)
+    )
     if not uuids:
-        raise TraceError(f"{file.path}: has no table {STRING}_…, so nothing in it has a name: {AGAIN}")
-    captures = tuple(Captured(file, uuid, number) for number, uuid in enumerate(uuids))
+        raise TraceError(f"{file.path}: has no table {STRING_TABLE}_…, so nothing in it has a name: {PROFILE_AGAIN}")
+    captures = tuple(RocpdCapture(file, uuid, number) for number, uuid in enumerate(uuids))
     for capture in captures:
         capture.check_columns()
     _number_processes(captures)
     return captures
 
 
-def versions(file: SqliteFile) -> str | None:
+def describe_schema(file: SqliteFile) -> str | None:
     """Describe the schema of the database; None where it does not state its version."""
-    schema_versions = _generations(file)
-    return f"rocpd {printable(schema_versions[0], 20)}" if schema_versions else None
+    schema_versions = _read_schema_versions(file)
+    return f"rocpd {sanitize_line(schema_versions[0], 20)}" if schema_versions else None
 
 
-def _generations(file: SqliteFile) -> list[str]:
+def _read_schema_versions(file: SqliteFile) -> list[str]:
     """Return the versions of the schema that the tables state, ordered."""
-    tables = sorted(t for t in file.tables if t.startswith(PREFIX + "metadata") and file.has(t, "tag", "value"))
+    tables = sorted(
+        t for t in file.tables if t.startswith(TABLE_PREFIX + "metadata") and file.has_columns(t, "tag", "value")
+    )
     sql = "SELECT value FROM \"{}\" WHERE tag = 'schema_version'"
-    return sorted({str(value) for table in tables for (value,) in file.rows(sql.format(table))})
+    return sorted({str(value) for table in tables for (value,) in file.fetch_rows(sql.format(table))})
 
 
-def _number_processes(captures: Sequence[Captured]) -> None:
+def _number_processes(captures: Sequence[RocpdCapture]) -> None:
     """Give each process its serialised id: its machine, by the order of the captures, and its number."""
     machines: dict[object, int] = {}
     taken_ids: set[int] = set()
     for capture in captures:
-        table = capture.table("info_process")
-        with damage(capture.file, table):
-            nodes = _machines(capture)
-            for row, node, pid in capture.file.rows(f'SELECT id, nid, pid FROM "{table}" ORDER BY id'):
-                check_whole(row, node, pid)
+        table = capture.get_table("info_process")
+        with report_damage(capture.file, table):
+            nodes = _read_machine_ids(capture)
+            for row, node, pid in capture.file.fetch_rows(f'SELECT id, nid, pid FROM "{table}" ORDER BY id'):
+                check_integers(row, node, pid)
                 if not 0 <= pid < 1 << PROCESS_BIT:
-                    raise OddValue(f"{pid} is not a process number")
+                    raise InvalidValue(f"{pid} is not a process number")
                 machine = machines.setdefault(nodes.get(node, node), len(machines))
                 # Containers of one machine may have the same process number: the second is put on a machine of its own.
                 while (serial_id := machine << MACHINE_BITS | pid << PROCESS_BIT) in taken_ids:
@@ -332,9 +348,9 @@ def _number_processes(captures: Sequence[Captured]) -> None:
                 capture.processes[row] = serial_id
 
 
-def _machines(capture: Captured) -> Mapping[object, object]:
+def _read_machine_ids(capture: RocpdCapture) -> Mapping[object, object]:
     """Return what tells each node from all others, by its id."""
-    table = capture.table("info_node")
-    if not capture.file.has(table, "id", "machine_id"):
+    table = capture.get_table("info_node")
+    if not capture.file.has_columns(table, "id", "machine_id"):
         return {}
-    return dict(capture.file.rows(f'SELECT id, machine_id FROM "{table}"'))
+    return dict(capture.file.fetch_rows(f'SELECT id, machine_id FROM "{table}"'))

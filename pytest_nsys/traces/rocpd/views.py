@@ -22,89 +22,103 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from pytest_nsys.core.conventions import CopyKind
 from pytest_nsys.core.model import NO_STREAM
-from pytest_nsys.traces.nsys.memory import COPY_KINDS
-from pytest_nsys.traces.nsys.tables import HOST_COPY, KERNEL, MEMCPY, NVTX, RUNTIME, STRINGS, THREAD_BITS
-from pytest_nsys.traces.rocpd.captures import NO_STACK, Captured
-from pytest_nsys.traces.sqlite_conditions import FIRST, LAST, listed
-from pytest_nsys.traces.sqlite_file import View
+from pytest_nsys.traces.nsys.memory import CUPTI_COPY_KINDS
+from pytest_nsys.traces.nsys.tables import (
+    HOST_COPY_TABLE,
+    KERNEL_TABLE,
+    MEMCPY_TABLE,
+    NVTX_TABLE,
+    RUNTIME_TABLE,
+    STRINGS_TABLE,
+    THREAD_BITS,
+)
+from pytest_nsys.traces.rocpd.captures import NO_STACK, RocpdCapture
+from pytest_nsys.traces.sqlite.conditions import MAX_INT64, MIN_INT64, format_ids
+from pytest_nsys.traces.sqlite.file import TemporaryView
 
 # Of every stream: HIP has no contexts beside its devices.
-CONTEXT = 0
+HIP_CONTEXT = 0
 
 # What nsys calls a range that is pushed and popped.
-RANGE_EVENT = 59
+RANGE_EVENT_TYPE = 59
 
 # Less than one event of so many are few: then looking each up costs less than a pass.
-FEW = 4
+FEW_EVENTS_DIVISOR = 4
 
 # A region of a range that is named so is named for its call: without a message it is no range.
-CALL_PREFIX = "roctx"
+ROCTX_CALL_PREFIX = "roctx"
 
-MESSAGE = "nullif(CASE WHEN json_valid(e.extdata) THEN json_extract(e.extdata, '$.message') END, '')"
+MESSAGE_SQL = "nullif(CASE WHEN json_valid(e.extdata) THEN json_extract(e.extdata, '$.message') END, '')"
 
 
-def views_of(captures: Sequence[Captured]) -> Iterator[View]:
+def build_views(captures: Sequence[RocpdCapture]) -> Iterator[TemporaryView]:
     """Yield the views that stand for the tables of nsys, over what is in all captures."""
     selects = {
-        KERNEL: ("kernel_dispatch", _kernels),
-        MEMCPY: ("memory_copy", _copies),
-        HOST_COPY: ("memory_copy", _host_copies),
-        RUNTIME: ("region", _calls),
-        NVTX: ("region", _ranges),
-        STRINGS: ("string", _strings),
+        KERNEL_TABLE: ("kernel_dispatch", _build_kernel_select),
+        MEMCPY_TABLE: ("memory_copy", _build_copy_select),
+        HOST_COPY_TABLE: ("memory_copy", _build_host_copy_select),
+        RUNTIME_TABLE: ("region", _build_call_select),
+        NVTX_TABLE: ("region", _build_range_select),
+        STRINGS_TABLE: ("string", _build_string_select),
     }
     for name, (kind, select) in selects.items():
         if captures_and_sql := [(capture, select_sql) for capture in captures if (select_sql := select(capture, kind))]:
-            yield View(
+            yield TemporaryView(
                 name,
                 " UNION ALL ".join(select_sql for _, select_sql in captures_and_sql),
-                [capture.table(kind) for capture, _ in captures_and_sql],
+                [capture.get_table(kind) for capture, _ in captures_and_sql],
             )
 
 
-def prepare(captures: Sequence[Captured], connection: sqlite3.Connection) -> None:
+def create_outer_call_tables(captures: Sequence[RocpdCapture], connection: sqlite3.Connection) -> None:
     """Give a connection the outermost call of each call of HSA that is inside another one."""
     for capture in captures:
         if capture.outer_calls:
-            connection.execute(f"CREATE TEMP TABLE {_outer(capture)} (inside INTEGER PRIMARY KEY, outermost INTEGER)")
-            connection.executemany(f"INSERT INTO {_outer(capture)} VALUES (?, ?)", capture.outer_calls.items())
+            connection.execute(
+                f"CREATE TEMP TABLE {_name_outer_call_table(capture)} (inside INTEGER PRIMARY KEY, outermost INTEGER)"
+            )
+            connection.executemany(
+                f"INSERT INTO {_name_outer_call_table(capture)} VALUES (?, ?)", capture.outer_calls.items()
+            )
     connection.commit()
 
 
-def _outer(capture: Captured) -> str:
+def _name_outer_call_table(capture: RocpdCapture) -> str:
     return f"rocpd_outermost_call_{capture.number}"
 
 
-def _select(capture: Captured, kind: str, columns: Mapping[str, str], where: str = "1", found: str = "") -> str:
+def _build_select(
+    capture: RocpdCapture, kind: str, columns: Mapping[str, str], where: str = "1", source: str = ""
+) -> str:
     """Return SQL for the rows ``r`` of a table, each with its event ``e``; ``source`` says how they are found, where
     known.
     """
-    table = capture.table(kind)
-    if (row_id := capture.file.row_id(table)) and not found:
+    table = capture.get_table(kind)
+    if (row_id := capture.file.find_row_id_name(table)) and not source:
         columns = {"rowid": f"r.{row_id}", **columns}
     row = ", ".join(f'{value} AS "{name}"' for name, value in columns.items())
-    found = found or f'"{table}" r LEFT JOIN "{capture.table("event")}" e ON e.id = r.event_id'
-    return f"SELECT {row} FROM {found} WHERE {where}"
+    source = source or f'"{table}" r LEFT JOIN "{capture.get_table("event")}" e ON e.id = r.event_id'
+    return f"SELECT {row} FROM {source} WHERE {where}"
 
 
-def _kernels(capture: Captured, kind: str) -> str:
+def _build_kernel_select(capture: RocpdCapture, kind: str) -> str:
     columns = {
         "start": "r.start",
         "end": "r.end",
-        "globalPid": _process(capture),
-        "deviceId": _device(capture, "r.agent_id"),
-        "contextId": str(CONTEXT),
-        "streamId": f"r.{capture.stream}",
-        "correlationId": _launch(capture),
-        "shortName": _numbered(capture, "r.kernel_id"),
-        "demangledName": _numbered(capture, "r.kernel_id"),
+        "globalPid": _build_process_case(capture),
+        "deviceId": _build_device_case(capture, "r.agent_id"),
+        "contextId": str(HIP_CONTEXT),
+        "streamId": f"r.{capture.stream_column}",
+        "correlationId": _build_launch_id(capture),
+        "shortName": _offset_id(capture, "r.kernel_id"),
+        "demangledName": _offset_id(capture, "r.kernel_id"),
     }
-    return _select(capture, kind, columns)
+    return _build_select(capture, kind, columns)
 
 
-def _copies(capture: Captured, kind: str) -> str:
+def _build_copy_select(capture: RocpdCapture, kind: str) -> str:
     """Return SQL for the copies with a GPU: each is of the GPU that it leaves, else of the one that it reaches."""
-    gpus, cpus = listed(capture.gpus), listed(capture.agents.keys() - {*capture.gpus})
+    gpus, cpus = format_ids(capture.gpus), format_ids(capture.agents.keys() - {*capture.gpus})
     ends: Mapping[CopyKind, str] = {
         CopyKind.HOST_TO_DEVICE: f"r.src_agent_id IN ({cpus}) AND r.dst_agent_id IN ({gpus})",
         CopyKind.DEVICE_TO_HOST: f"r.src_agent_id IN ({gpus}) AND r.dst_agent_id IN ({cpus})",
@@ -114,35 +128,37 @@ def _copies(capture: Captured, kind: str) -> str:
         ),
     }
     agent = f"(CASE WHEN r.src_agent_id IN ({gpus}) THEN r.src_agent_id ELSE r.dst_agent_id END)"
-    has_stream = capture.file.has(capture.table(kind), capture.stream)
+    has_stream = capture.file.has_columns(capture.get_table(kind), capture.stream_column)
     columns = {
         "start": "r.start",
         "end": "r.end",
-        "globalPid": _process(capture),
-        "deviceId": _device(capture, agent),
-        "contextId": str(CONTEXT),
-        "streamId": f"ifnull(r.{capture.stream}, {NO_STREAM})" if has_stream else str(NO_STREAM),
-        "correlationId": _launch(capture),
-        "copyKind": f"CASE {' '.join(f'WHEN {where} THEN {COPY_KINDS[kind]}' for kind, where in ends.items())} END",
+        "globalPid": _build_process_case(capture),
+        "deviceId": _build_device_case(capture, agent),
+        "contextId": str(HIP_CONTEXT),
+        "streamId": f"ifnull(r.{capture.stream_column}, {NO_STREAM})" if has_stream else str(NO_STREAM),
+        "correlationId": _build_launch_id(capture),
+        "copyKind": (
+            f"CASE {' '.join(f'WHEN {where} THEN {CUPTI_COPY_KINDS[kind]}' for kind, where in ends.items())} END"
+        ),
     }
-    return _select(capture, kind, columns, _with_a_gpu(capture))
+    return _build_select(capture, kind, columns, _build_gpu_condition(capture))
 
 
-def _host_copies(capture: Captured, kind: str) -> str:
-    columns = {"globalPid": _process(capture), "correlationId": _launch(capture)}
-    return _select(capture, kind, columns, f"NOT ({_with_a_gpu(capture)})")
+def _build_host_copy_select(capture: RocpdCapture, kind: str) -> str:
+    columns = {"globalPid": _build_process_case(capture), "correlationId": _build_launch_id(capture)}
+    return _build_select(capture, kind, columns, f"NOT ({_build_gpu_condition(capture)})")
 
 
-def _with_a_gpu(capture: Captured) -> str:
+def _build_gpu_condition(capture: RocpdCapture) -> str:
     """Return SQL that lets through the rows of which one end is a GPU, or no number."""
-    gpus = listed(capture.gpus)
+    gpus = format_ids(capture.gpus)
     ends = (
         f"r.{end} IN ({gpus}) OR typeof(r.{end}) NOT IN ('integer', 'null')" for end in ("src_agent_id", "dst_agent_id")
     )
     return " OR ".join(ends)
 
 
-def _calls(capture: Captured, kind: str) -> str:
+def _build_call_select(capture: RocpdCapture, kind: str) -> str:
     """Return SQL for the calls of HIP, and those of HSA and RCCL, which are launches without a name."""
     categories = capture.categories
     if not any(map(capture.has_events, (*categories.hip, *categories.hsa, *categories.rccl))):
@@ -150,98 +166,102 @@ def _calls(capture: Captured, kind: str) -> str:
     columns = {
         "start": "CASE WHEN r.start < 0 THEN 'a call starts before the clock of its machine did' ELSE r.start END",
         "end": "r.end",
-        "globalTid": _thread(capture),
-        "correlationId": f"ifnull(nullif(e.stack_id, {NO_STACK}), {_ODD_EVENT})",
-        "nameId": f"CASE WHEN e.category_id IN ({listed(categories.hip)}) THEN {_numbered(capture, 'r.name_id')} END",
+        "globalTid": _build_thread_case(capture),
+        "correlationId": f"ifnull(nullif(e.stack_id, {NO_STACK}), {_ODD_EVENT_ID})",
+        "nameId": (
+            f"CASE WHEN e.category_id IN ({format_ids(categories.hip)}) THEN {_offset_id(capture, 'r.name_id')} END"
+        ),
     }
-    return _select(capture, kind, columns, _of((*categories.hip, *categories.hsa, *categories.rccl)))
+    return _build_select(
+        capture, kind, columns, _build_category_condition((*categories.hip, *categories.hsa, *categories.rccl))
+    )
 
 
-def _ranges(capture: Captured, kind: str) -> str:
+def _build_range_select(capture: RocpdCapture, kind: str) -> str:
     markers, rccl = capture.categories.markers, capture.categories.rccl
     if not any(map(capture.has_events, (*markers, *rccl))):
         return ""
-    text = f"CASE WHEN e.category_id NOT IN ({listed(rccl)}) THEN {MESSAGE} END"
+    text = f"CASE WHEN e.category_id NOT IN ({format_ids(rccl)}) THEN {MESSAGE_SQL} END"
     columns = {
         "start": "r.start",
         "end": "CASE WHEN r.end >= r.start THEN r.end ELSE 'a range ends before it starts' END",
-        "globalTid": _thread(capture),
-        "eventType": str(RANGE_EVENT),
+        "globalTid": _build_thread_case(capture),
+        "eventType": str(RANGE_EVENT_TYPE),
         "text": text,
-        "textId": f"CASE WHEN r.name_id NOT IN ({listed(capture.names_of(CALL_PREFIX))}) "
-        f"AND ({text}) IS NULL THEN {_numbered(capture, 'r.name_id')} END",
+        "textId": f"CASE WHEN r.name_id NOT IN ({format_ids(capture.find_strings(ROCTX_CALL_PREFIX))}) "
+        f"AND ({text}) IS NULL THEN {_offset_id(capture, 'r.name_id')} END",
     }
-    return _select(capture, kind, columns, *_found(capture, kind, (*markers, *rccl)))
+    return _build_select(capture, kind, columns, *_choose_source(capture, kind, (*markers, *rccl)))
 
 
-def _found(capture: Captured, kind: str, categories: Sequence[int]) -> tuple[str, str]:
+def _choose_source(capture: RocpdCapture, kind: str, categories: Sequence[int]) -> tuple[str, str]:
     """Return SQL that selects the regions of some categories, and the source of their rows, empty for the usual one."""
-    region, event = capture.table(kind), capture.table("event")
-    if capture.count_events(categories) > capture.file.about(event) // FEW:
-        return _of(categories), ""
+    region, event = capture.get_table(kind), capture.get_table("event")
+    if capture.count_events(categories) > capture.file.estimate_row_count(event) // FEW_EVENTS_DIVISOR:
+        return _build_category_condition(categories), ""
     category_condition = (
-        f"(e.category_id IN ({listed(categories)}) OR e.category_id < {FIRST} OR e.category_id > {LAST})"
+        f"(e.category_id IN ({format_ids(categories)}) OR e.category_id < {MIN_INT64} OR e.category_id > {MAX_INT64})"
     )
     # rocprofv3 numbers a region as its event's stack: of few events each is looked up, where all of them are so.
     join_condition = "r.id = e.stack_id AND r.event_id = e.id"
     joined_sql = f'SELECT 1 FROM "{region}" r WHERE {join_condition}'
     unjoined_sql = f'SELECT 1 FROM "{event}" e WHERE {category_condition} AND NOT EXISTS ({joined_sql}) LIMIT 1'
     return (
-        (_of(categories), "")
-        if capture.file.rows(unjoined_sql)
+        (_build_category_condition(categories), "")
+        if capture.file.fetch_rows(unjoined_sql)
         else (category_condition, f'"{event}" e CROSS JOIN "{region}" r ON {join_condition}')
     )
 
 
-def _strings(capture: Captured, kind: str) -> str:
-    table = capture.table(kind)
-    row_id = capture.file.row_id(table)
+def _build_string_select(capture: RocpdCapture, kind: str) -> str:
+    table = capture.get_table(kind)
+    row_id = capture.file.find_row_id_name(table)
     row_id_column = f"{row_id} AS rowid, " if row_id else ""
-    return f'SELECT {row_id_column}{_numbered(capture, "r.id")} AS id, r.string AS value FROM "{table}" r'
+    return f'SELECT {row_id_column}{_offset_id(capture, "r.id")} AS id, r.string AS value FROM "{table}" r'
 
 
-def _of(categories: Iterable[int]) -> str:
+def _build_category_condition(categories: Iterable[int]) -> str:
     """Return SQL for rows whose event is of one of the categories, or whose event or its category is no number."""
     odd_conditions = (f"typeof({column}) NOT IN ('integer', 'null')" for column in ("e.category_id", "r.event_id"))
-    return f"(e.category_id IN ({listed(categories)}) OR {' OR '.join(odd_conditions)})"
+    return f"(e.category_id IN ({format_ids(categories)}) OR {' OR '.join(odd_conditions)})"
 
 
-def _process(capture: Captured, thread: str = "") -> str:
+def _build_process_case(capture: RocpdCapture, thread: str = "") -> str:
     process_sql = {row: f"{pid}{thread}" for row, pid in capture.processes.items()}
-    return _case("r.pid", process_sql, "is not a process of rocpd_info_process")
+    return _build_case("r.pid", process_sql, "is not a process of rocpd_info_process")
 
 
-def _thread(capture: Captured) -> str:
+def _build_thread_case(capture: RocpdCapture) -> str:
     is_number = f"(r.tid & {THREAD_BITS}) = +r.tid"
-    return f"CASE WHEN {is_number} THEN {_process(capture, ' | r.tid')} ELSE ifnull('' || r.tid, 'None') END"
+    return f"CASE WHEN {is_number} THEN {_build_process_case(capture, ' | r.tid')} ELSE ifnull('' || r.tid, 'None') END"
 
 
-def _device(capture: Captured, agent: str) -> str:
+def _build_device_case(capture: RocpdCapture, agent: str) -> str:
     gpus = {number: str(capture.agents[number].device) for number in capture.gpus}
     cpus = {number: f"'agent {number} is not a GPU'" for number in capture.agents.keys() - gpus.keys()}
-    return _case(agent, gpus | cpus, "is not an agent of rocpd_info_agent")
+    return _build_case(agent, gpus | cpus, "is not an agent of rocpd_info_agent")
 
 
-def _case(column: str, values: Mapping[int, str], otherwise: str) -> str:
+def _build_case(column: str, values: Mapping[int, str], other_text: str) -> str:
     """Return SQL that maps each number to its value, and another value to a text that says what it is."""
     branches = " ".join(f"WHEN {number} THEN {value}" for number, value in values.items()) or "WHEN NULL THEN NULL"
-    return f"CASE {column} {branches} ELSE ifnull({column} || ' {otherwise}', 'None') END"
+    return f"CASE {column} {branches} ELSE ifnull({column} || ' {other_text}', 'None') END"
 
 
-def _numbered(capture: Captured, column: str) -> str:
+def _offset_id(capture: RocpdCapture, column: str) -> str:
     """Return SQL that makes an id of the capture one of the file; what is no number stays as it is."""
     if not capture.number:
         return column
     return f"CASE WHEN ({column} | 0) = +{column} THEN {column} + {capture.first_id} ELSE {column} END"
 
 
-def _launch(capture: Captured) -> str:
+def _build_launch_id(capture: RocpdCapture) -> str:
     """Return SQL for the stack id of the outermost call around a row's event, NULL for none."""
     stack = f"nullif(e.stack_id, {NO_STACK})"
     if capture.outer_calls:
-        stack = f"ifnull((SELECT outermost FROM {_outer(capture)} WHERE inside = {stack}), {stack})"
-    return f"ifnull({stack}, {_ODD_EVENT})"
+        stack = f"ifnull((SELECT outermost FROM {_name_outer_call_table(capture)} WHERE inside = {stack}), {stack})"
+    return f"ifnull({stack}, {_ODD_EVENT_ID})"
 
 
 # An id of an event that is no number, as it is: the reader of the row refuses it.
-_ODD_EVENT = "CASE WHEN typeof(r.event_id) NOT IN ('integer', 'null') THEN r.event_id END"
+_ODD_EVENT_ID = "CASE WHEN typeof(r.event_id) NOT IN ('integer', 'null') THEN r.event_id END"

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_nsys.analysis.budget.budget import Budget, budget_of
+from pytest_nsys.analysis.budget.budget import Budget, measure_budget
 from pytest_nsys.analysis.explain.budget_lines import BudgetPart
-from pytest_nsys.core.conventions import BUILT_IN
+from pytest_nsys.core.conventions import BUILT_IN_CONVENTIONS
 from pytest_nsys.core.errors import NoRows, NothingMeasured
 from pytest_nsys.core.model import KernelsMode
 from tests.support.measure import captures
@@ -20,7 +20,7 @@ from tests.support.reference_data import DUALPIPE, MORE, REAL
 from tests.support.samples.builder import Process, TraceBuilder
 from tests.support.samples.kineto import KinetoBuilder
 
-PLAIN = replace(BUILT_IN["generic"], anchor="step%")
+PLAIN = replace(BUILT_IN_CONVENTIONS["generic"], anchor="step%")
 NCCL = "ncclDevKernel_SendRecv"
 
 
@@ -243,14 +243,14 @@ def budgets(path: Path, kernels: KernelsMode, window: str) -> Iterator[tuple[int
     """Device, bounds and budget of every window that holds kernels; None for one without."""
     with captures(path, convention=PLAIN) as run:
         try:
-            ranks = run.runs[0].measured(run.spec(window, None, kernels)).ranks
+            ranks = run.runs[0].load_windows(run.make_spec(window, None, kernels)).windows_by_rank
         except NothingMeasured:
             return
         for number, windows in ranks.items():
             for own in windows:
                 if len(own):
                     try:
-                        yield number, own.start_ns, own.end_ns, budget_of(own)
+                        yield number, own.start_ns, own.end_ns, measure_budget(own)
                     except NoRows:
                         yield number, own.start_ns, own.end_ns, None
 
@@ -258,7 +258,7 @@ def budgets(path: Path, kernels: KernelsMode, window: str) -> Iterator[tuple[int
 def said(budget: Budget) -> list[Part]:
     """The gaps, whose parts follow each other; between two gaps compute runs."""
     found: list[Part] = []
-    for start, end, part, _, by in budget.each():
+    for start, end, part, _, by in budget.list_gap_parts():
         gap = found.pop() if found and found[-1].end == start else Part(start, start, start)
         held = (*gap.held, (by.kind, start, end)) if by is not None else gap.held
         starved = part in (BudgetPart.STARVED, BudgetPart.BETWEEN)
@@ -287,8 +287,11 @@ def check_adds_up(budget: Budget) -> None:
         0 <= lines.stalled_beside_comm_ns <= min(budget.blocking_comm_max_ns - collective, lines.dependency_stalled_ns)
     )
     assert budget.tail_ns <= lines.launch_starved_ns
-    assert sum(each.ns for each in budget.producers()) == blocking
-    assert sum(each.ns for each in budget.before(BudgetPart.BESIDE, BudgetPart.STALLED)) == lines.dependency_stalled_ns
+    assert sum(each.ns for each in budget.list_producers()) == blocking
+    assert (
+        sum(each.ns for each in budget.list_delays(BudgetPart.BESIDE, BudgetPart.STALLED))
+        == lines.dependency_stalled_ns
+    )
     assert None not in (lines.device_busy_ns, lines.device_idle_ns)
 
 
@@ -437,9 +440,9 @@ def test_a_chain_of_waits_is_told_by_name_and_by_gap(tmp_path: Path) -> None:
     machine = Machine(ops=[FIRST, *ops, LAST, ran("memset", C, 112, 118, 15), ran("compute", C, 120, 130, 16)])
     ((*_, budget),) = budgets(nsys(tmp_path, machine, [(0, 130)]), KernelsMode.CLIPPED, "median")
     assert budget is not None
-    told = [(each.kind, each.name, each.waiting, each.ns, each.gaps) for each in budget.producers()]
+    told = [(each.kind, each.name, each.waiting, each.ns, each.gaps) for each in budget.list_producers()]
     assert told == [("memset", "memset", "gemm", 21, 2), ("copy", "copy", "gemm", 10, 1)]
-    assert [(late.ns, late.gaps) for late in budget.before(BudgetPart.BESIDE, BudgetPart.STALLED)] == [(60 + 4, 2)]
+    assert [(late.ns, late.gaps) for late in budget.list_delays(BudgetPart.BESIDE, BudgetPart.STALLED)] == [(60 + 4, 2)]
     assert (budget.lines.dependency_stalled_ns, budget.lines.contradicted) == (64, 0)
 
 

@@ -12,14 +12,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_nsys.analysis.budget.budget import budget_of, facts_of
+from pytest_nsys.analysis.budget.budget import build_budget_facts, measure_budget
 from pytest_nsys.analysis.metrics.registry import METRICS
-from pytest_nsys.core.conventions import BUILT_IN, CopyKind
+from pytest_nsys.core.conventions import BUILT_IN_CONVENTIONS, CopyKind
 from pytest_nsys.core.errors import TraceError
 from pytest_nsys.core.model import Interval, KernelsMode, Lane, Value
 from pytest_nsys.core.tables import Kernels
 from pytest_nsys.traces.nsys.sqlite import NsysSqlite
-from pytest_nsys.traces.opening import open_trace
+from pytest_nsys.traces.trace_files import open_trace
 from tests.support.measure import captures, rows, rows_of, why
 from tests.support.one_process import OneProcess
 from tests.support.reference_data import MORE
@@ -30,7 +30,7 @@ from tests.support.samples.odd_rows import graph_trace
 from tests.support.sql import execute
 
 BUDGET = ("device_idle_ns", "compute_absent_ns", "comm_alone_ns")
-PLAIN = replace(BUILT_IN["generic"], anchor="step%")
+PLAIN = replace(BUILT_IN_CONVENTIONS["generic"], anchor="step%")
 NCCL = "ncclDevKernel_SendRecv"
 
 
@@ -70,7 +70,7 @@ def said(path: Path, kernels: KernelsMode, window: str = "median", *, peer: bool
     convention = replace(PLAIN, copies=(CopyKind.PEER,)) if peer else PLAIN
     found: dict[str, Value] = {}
     with captures(path, convention=convention) as run:
-        spec = run.spec(window, None, kernels)
+        spec = run.make_spec(window, None, kernels)
         for name in (*BUDGET, "window_ns", "wall_exposed_all_ns"):
             for value in rows_of(run, name, spec).values():
                 found[name] = value
@@ -168,14 +168,13 @@ def test_contained_cuts_what_crosses_an_edge_here_alone(gpu: OneProcess) -> None
 
 def steps(path: Path, *lengths: tuple[int, int]) -> Path:
     """Steps of 100 ns, each with a gemm and a copy of these lengths, side by side from the same moment on."""
-    trace = TraceBuilder()
-    gpu = trace.process()
+    gpu = TraceBuilder().process()
     for i, (compute, copy) in enumerate(lengths):
         at = 100 * i
         gpu.range("step", at, at + 100)
         gpu.kernel("gemm", at + 10, at + 10 + compute, launch_ns=at + 2)
         gpu.memcpy(at + 10, at + 10 + copy, launch_ns=at + 3)
-    return trace.write(path)
+    return gpu.trace.write(path)
 
 
 EDGE = (90, 90)
@@ -198,7 +197,7 @@ def test_of_several_captures_it_is_that_of_one(tmp_path: Path) -> None:
     each = ((40, 80), (10, 20), (30, 85), (20, 5))
     paths = [steps(tmp_path / f"{i}.sqlite", one) for i, one in enumerate(each)]
     with captures(*paths) as run:
-        spec = run.spec("median")
+        spec = run.make_spec("median")
         assert {name: rows_of(run, name, spec)[0] for name in ("device_busy_ns", *BUDGET[:2], "compute_busy_ns")} == {
             "device_busy_ns": 85,
             "device_idle_ns": 15,
@@ -218,7 +217,7 @@ def test_a_capture_without_the_rank_s_row_makes_it_missing(tmp_path: Path) -> No
             gpu.kernel(NCCL, 30, 40, launch_ns=3)
         paths.append(trace.write(tmp_path / f"{i}.sqlite"))
     with captures(*paths) as run:
-        table = run.rows(METRICS["comm_alone_ns"], run.spec("median"))
+        table = run.measure_rows(METRICS["comm_alone_ns"], run.make_spec("median"))
     assert (table.rows, table.missing) == ((), (((0,), "only 1 of 2 captures have this row"),))
 
 
@@ -353,7 +352,7 @@ def test_only_who_asks_reads_copies_and_once_for_all_ranks(tmp_path: Path, monke
 
     monkeypatch.setattr(NsysSqlite, "transfers", watched)
     with captures(path, convention=PLAIN) as run:
-        spec = run.spec("steady", None, KernelsMode.CLIPPED)
+        spec = run.make_spec("steady", None, KernelsMode.CLIPPED)
         for name in ("idle_ns", "window_ns", "wall_exposed_all_ns"):
             assert len(rows_of(run, name, spec)) == 3
         assert asked == []
@@ -375,19 +374,21 @@ def expected_budgets() -> Mapping[str, list[dict[str, Any]]]:
 @pytest.mark.parametrize("name", expected_budgets())
 def test_real_traces(name: str) -> None:
     ranks = expected_budgets()[name]
-    with captures(MORE / name, convention=BUILT_IN["generic"]) as run:
-        spec = run.spec("run")
+    with captures(MORE / name, convention=BUILT_IN_CONVENTIONS["generic"]) as run:
+        spec = run.make_spec("run")
         for metric in (*BUDGET, "window_ns", "launch_starved_ns", "dependency_stalled_ns", "blocking_comm_max_ns"):
-            table = run.rows(METRICS[metric], spec)
+            table = run.measure_rows(METRICS[metric], spec)
             found = {row.labels[0]: row.value for row in table.rows}
             if metric.startswith(("comm", "blocking_comm")) and not any(rank["comm_alone_ns"] for rank in ranks):
-                assert (found, table.without) == ({}, "no communication kernel runs in the window")
+                assert (found, table.no_row_reason) == ({}, "no communication kernel runs in the window")
             else:
                 assert found == {number: rank[metric] for number, rank in enumerate(ranks)}
-        blocking = run.rows(METRICS["blocking_ns"], spec).rows
-        for (number, (window,)), rank in zip(run.runs[0].measured(spec).ranks.items(), ranks, strict=True):
+        blocking = run.measure_rows(METRICS["blocking_ns"], spec).rows
+        for (number, (window,)), rank in zip(
+            run.runs[0].load_windows(spec).windows_by_rank.items(), ranks, strict=True
+        ):
             own = {labels[1]: value for labels, value in blocking if labels[0] == number and value}
             assert own == rank["blocking_ns"]
-            facts = facts_of(budget_of(window))
+            facts = build_budget_facts(measure_budget(window))
             for told in ("tail_ns", "waits", "waits_joined", "gaps_without_launch"):
                 assert getattr(facts, told) == rank[told], told

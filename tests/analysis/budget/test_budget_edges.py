@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_nsys.analysis.budget.budget import Budget, budget_of, facts_of, find_budgets
-from pytest_nsys.analysis.explain.budget_lines import MOST, BudgetPart, Delayed
+from pytest_nsys.analysis.budget.budget import Budget, build_budget_facts, measure_budget, measure_rank_budgets
+from pytest_nsys.analysis.explain.budget_lines import MAX_NAMED_ROWS, BudgetPart, LaunchDelay
 from pytest_nsys.analysis.metrics.registry import METRICS
-from pytest_nsys.core.conventions import BUILT_IN, Convention, CopyKind
+from pytest_nsys.core.conventions import BUILT_IN_CONVENTIONS, Convention, CopyKind
 from pytest_nsys.core.model import KernelsMode, Lane, Value
 from pytest_nsys.core.tables import Kernels, LaunchCalls
 from pytest_nsys.traces.nsys.sqlite import NsysSqlite
@@ -25,7 +25,7 @@ from tests.support.samples.kineto import KinetoBuilder
 from tests.support.sql import execute
 
 NCCL = "ncclDevKernel_SendRecv"
-PLAIN = replace(BUILT_IN["generic"], anchor="step%")
+PLAIN = replace(BUILT_IN_CONVENTIONS["generic"], anchor="step%")
 OF_ALL_WORK = ("blocking_ns", "dependency_stalled_ns", "blocking_comm_ns", "blocking_comm_max_ns")
 SECOND = 1_000_000_000
 
@@ -150,7 +150,7 @@ def test_steady_has_the_stages_of_its_window(gpu: OneProcess, shown: int, expect
         gpu.kernel("gemm", at + 20 + gap, at + 100, launch_ns=at + 5, launch_length_ns=1)
     assert rows(gpu, "compute_absent_ns", window="steady", kernels="clipped") == {0: 30}
     with captures(gpu) as run:
-        table = run.rows(METRICS["blocking_comm_ns"], run.spec("steady", None, KernelsMode.CLIPPED))
+        table = run.measure_rows(METRICS["blocking_comm_ns"], run.make_spec("steady", None, KernelsMode.CLIPPED))
     assert dict(table.rows) == expected
     none = "the window with the budget that is shown has no such row"
     assert table.missing == (() if expected else (((0, "stage4_f"), none), ((0, "stage2_f"), none)))
@@ -326,7 +326,7 @@ def test_launches_and_waits_are_read_once_for_all_ranks(tmp_path: Path, monkeypa
     monkeypatch.setattr(NsysSqlite, "launch_calls", watched)
     monkeypatch.setattr(NsysSqlite, "stream_waits", waited)
     with captures(path, convention=PLAIN) as run:
-        spec = run.spec("steady", None, KernelsMode.CLIPPED)
+        spec = run.make_spec("steady", None, KernelsMode.CLIPPED)
         for name in ("compute_absent_ns", "device_idle_ns", "wall_exposed_all_ns", "exposed_ns"):
             rows_of(run, name, spec)
         assert asked == ["calls of 24 kernels on 3 lanes"]  # whose stage is looked up there
@@ -344,10 +344,10 @@ ANY_KERNEL = st.tuples(
 )
 
 
-def one_by_one(budget: Budget) -> dict[BudgetPart, list[Delayed]]:
+def one_by_one(budget: Budget) -> dict[BudgetPart, list[LaunchDelay]]:
     """What the parts of gaps without a producer lay before, part by part."""
     found: dict[BudgetPart, dict[tuple[str, str], Counter[int]]] = {BudgetPart.STARVED: {}, BudgetPart.STALLED: {}}
-    for start, end, part, waiting, by in budget.each():
+    for start, end, part, waiting, by in budget.list_gap_parts():
         if waiting is not None and by is None:
             own = found[BudgetPart.STALLED if part is BudgetPart.BESIDE else part].setdefault(
                 (waiting.name, waiting.stage), Counter()
@@ -356,7 +356,7 @@ def one_by_one(budget: Budget) -> dict[BudgetPart, list[Delayed]]:
     return {
         part: sorted(
             (
-                Delayed(part=part.value, waiting=name, stage=stage, ns=own.total(), gaps=len(own))
+                LaunchDelay(part=part.value, waiting=name, stage=stage, ns=own.total(), gaps=len(own))
                 for (name, stage), own in each.items()
             ),
             key=lambda one: (-one.ns, one.waiting, one.stage),
@@ -367,41 +367,40 @@ def one_by_one(budget: Budget) -> dict[BudgetPart, list[Delayed]]:
 
 @given(st.lists(ANY_KERNEL, min_size=1, max_size=12))
 def test_what_is_named_is_what_the_gaps_say(some: list[tuple[str, int, int, int, int]]) -> None:
-    trace = TraceBuilder()
-    gpu = trace.process()
+    gpu = TraceBuilder().process()
     gpu.range("step", 0, 100)
     gpu.range("layer00.stage2_f", 10, 50)
     for name, start, length, stream, lead in some:
         gpu.kernel(name, start, start + length, stream=stream, launch_ns=start - lead, launch_length_ns=lead // 2)
-    with tempfile.TemporaryDirectory() as folder, captures(trace.write(Path(folder) / "run.sqlite")) as run:
-        for spec in (run.spec("median", None, KernelsMode.CLIPPED), run.spec("run")):
-            for window in run.runs[0].measured(spec):
+    with tempfile.TemporaryDirectory() as folder, captures(gpu.trace.write(Path(folder) / "run.sqlite")) as run:
+        for spec in (run.make_spec("median", None, KernelsMode.CLIPPED), run.make_spec("run")):
+            for window in run.runs[0].load_windows(spec):
                 if not len(window):
                     continue
-                budget = budget_of(window)
-                facts, expected = facts_of(budget), one_by_one(budget)
-                late = budget.before(BudgetPart.STARVED)
+                budget = measure_budget(window)
+                facts, expected = build_budget_facts(budget), one_by_one(budget)
+                late = budget.list_delays(BudgetPart.STARVED)
                 assert late == expected[BudgetPart.STARVED]
-                assert budget.before(BudgetPart.BESIDE, BudgetPart.STALLED) == expected[BudgetPart.STALLED]
+                assert budget.list_delays(BudgetPart.BESIDE, BudgetPart.STALLED) == expected[BudgetPart.STALLED]
                 assert sum(one.ns for one in late) + facts.tail_ns == facts.launch_starved_ns
                 assert sum(facts.parts.values()) == window.length_ns
                 own = {
-                    part: budget.before(part) for part in (BudgetPart.STARVED, BudgetPart.BESIDE, BudgetPart.STALLED)
+                    part: budget.list_delays(part)
+                    for part in (BudgetPart.STARVED, BudgetPart.BESIDE, BudgetPart.STALLED)
                 }
                 assert sum(one.ns for each in own.values() for one in each) == sum(
                     one.ns for each in expected.values() for one in each
                 )
-                assert len(facts.before) == min(MOST, sum(map(len, own.values())))
+                assert len(facts.before) == min(MAX_NAMED_ROWS, sum(map(len, own.values())))
                 longest = defaultdict(int, {one.part: one.ns for one in reversed(facts.before)})
                 for part, each in own.items():
                     assert not each or longest[part.value] in (0, each[0].ns)
 
 
 def test_a_window_of_no_length_has_no_shares() -> None:
-    trace = TraceBuilder()
-    gpu = trace.process()
+    gpu = TraceBuilder().process()
     gpu.range("step", 0, 100)
     gpu.kernel("gemm", 50, 50, launch_ns=10)
-    with tempfile.TemporaryDirectory() as folder, captures(trace.write(Path(folder) / "run.sqlite")) as run:
-        (window,) = run.runs[0].measured(run.spec("run"))
-        assert str(find_budgets({0: [window]})[0]).startswith("the window takes no time")
+    with tempfile.TemporaryDirectory() as folder, captures(gpu.trace.write(Path(folder) / "run.sqlite")) as run:
+        (window,) = run.runs[0].load_windows(run.make_spec("run"))
+        assert str(measure_rank_budgets({0: [window]})[0]).startswith("the window takes no time")

@@ -6,16 +6,16 @@ from typing import Any
 
 import pytest
 
-from pytest_nsys.analysis.budget.breakdown import break_down
-from pytest_nsys.analysis.explain.parts import AT_END, Breakdown, Part, What
-from pytest_nsys.core.conventions import BUILT_IN
+from pytest_nsys.analysis.budget.breakdown import break_down_window
+from pytest_nsys.analysis.explain.breakdown_model import AT_END, Breakdown, BreakdownRow, RowActivity
+from pytest_nsys.core.conventions import BUILT_IN_CONVENTIONS
 from pytest_nsys.core.model import KernelsMode, Span
 from tests.support.measure import STEP, captures
 from tests.support.one_process import OneProcess
 from tests.support.samples.formats import Format, write_one
 from tests.support.samples.gpu_state import sm_clock
 
-GENERIC = replace(BUILT_IN["generic"], anchor="step%")
+GENERIC = replace(BUILT_IN_CONVENTIONS["generic"], anchor="step%")
 NSYS_AND_TORCH = pytest.mark.parametrize("format", [Format.NSYS, Format.KINETO])
 
 
@@ -23,13 +23,13 @@ def broken(path: Path, *, stages: bool = False) -> Breakdown:
     """The step of the only rank, cut at its edges."""
     with captures(path, convention=STEP if stages else GENERIC) as found:
         (run,) = found.runs
-        spec = found.spec("median", Span.RANGE, KernelsMode.CLIPPED)
-        ((rank, windows),) = run.measured(spec).ranks.items()
-        return break_down({rank: windows[0]}, rank)
+        spec = found.make_spec("median", Span.RANGE, KernelsMode.CLIPPED)
+        ((rank, windows),) = run.load_windows(spec).windows_by_rank.items()
+        return break_down_window({rank: windows[0]}, rank)
 
 
-def of(found: Breakdown, *what: What) -> dict[str, Part]:
-    return {part.name: part for part in found.parts if part.what in what}
+def of(found: Breakdown, *what: RowActivity) -> dict[str, BreakdownRow]:
+    return {part.name: part for part in found.rows if part.activity in what}
 
 
 def put_step(gpu: Any) -> None:
@@ -44,17 +44,17 @@ def put_step(gpu: Any) -> None:
 @NSYS_AND_TORCH
 def test_a_gap_is_before_a_kernel_and_under_a_call(tmp_path: Path, format: Format) -> None:
     found = broken(write_one(tmp_path, format, put_step))
-    idle = {(what, name): ns for (what, name), ns in found.time_ns.items() if what is not What.KERNEL}
+    idle = {(what, name): ns for (what, name), ns in found.time_ns.items() if what is not RowActivity.KERNEL}
     assert idle == {
-        (What.IDLE, "gemm"): 900,
-        (What.HOST, "gemm"): 100,
-        (What.HOST, "add"): 1_600,
-        (What.IDLE, "add"): 400,
-        (What.IDLE, AT_END): 4_000,
+        (RowActivity.IDLE, "gemm"): 900,
+        (RowActivity.HOST, "gemm"): 100,
+        (RowActivity.HOST, "add"): 1_600,
+        (RowActivity.IDLE, "add"): 400,
+        (RowActivity.IDLE, AT_END): 4_000,
     }
-    calls = {name: (part.number, part.length_ns) for name, part in of(found, What.CALL).items()}
+    calls = {name: (part.number, part.length_ns) for name, part in of(found, RowActivity.CALL).items()}
     assert calls == {"cudaStreamSynchronize": (1, 1_500), "cudaDeviceSynchronize": (1, 0)}
-    assert found.unknown == []
+    assert found.unrecorded == []
     assert found.clock_mhz is None
 
 
@@ -70,11 +70,11 @@ def test_a_copy_is_told_from_a_memset_and_names_what_it_blocks(tmp_path: Path, f
         gpu.memcpy(9_500, 10_500, kind=2, pinned=True, launch_ns=600)
 
     found = broken(write_one(tmp_path, format, put))
-    transfers = of(found, What.COPY, What.MEMSET)
-    assert {name: (p.what, p.number, p.length_ns, p.beside_ns) for name, p in transfers.items()} == {
-        "copy from pinned to device": (What.COPY, 1, 2_000, {"add": 2_000}),
-        "copy from device to pinned": (What.COPY, 1, 500, {}),
-        "memset": (What.MEMSET, 2, 600, {"add": 600}),
+    transfers = of(found, RowActivity.COPY, RowActivity.MEMSET)
+    assert {name: (p.activity, p.number, p.length_ns, p.ns_by_kernel) for name, p in transfers.items()} == {
+        "copy from pinned to device": (RowActivity.COPY, 1, 2_000, {"add": 2_000}),
+        "copy from device to pinned": (RowActivity.COPY, 1, 500, {}),
+        "memset": (RowActivity.MEMSET, 2, 600, {"add": 600}),
     }
 
 
@@ -84,8 +84,8 @@ def test_a_place_is_the_stage_the_stream_and_how_many_ran_before(gpu: OneProcess
         stage = "stage2_f" if at < 45 else "stage2_b"
         gpu.range(stage, at * 1_000 - 6_000, at * 1_000 - 4_000)
         gpu.kernel(name, at * 1_000, at * 1_000 + 500, stream=stream, launch_ns=at * 1_000 - 5_000)
-    parts = broken(gpu.trace.write(gpu.path), stages=True).parts
-    assert [(*each[1:6], each.order) for each in parts if each.what is What.KERNEL] == [
+    parts = broken(gpu.trace.write(gpu.path), stages=True).rows
+    assert [(*each[1:6], each.order) for each in parts if each.activity is RowActivity.KERNEL] == [
         ("b", "stage2_b", 0, 1, 500, 0),
         ("a", "stage2_f", 0, 1, 500, 0),
         ("b", "stage2_f", 0, 1, 500, 1),

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from pytest_nsys.analysis.budget import timeline
 from pytest_nsys.analysis.budget.budget import GapPart
-from pytest_nsys.analysis.budget.timeline import DrawnGap, Timeline, in_cells, timeline_of
+from pytest_nsys.analysis.budget.timeline import Timeline, TimelineGap, build_timeline, merge_short_gaps
 from pytest_nsys.analysis.explain.budget_lines import BudgetPart
 from tests.support.measure import captures
 from tests.support.one_process import OneProcess
@@ -18,8 +18,8 @@ from tests.support.one_process import OneProcess
 
 def drawn(path: Path) -> Timeline:
     with captures(path) as run:
-        (window,) = run.runs[0].measured(run.spec("median")).ranks[0]
-        return timeline_of(window)
+        (window,) = run.runs[0].load_windows(run.make_spec("median")).windows_by_rank[0]
+        return build_timeline(window)
 
 
 def told(found: Timeline) -> list[tuple[int, int, BudgetPart]]:
@@ -43,7 +43,7 @@ def test_each_part_of_a_gap_has_its_class_and_says_who_waited(gpu: OneProcess) -
     waits(gpu)
     found = drawn(Path(gpu))
     parts = [part for part, *_ in found.gaps]
-    names = [part.waiting.name if part.waiting else None for part in parts]
+    names = [part.waiting_kernel.name if part.waiting_kernel else None for part in parts]
     assert [(*each, name) for each, name in zip(told(found), names, strict=True)] == [
         (10, 10, BudgetPart.STARVED, "late"),
         (20, 2, BudgetPart.STALLED, "late"),
@@ -55,11 +55,11 @@ def test_each_part_of_a_gap_has_its_class_and_says_who_waited(gpu: OneProcess) -
     assert [part.producer and part.producer.name for part in parts] == [
         *(None, None, "ncclDevKernel_AllReduce", None, "copy", None)
     ]
-    assert parts[0].waiting is not None
-    assert parts[0].waiting.stage == "stage2_f"
-    assert {gap.number for gap in found.gaps} == {1}
+    assert parts[0].waiting_kernel is not None
+    assert parts[0].waiting_kernel.stage == "stage2_f"
+    assert {gap.part_count for gap in found.gaps} == {1}
     assert [lane.name for lane in found.lanes] == ["stream 7", "copies"]
-    assert [gap.arrow for gap in found.gaps] == [None, None, (0, 0), None, (1, 0), None]
+    assert [gap.arrow_lanes for gap in found.gaps] == [None, None, (0, 0), None, (1, 0), None]
     assert found.budget is not None
     assert found.budget.compute_absent_ns == sum(length for _, length, _ in told(found))
 
@@ -71,7 +71,7 @@ def test_kernels_of_one_short_name_are_told_apart_in_bars_gaps_and_budget(gpu: O
         gpu.kernel("kentry", start, start + 10, demangled=entry.format(what), launch_ns=launch, launch_length_ns=1)
     found = drawn(Path(gpu))
     assert [bar.name for bar in found.lanes[0].bars] == ["Fmha", "Norm", "Fmha"]
-    named = [part.waiting.name for part, *_ in found.gaps if part.waiting is not None]
+    named = [part.waiting_kernel.name for part, *_ in found.gaps if part.waiting_kernel is not None]
     assert [*dict.fromkeys(named)] == ["Norm", "Fmha"]
     assert found.budget is not None
     starved = {each.waiting: each.ns for each in found.budget.before if each.part == BudgetPart.STARVED}
@@ -96,7 +96,7 @@ def test_stalled_time_with_communication_is_told_apart(gpu: OneProcess) -> None:
 
 
 def test_of_many_parts_short_ones_take_as_long_as_they_did(gpu: OneProcess, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(timeline, "MANY_KERNELS", 10)
+    monkeypatch.setattr(timeline, "MIN_MERGED_KERNELS", 10)
     monkeypatch.setattr(timeline, "GAP_CELLS", 10)
     gpu.range("step", 0, 1000)
     for n in range(100):
@@ -115,12 +115,12 @@ spans = st.lists(st.tuples(st.integers(0, 9), st.integers(1, 30), st.sampled_fro
 
 @given(spans, st.integers(1, 25))
 def test_cells_keep_the_time_of_each_class(parts: list[tuple[int, int, BudgetPart]], cell: int) -> None:
-    at, each = 0, list[DrawnGap]()
+    at, each = 0, list[TimelineGap]()
     for room, length, part in parts:
         at += room
-        each.append(DrawnGap(GapPart(at, at + length, part)))
+        each.append(TimelineGap(GapPart(at, at + length, part)))
         at += length
-    found = list(in_cells(each, cell))
+    found = list(merge_short_gaps(each, cell))
     before: Counter[BudgetPart] = Counter()
     after: Counter[BudgetPart] = Counter()
     for one, *_ in each:
@@ -128,6 +128,6 @@ def test_cells_keep_the_time_of_each_class(parts: list[tuple[int, int, BudgetPar
     for one, *_ in found:
         after[one.part] += one.end_ns - one.start_ns
     assert after == before
-    assert sum(gap.number for gap in found) == len(each)
+    assert sum(gap.part_count for gap in found) == len(each)
     assert all(one.end_ns <= other.start_ns for (one, *_), (other, *_) in pairwise(found))
     assert all(gap in found for gap in each if gap.part.end_ns - gap.part.start_ns >= cell)

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from pytest_nsys.analysis.facts.recording import apart
-from pytest_nsys.analysis.metrics.registry import Request
-from pytest_nsys.core.conventions import BUILT_IN
+from pytest_nsys.analysis.facts.recording import find_file_gap
+from pytest_nsys.analysis.metrics.registry import MetricRequest
+from pytest_nsys.core.conventions import BUILT_IN_CONVENTIONS
 from pytest_nsys.core.errors import TraceError, UsageMistake
 from tests.support.commands import run
 from tests.support.gate_files import loaded
@@ -56,9 +56,9 @@ def nsys(folder: Path, apart_ns: int, session_ns: int | None = None) -> Path:
 
 def doubt(folder: Path, convention: str, quality: str = "") -> str:
     bounds = loaded(f"version: 1\nquality: {{anchors: 1{quality}}}\nassertions: [window_ns >= 1ns]").quality
-    with captures(folder, convention=BUILT_IN[convention]) as read:
+    with captures(folder, convention=BUILT_IN_CONVENTIONS[convention]) as read:
         try:
-            read.measure(Request("window_ns", read.spec("median"), bounds))
+            read.measure(MetricRequest("window_ns", read.make_spec("median"), bounds))
         except TraceError as error:
             return str(error).replace(f"{folder}/", "")
     return ""
@@ -84,8 +84,8 @@ def test_every_command_tells_of_it(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("apart_ns", "gap_ns"), [(STEPS_NS, None), (STEPS_NS + 1, 1), (-STEPS_NS - 1, 1), (0, None)])
 def test_a_nanosecond_between_them_is_one(tmp_path: Path, apart_ns: int, gap_ns: int | None) -> None:
-    with captures(torch(tmp_path, apart_ns), convention=BUILT_IN["kineto"]) as read:
-        found = apart(read.runs[0].measured(read.spec("median")))
+    with captures(torch(tmp_path, apart_ns), convention=BUILT_IN_CONVENTIONS["kineto"]) as read:
+        found = find_file_gap(read.runs[0].load_windows(read.make_spec("median")))
     assert (found and found.gap_ns) == gap_ns
 
 
@@ -147,9 +147,9 @@ def test_a_rank_of_another_capture_is_no_second_sample(project: Project) -> None
 
 def test_ranks_of_one_file_may_be_alike(tmp_path: Path) -> None:
     write_trace(tmp_path / "run.sqlite", stages=("stage1_f", "stage2_f", "stage3_f", "stage4_f"))
-    with captures(tmp_path / "run.sqlite", convention=BUILT_IN["pithtrain"]) as read:
-        assert len(next(iter(read.runs[0].measured(read.spec("median")))).kernels) == 8
-        read.refuse_twins(read.spec("median"))
+    with captures(tmp_path / "run.sqlite", convention=BUILT_IN_CONVENTIONS["pithtrain"]) as read:
+        assert len(next(iter(read.runs[0].load_windows(read.make_spec("median")))).kernels) == 8
+        read.check_no_twins(read.make_spec("median"))
 
 
 def test_a_nanosecond_or_fewer_kernels_tell_ranks_apart(tmp_path: Path) -> None:
@@ -159,9 +159,9 @@ def test_a_nanosecond_or_fewer_kernels_tell_ranks_apart(tmp_path: Path) -> None:
             each = tuple(f"stage{n}_f" for n in range(1, stages + 1))
             path = tmp_path / str(stages) / f"rank{rank}.sqlite"
             write_trace(path, ranks=1, label=LABEL.format(rank=rank), stages=each, chunks_ms=(20,) * 5, every_ms=25)
-    with captures(tmp_path / "3", convention=BUILT_IN["pithtrain"]) as read:
-        read.refuse_twins(read.spec("median"))
-    with captures(tmp_path / "4", convention=BUILT_IN["pithtrain"]) as read:
+    with captures(tmp_path / "3", convention=BUILT_IN_CONVENTIONS["pithtrain"]) as read:
+        read.check_no_twins(read.make_spec("median"))
+    with captures(tmp_path / "4", convention=BUILT_IN_CONVENTIONS["pithtrain"]) as read:
         with pytest.raises(UsageMistake, match="8 kernels are equal to the nanosecond; one trace is one rank"):
-            read.refuse_twins(read.spec("median"))
-        read.refuse_twins(read.spec("run"))
+            read.check_no_twins(read.make_spec("median"))
+        read.check_no_twins(read.make_spec("run"))

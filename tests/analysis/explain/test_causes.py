@@ -9,23 +9,23 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_nsys.analysis.budget.breakdown import break_down
-from pytest_nsys.analysis.explain.parts import (
+from pytest_nsys.analysis.budget.breakdown import break_down_window
+from pytest_nsys.analysis.explain.breakdown_model import (
     AT_END,
     OWN_STREAM,
     Breakdown,
+    BreakdownRow,
     Change,
     ChangeKind,
     Explanation,
-    Part,
-    What,
+    RowActivity,
 )
 from pytest_nsys.analysis.metrics.quantities import QUANTITIES
 from pytest_nsys.analysis.metrics.registry import METRICS
 from pytest_nsys.analysis.windows.rank_window import RankWindow
 from pytest_nsys.analysis.windows.run import Run, RunWindow, WindowGroup
-from pytest_nsys.analysis.windows.spans import WindowSpec
-from pytest_nsys.core.conventions import BUILT_IN
+from pytest_nsys.analysis.windows.window_selection import WindowSpec
+from pytest_nsys.core.conventions import BUILT_IN_CONVENTIONS
 from pytest_nsys.core.model import ProcessId, Range, Rank, Setup, Stream, Window
 from pytest_nsys.core.tables import Kernels
 from tests.support.measure import explain
@@ -67,7 +67,9 @@ def rank_window(kernels: Sequence[K], rank: int = 0, window: tuple[int, int] = (
         graph_node=bytearray(len(ordered)),
     )
     own = Rank(rank, ProcessId(0, rank), None, setup, Path("a.sqlite"))
-    track = track_of(columns, BUILT_IN["pithtrain"], launches, [Range(-10_000, 100_000, 1, STAGE)], rank=own)
+    track = track_of(
+        columns, BUILT_IN_CONVENTIONS["pithtrain"], launches, [Range(-10_000, 100_000, 1, STAGE)], rank=own
+    )
     return RankWindow(track, Window(*window, "step"), WindowSpec(), range(len(ordered)))
 
 
@@ -79,7 +81,7 @@ def together(*ranks: Sequence[K]) -> RunWindow:
 
 
 def broken(*ranks: Sequence[K], rank: int = 0) -> Breakdown:
-    return break_down(together(*ranks).by_rank, rank)
+    return break_down_window(together(*ranks).by_rank, rank)
 
 
 def why(metric: str, was: Sequence[Sequence[K]], now: Sequence[Sequence[K]]) -> Explanation:
@@ -92,15 +94,15 @@ def why(metric: str, was: Sequence[Sequence[K]], now: Sequence[Sequence[K]]) -> 
 def value(metric: str, kernels: Sequence[K]) -> int:
     """The row of rank 0, 0 where it has none."""
     measured = METRICS.get(metric) or QUANTITIES[metric]
-    return sum(int(row.value) for row in measured.rows(rank_window(kernels)))
+    return sum(int(row.value) for row in measured.measure_rows(rank_window(kernels)))
 
 
 def told(found: Explanation) -> Mapping[tuple[ChangeKind, str], int]:
     return {(cause.root.kind, cause.root.name): cause.change_ns for cause in found.causes}
 
 
-def of(found: Explanation) -> Mapping[tuple[What, str], int]:
-    return {(cause.root.of, cause.root.name): cause.change_ns for cause in found.causes}
+def of(found: Explanation) -> Mapping[tuple[RowActivity, str], int]:
+    return {(cause.root.activity, cause.root.name): cause.change_ns for cause in found.causes}
 
 
 def the(found: Explanation, kind: ChangeKind) -> Change:
@@ -115,7 +117,7 @@ def test_communication_that_got_longer() -> None:
     found = why("exposed_ns", [[COVER, K(A2A, 100, 450)]], [[COVER, K(A2A, 100, 570)]])
     assert told(found) == {(ChangeKind.LONGER, A2A): 120}
     cause = the(found, ChangeKind.LONGER)
-    assert (cause.before_ns, cause.now_ns, cause.was, cause.is_now) == (350, 470, 1, 1)
+    assert (cause.baseline_ns, cause.current_ns, cause.baseline_count, cause.current_count) == (350, 470, 1, 1)
 
 
 @pytest.mark.parametrize(
@@ -144,7 +146,7 @@ def test_a_rank_that_waits_for_another_names_it() -> None:
     found = why("exposed_ns", was, now)
     assert told(found) == {(ChangeKind.WAITED, A2A): 100}
     cause = the(found, ChangeKind.WAITED)
-    assert (cause.before_ns, cause.now_ns, cause.straggler) == (100, 200, 1)
+    assert (cause.baseline_ns, cause.current_ns, cause.straggler) == (100, 200, 1)
 
 
 def test_kernels_that_never_run_at_one_moment_are_no_one_collective() -> None:
@@ -157,9 +159,13 @@ def test_idle_time_before_a_late_launch() -> None:
     was = [COVER, K("norm", 400, 500)]
     now = [COVER, K("norm", 460, 560, ahead_ns=20)]
     found = why("idle_ns", [was], [now])
-    assert of(found) == {(What.HOST, "norm"): 40, (What.IDLE, "norm"): 20, (What.IDLE, AT_END): -60}
+    assert of(found) == {
+        (RowActivity.HOST, "norm"): 40,
+        (RowActivity.IDLE, "norm"): 20,
+        (RowActivity.IDLE, AT_END): -60,
+    }
     queued = [COVER, K("norm", 460, 560, ahead_ns=200)]
-    assert of(why("idle_ns", [was], [queued])) == {(What.IDLE, "norm"): 60, (What.IDLE, AT_END): -60}
+    assert of(why("idle_ns", [was], [queued])) == {(RowActivity.IDLE, "norm"): 60, (RowActivity.IDLE, AT_END): -60}
 
 
 def test_the_length_of_a_window_by_kernel() -> None:
@@ -167,14 +173,20 @@ def test_the_length_of_a_window_by_kernel() -> None:
     was = [COVER, K(A2A, 300, 500), K("norm", 600, 700)]
     now = [K("gemm", 0, 450), K(A2A, 300, 500), K("norm", 440, 460), K("norm", 600, 690)]
     found = why("window_ns", [was], [now])
-    assert of(found) == {(What.KERNEL, "gemm"): 50, (What.COLLECTIVE, A2A): -60, (What.IDLE, AT_END): 10}
-    (cause, *_) = [cause for cause in found.causes if cause.root.of is What.KERNEL]
-    assert (cause.was, cause.is_now) == (1, 1)
+    assert of(found) == {
+        (RowActivity.KERNEL, "gemm"): 50,
+        (RowActivity.COLLECTIVE, A2A): -60,
+        (RowActivity.IDLE, AT_END): 10,
+    }
+    (cause, *_) = [cause for cause in found.causes if cause.root.activity is RowActivity.KERNEL]
+    assert (cause.baseline_count, cause.current_count) == (1, 1)
 
 
 def test_a_barrier_waits_for_another_rank() -> None:
     def side(length_ns: int, waits_ns: Mapping[int, int] | None) -> Breakdown:
-        return Breakdown([Part(What.COLLECTIVE, A2A, STAGE, 0, 2, length_ns, waits_ns=waits_ns)], {})
+        return Breakdown(
+            [BreakdownRow(RowActivity.COLLECTIVE, A2A, STAGE, 0, 2, length_ns, wait_ns_by_rank=waits_ns)], {}
+        )
 
     was, now = side(500, {3: 100}), side(900, {1: 450})
     for change_ns, sides in ((400, (was, now)), (-400, (now, was))):
@@ -194,7 +206,7 @@ def test_kernels_of_one_short_name_are_told_apart_and_changes_add_up() -> None:
     now = [K(small, 0, 100), K(large, 100, 350), K(A2A, 350, 450)]
     called = "device_kernel<GemmUniversal, tuple, int, int, C, 128>"
     assert told(why("compute_ns", [was], [now])) == {(ChangeKind.LONGER, called): 50}
-    assert broken(now).names >= {called, called.replace("128", "64"), A2A, AT_END}
+    assert broken(now).kernel_names >= {called, called.replace("128", "64"), A2A, AT_END}
 
 
 def test_a_kernel_that_an_entry_starts_is_told_by_its_namespace() -> None:
@@ -239,9 +251,9 @@ def test_the_parts_add_up_to_the_change(was: tuple[list[K], list[K]], now: tuple
 def test_no_cause_blames_more_time_than_it_ran(was: tuple[list[K], list[K]], now: tuple[list[K], list[K]]) -> None:
     for metric in EXACT:
         for cause in why(metric, was, now).causes:
-            assert abs(cause.change_ns) <= max(cause.before_ns, cause.now_ns), metric
-            if cause.root.of in (What.KERNEL, What.COLLECTIVE):
-                for ns, side in ((cause.before_ns, was[0]), (cause.now_ns, now[0])):
+            assert abs(cause.change_ns) <= max(cause.baseline_ns, cause.current_ns), metric
+            if cause.root.activity in (RowActivity.KERNEL, RowActivity.COLLECTIVE):
+                for ns, side in ((cause.baseline_ns, was[0]), (cause.current_ns, now[0])):
                     own = [kernel.end_ns - kernel.start_ns for kernel in side if kernel.name == cause.root.name]
                     assert 0 <= ns <= sum(own), metric
 
@@ -251,13 +263,15 @@ def test_a_breakdown_is_the_window(first: list[K], second: list[K]) -> None:
     found = broken(first, second)
     assert found.length_ns == WIDTH_NS
     assert min(found.time_ns.values()) > 0
-    own = [part for part in found.parts if part.is_hidden]
+    own = [part for part in found.rows if part.is_hideable]
     assert {part.stage for part in own} <= {STAGE}
     assert sum(part.length_ns for part in own) == value("comm_ns", first)
-    assert all(part.length_ns == part.exposed_ns + sum(part.beside_ns.values()) for part in own)
-    compute = [part for part in found.parts if part.what is What.KERNEL]
+    assert all(part.length_ns == part.exposed_ns + sum(part.ns_by_kernel.values()) for part in own)
+    compute = [part for part in found.rows if part.activity is RowActivity.KERNEL]
     assert sum(part.length_ns for part in compute) == value("compute_ns", first)
-    assert found.took_ns(What.KERNEL, What.COLLECTIVE) == rank_window(first).busy_time.covered_ns(0, WIDTH_NS)
+    assert found.sum_time_ns(RowActivity.KERNEL, RowActivity.COLLECTIVE) == rank_window(
+        first
+    ).busy_time.measure_covered_ns(0, WIDTH_NS)
 
 
 def test_the_places_of_a_window_are_found_once_however_many_ranks_ask(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -267,17 +281,17 @@ def test_the_places_of_a_window_are_found_once_however_many_ranks_ask(monkeypatc
         looked_up.append(i)
         return STAGE, "ep_a2a"
 
-    monkeypatch.setattr(RankWindow, "context", context)
+    monkeypatch.setattr(RankWindow, "get_context", context)
     run = together(*[[K(A2A, 5, 9), K("gemm", 0, 7)]] * 8)
     for rank in run.by_rank:
-        break_down(run.by_rank, rank)
+        break_down_window(run.by_rank, rank)
     assert len(looked_up) <= 2 * 8
 
 
 GATHER = "ncclDevKernel_AllGather"
 
 
-def side(*parts: Part, time_ns: Mapping[tuple[What, str], int] | None = None) -> Breakdown:
+def side(*parts: BreakdownRow, time_ns: Mapping[tuple[RowActivity, str], int] | None = None) -> Breakdown:
     return Breakdown(parts, time_ns or {})
 
 
@@ -285,24 +299,31 @@ def causes_of(metric: str, was: Breakdown, now: Breakdown, change_ns: int = 0) -
     return list(explain(metric, {"rank": 0}, change_ns, was, now).causes)
 
 
-def gemm(number: int = 1, length_ns: int = 400, name: str = "gemm") -> Part:
-    return Part(What.KERNEL, name, STAGE, 0, number, length_ns)
+def gemm(number: int = 1, length_ns: int = 400, name: str = "gemm") -> BreakdownRow:
+    return BreakdownRow(RowActivity.KERNEL, name, STAGE, 0, number, length_ns)
 
 
-def sent(ns: int = 0, name: str = A2A, number: int = 1) -> Part:
+def sent(ns: int = 0, name: str = A2A, number: int = 1) -> BreakdownRow:
     """Kernels of 500 ns of which so many are hidden."""
     exposed_ns = 500 * number - ns
-    return Part(
-        What.COLLECTIVE, name, STAGE, OWN_STREAM, number, 500 * number, exposed_ns, beside_ns={"gemm": ns} if ns else {}
+    return BreakdownRow(
+        RowActivity.COLLECTIVE,
+        name,
+        STAGE,
+        OWN_STREAM,
+        number,
+        500 * number,
+        exposed_ns,
+        ns_by_kernel={"gemm": ns} if ns else {},
     )
 
 
-def of_cover(before: Part | None, after: Part | None, lost: int = 100) -> ChangeKind:
+def of_cover(before: BreakdownRow | None, after: BreakdownRow | None, lost: int = 100) -> ChangeKind:
     """What became of the compute that hides so much less."""
     was, now = (side(sent(ns), *filter(None, [own])) for ns, own in ((300, before), (300 - lost, after)))
     (cause,) = causes_of("exposed_ns", was, now)
-    assert (cause.root.of, cause.root.name, cause.change_ns) == (What.COVER, "gemm", lost)
-    assert (cause.before_ns, cause.now_ns) == (300, 300 - lost)
+    assert (cause.root.activity, cause.root.name, cause.change_ns) == (RowActivity.COVER, "gemm", lost)
+    assert (cause.baseline_ns, cause.current_ns) == (300, 300 - lost)
     return cause.root.kind
 
 
@@ -317,7 +338,9 @@ def of_cover(before: Part | None, after: Part | None, lost: int = 100) -> Change
         (gemm(), gemm(), ChangeKind.ELSEWHERE),
     ],
 )
-def test_what_became_of_the_compute_that_hid_it(before: Part, after: Part | None, kind: ChangeKind) -> None:
+def test_what_became_of_the_compute_that_hid_it(
+    before: BreakdownRow, after: BreakdownRow | None, kind: ChangeKind
+) -> None:
     assert of_cover(before, after) is kind
 
 
@@ -335,12 +358,12 @@ def test_compute_that_hides_less_names_the_communication_that_lost_most(now: tup
         side(*(sent(ns, name) for name, ns in zip((A2A, GATHER), each, strict=True))) for each in ((100, 200), now)
     )
     (cause,) = causes_of("exposed_ns", was, after)
-    assert (cause.root.name, cause.exposes) == ("gemm", exposes)
+    assert (cause.root.name, cause.exposed_kernel) == ("gemm", exposes)
 
 
-def waits(length_ns: int, waits_ns: Mapping[int, int] | None) -> Part:
+def waits(length_ns: int, waits_ns: Mapping[int, int] | None) -> BreakdownRow:
     """Three kernels and for whom they wait."""
-    return Part(What.COLLECTIVE, A2A, STAGE, OWN_STREAM, 3, length_ns, length_ns, waits_ns)
+    return BreakdownRow(RowActivity.COLLECTIVE, A2A, STAGE, OWN_STREAM, 3, length_ns, length_ns, waits_ns)
 
 
 @pytest.mark.parametrize(
@@ -363,12 +386,12 @@ def test_a_wait_names_the_rank_that_most_was_waited_for(
 ) -> None:
     (cause,) = causes_of("comm_ns", side(waits(*was)), side(waits(*now)))
     assert (cause.root.kind, cause.straggler) == (kind, straggler)
-    assert (cause.before_ns, cause.now_ns, cause.is_now) == (was[0], now[0], 3)
+    assert (cause.baseline_ns, cause.current_ns, cause.current_count) == (was[0], now[0], 3)
 
 
 def test_communication_that_becomes_a_barrier_is_not_new() -> None:
-    def barriers(number: int) -> list[Part]:
-        return [Part(What.COLLECTIVE, A2A, STAGE, 0, number, 100 * number)] if number else []
+    def barriers(number: int) -> list[BreakdownRow]:
+        return [BreakdownRow(RowActivity.COLLECTIVE, A2A, STAGE, 0, number, 100 * number)] if number else []
 
     for was, now, kind in (
         (side(sent(number=2)), side(*barriers(2)), ChangeKind.ELSEWHERE),
@@ -393,7 +416,7 @@ def test_causes_stand_by_their_amount_then_by_kind_and_name() -> None:
 def test_the_leading_cause_went_the_way_of_the_change(change_ns: int, leading: str | None) -> None:
     was, now = (side(gemm(1, b, "b"), gemm(1, c, "c")) for b, c in ((10, 10), (3, 16)))
     found = explain("compute_ns", {"rank": 0}, change_ns, was, now)
-    assert (found.leading.root.name if found.leading else None) == leading
+    assert (found.leading_cause.root.name if found.leading_cause else None) == leading
     assert found.unexplained_ns == change_ns - (6 - 7)
 
 
@@ -409,4 +432,9 @@ def test_the_leading_cause_went_the_way_of_the_change(change_ns: int, leading: s
 )
 def test_a_sum_by_name_is_a_count_of_kernels_or_their_length(number: int, length_ns: int, kind: ChangeKind) -> None:
     (cause,) = causes_of("compute_ns", side(gemm(2, 80)), side(gemm(number, length_ns)))
-    assert (cause.root.kind, cause.change_ns, cause.was, cause.is_now) == (kind, length_ns - 80, 2, number)
+    assert (cause.root.kind, cause.change_ns, cause.baseline_count, cause.current_count) == (
+        kind,
+        length_ns - 80,
+        2,
+        number,
+    )

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from pytest_nsys.analysis.facts.recording import tells_of_loss
-from pytest_nsys.analysis.facts.steps import empty_anchors
-from pytest_nsys.analysis.metrics.registry import METRICS, Request
-from pytest_nsys.core.conventions import BUILT_IN, Convention
-from pytest_nsys.core.errors import GOES_ON, TraceError
+from pytest_nsys.analysis.facts.recording import reports_loss
+from pytest_nsys.analysis.facts.steps import find_empty_anchors
+from pytest_nsys.analysis.metrics.registry import METRICS, MetricRequest
+from pytest_nsys.core.conventions import BUILT_IN_CONVENTIONS, Convention
+from pytest_nsys.core.errors import NEXT_LINE, TraceError
 from pytest_nsys.core.model import KernelsMode, Note
 from pytest_nsys.core.workload import Workload
 from tests.support.gate_files import loaded, mistakes
@@ -22,7 +22,7 @@ from tests.support.samples.builder import Process, TraceBuilder
 from tests.support.samples.gpu_state import sm_clock
 from tests.support.samples.odd_rows import diagnostic, graph_trace
 
-PITHTRAIN = BUILT_IN["pithtrain"]
+PITHTRAIN = BUILT_IN_CONVENTIONS["pithtrain"]
 LABEL = "rank={rank}; pp={rank}/4 dp=0/1 cp=0/1 ep=0/1; mbs=1 seq=2048"
 ALIKE = "rank={rank}; pp=0/1 dp=0/1 cp=0/1 ep={rank}/{ranks}; mbs=1 seq=2048"
 MIDDLE = 40 * MS + 1_000
@@ -46,15 +46,15 @@ def doubts(
     gate = loaded(f"version: 1\n{bounds}assertions: [overlap >= 60%]")
     with captures(trace, convention=convention, workload=workload) as run:
         try:
-            run.measure(Request(metric, run.spec(window, None, kernels), gate.quality))
+            run.measure(MetricRequest(metric, run.make_spec(window, None, kernels), gate.quality))
         except TraceError as error:
-            return str(error).split(GOES_ON)
+            return str(error).split(NEXT_LINE)
     return []
 
 
 def told_beside(trace: Path) -> tuple[Note, ...]:
     with captures(trace, convention=PITHTRAIN) as run:
-        return run.notes(run.spec("median"), METRICS["compute_ns"])
+        return run.list_notes(run.make_spec("median"), METRICS["compute_ns"])
 
 
 def session(length_ns: int) -> Edit:
@@ -462,7 +462,7 @@ def test_an_absent_rank_that_no_trace_mentions(tmp_path: Path, label: str | None
     def asked(more: str) -> None:
         gate = loaded(f"version: 1\n{more}\nassertions: [window_ns <= 1s]")
         with captures(path, convention=replace(PITHTRAIN, setup=setup)) as run:
-            run.measure(Request("window_ns", run.spec("median"), gate.quality))
+            run.measure(MetricRequest("window_ns", run.make_spec("median"), gate.quality))
 
     with pytest.raises(TraceError, match=re.escape(said)):
         asked("run: {world: 3}")
@@ -476,7 +476,7 @@ def test_launch_rows_matter_where_launches_are_asked_for(tmp_path: Path) -> None
     (line,) = doubts(path, "compute_ns", kernels=KernelsMode.LAUNCHED)
     assert "1 of 9 kernels around the windows, 6.49% of their time, has no launch on record (bound: at most 5%)" in line
     assert "with kernels: launched they are left out of the windows" in line
-    assert doubts(path, "launches", convention=replace(BUILT_IN["generic"], anchor=PITHTRAIN.anchor)) == []
+    assert doubts(path, "launches", convention=replace(BUILT_IN_CONVENTIONS["generic"], anchor=PITHTRAIN.anchor)) == []
 
 
 @pytest.mark.parametrize(("behind_ms", "said"), [(12, []), (200, ["rank 0: 8 of 9 anchors have no kernel"])])
@@ -490,16 +490,15 @@ def test_a_gpu_far_behind_leaves_no_anchor_empty_of_launches(tmp_path: Path, beh
         process.kernel("gemm", start, start + MS, stream=7, launch_ns=begin + MS + (behind_ms - 12) * MS)
     path = process.trace.write(tmp_path / "run.sqlite")
     with captures(path, convention=PITHTRAIN) as run:
-        group = run.runs[0].measured(run.spec("median", None, KernelsMode.LAUNCHED))
-        assert [str(each) for each in empty_anchors(group)] == said
-        contained = run.runs[0].measured(run.spec("median", None, KernelsMode.CONTAINED))
-        assert [each.anchors for each in empty_anchors(contained)] == [8]
+        group = run.runs[0].load_windows(run.make_spec("median", None, KernelsMode.LAUNCHED))
+        assert [str(each) for each in find_empty_anchors(group)] == said
+        contained = run.runs[0].load_windows(run.make_spec("median", None, KernelsMode.CONTAINED))
+        assert [each.empty_count for each in find_empty_anchors(contained)] == [8]
 
 
 def test_a_gate_judges_no_bad_trace(project: Project) -> None:
     """Nor holds it against a baseline, nor makes one of it; of several captures the one is named."""
-    project.gate("- exposed_ns <= baseline + 5%\n- overlap >= 60%")
-    project.trace("good.sqlite")
+    project.gated("- exposed_ns <= baseline + 5%\n- overlap >= 60%", name="good.sqlite")
     project.trace("short.sqlite", label=LABEL, chunks_ms=(15,) * 3)
     said = project.refresh("--nsys-trace=short.sqlite", "-k", "exposed_ns", code=1)
     assert "ranks 0, 1 have 3 anchors (bound: at least 5)" in said
@@ -519,8 +518,7 @@ def test_a_gate_judges_no_bad_trace(project: Project) -> None:
 
 
 def test_the_fixture_judges_no_bad_trace_either(project: Project) -> None:
-    project.gate("quality: {anchors: 4}\nassertions: [overlap >= 60%]")
-    project.trace(chunks_ms=(15,) * 4)
+    project.gated("quality: {anchors: 4}\nassertions: [overlap >= 60%]", chunks_ms=(15,) * 4)
     test = """
         def test_plain(nsys_gate):
             nsys_gate("overlap >= 60%")
@@ -549,7 +547,7 @@ def test_the_fixture_judges_no_bad_trace_either(project: Project) -> None:
     ],
 )
 def test_what_tells_of_a_loss(text: str, loss: bool) -> None:
-    assert tells_of_loss(text) is loss
+    assert reports_loss(text) is loss
 
 
 @pytest.mark.parametrize(
@@ -581,7 +579,7 @@ def test_real_traces_keep_the_defaults(trace: Path) -> None:
     with captures(trace, convention=PITHTRAIN) as run:
         for window, kernels in (("median", None), ("steady", None), ("run", None), ("median", KernelsMode.LAUNCHED)):
             for metric in ("comm_streams", "window_ns", "overlap", "launches", "compute_ns"):
-                run.measure(Request(metric, run.spec(window, None, kernels)))
+                run.measure(MetricRequest(metric, run.make_spec(window, None, kernels)))
 
 
 def test_a_kernel_that_ends_long_after_the_session_was_not_recorded_so(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from pytest_nsys.analysis.facts.fact import Weight
 from pytest_nsys.analysis.metrics.registry import METRICS
 from pytest_nsys.core.errors import NsysError
 from pytest_nsys.core.model import KernelsMode, LaunchKind, LaunchRecord
-from pytest_nsys.traces.opening import open_trace
+from pytest_nsys.traces.trace_files import open_trace
 from tests.support.commands import run as command
 from tests.support.measure import STEP, captures
 from tests.support.reference_data import DATA, DUALPIPE
@@ -57,8 +57,8 @@ def steps(put: Callable[[Any, int, int], object]) -> Callable[[Any], None]:
 def judged(path: Path, *, metric: str = "compute_ns", kernels: str = "contained") -> tuple[list[str], list[str]]:
     """What is an error of the median step, and what is a warning beside it."""
     with captures(path, convention=STEP) as run:
-        spec = run.spec("median", None, KernelsMode(kernels))
-        found = run.facts_about(spec, Bounds(), METRICS[metric])
+        spec = run.make_spec("median", None, KernelsMode(kernels))
+        found = run.list_facts(spec, Bounds(), METRICS[metric])
         errors = [fact.error for fact in found if fact.weight is Weight.ERROR]
         return errors, [fact.sentence for fact in found if fact.weight > Weight.NOTE]
 
@@ -310,9 +310,9 @@ def test_processes_that_launch_and_have_no_kernel_are_an_error(tmp_path: Path, f
             put(gpu, number)
             gpu.write(folder / f"{number}.{ENDINGS[Format(format)]}")
     with captures(folder, convention=STEP) as run:
-        found = run.facts_about(run.spec("median"), Bounds(), METRICS["compute_ns"])
+        found = run.list_facts(run.make_spec("median"), Bounds(), METRICS["compute_ns"])
     (fact,) = (fact for fact in found if fact.weight is Weight.ERROR)
-    assert fact.found.value == 3
+    assert fact.measurement.value == 3
     assert "processes 1001, 1002, 1003 launch kernels and have none on record (bound: at most 0)" in fact.error
 
 
@@ -349,8 +349,8 @@ def whole(path: Path) -> dict[int, tuple[LaunchRecord, ...]]:
 @pytest.mark.sampled(4)
 def test_real_traces_lost_nothing(path: Path) -> None:
     records = [record for own in whole(path).values() for record in own]
-    assert [record for record in records if record.without] == []
-    outside = sum(record.outside for record in records)
+    assert [record for record in records if record.unrecorded] == []
+    outside = sum(record.outside_calls for record in records)
     calls = outside + sum(record.calls for record in records)
     share = {SLICE: "51%", STOPPED: "0%"}.get(path.name, "0%")
     assert f"{outside / (calls or 1):.0%}" == share
@@ -370,7 +370,7 @@ def test_lost_rows_of_two_families_are_seen(tmp_path: Path) -> None:
     assert len(found) == 4
     for own in found.values():
         (record,) = (record for record in own if record.kind is LaunchKind.KERNEL)
-        assert record.without > record.calls // 4
+        assert record.unrecorded > record.calls // 4
 
 
 # Any share of any kind
@@ -408,7 +408,10 @@ def write_losing(folder: Path, format: str, lost: Collection[int], run: int) -> 
 
 def figures(path: Path) -> dict[str, Fraction]:
     with captures(path, convention=STEP) as run:
-        each = {name: run.rows(METRICS[name], run.spec("median")).rows for name in ("compute_ns", "device_idle_ns")}
+        each = {
+            name: run.measure_rows(METRICS[name], run.make_spec("median")).rows
+            for name in ("compute_ns", "device_idle_ns")
+        }
         return {name: sum((Fraction(row.value) for row in own), Fraction()) for name, own in each.items()}
 
 

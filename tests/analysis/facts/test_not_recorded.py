@@ -226,8 +226,7 @@ def test_a_rank_without_its_measurement_is_no_data(project: Project) -> None:
     values = [{"metric": "memory", "value": 70, "unit": "GiB", "labels": {"rank": rank}} for rank in (0, 1, 3)]
     project.file("measured.json", json.dumps(values))
     project.gate("run: {world: 4}\nassertions: [measured memory <= 72GiB, max measured memory <= 72GiB]")
-    said = project.pytest("--nsys-measurements=measured.json", code=1)
-    assert "no data: rank 2 has no row" in said
+    assert "no data: rank 2 has no row" in project.pytest("--nsys-measurements=measured.json", code=1)
     assert project.result.parseoutcomes() == {"failed": 2}
     project.gate("run: {world: 4}\nallow_missing: {'*': [2]}\nassertions: [measured memory <= 72GiB]")
     project.pytest("--nsys-measurements=measured.json", code=0)

@@ -32,12 +32,11 @@ def test_window_without_kernel_is_an_error_and_without_communication_no_data(gpu
 
 def test_equal_starts_have_a_stable_median(tmp_path: Path) -> None:
     def write(name: str, *anchors: tuple[int, int]) -> Path:
-        trace = TraceBuilder()
-        gpu = trace.process()
+        gpu = TraceBuilder().process()
         gpu.kernel("gemm", 0, 500, launch_ns=0)
         for start, end in anchors:
             gpu.range("step", start, end)
-        return trace.write(tmp_path / name)
+        return gpu.trace.write(tmp_path / name)
 
     (tied,) = windows(write("tied.sqlite", (10, 90), (10, 60), (10, 30)))
     (turned,) = windows(write("turned.sqlite", (10, 30), (10, 60), (10, 90)))
@@ -79,8 +78,7 @@ def test_stage_is_found_around_operator_ranges(gpu: OneProcess) -> None:
 
 
 def test_setup_label_is_found_by_its_grammar(tmp_path: Path) -> None:
-    trace = TraceBuilder()
-    gpu = trace.process(thread=1)
+    gpu = TraceBuilder().process(thread=1)
     label = SETUP.format(1, 1)
     gpu.range(SETUP.format(0, 0), 1, None, event_type=DOMAIN_CREATE)  # a domain that is called like a label
     gpu.range(SETUP.format(0, 0), 2, None, event_type=MARK)
@@ -90,7 +88,7 @@ def test_setup_label_is_found_by_its_grammar(tmp_path: Path) -> None:
     gpu.range("not a label: " + label, 5, 6)
     gpu.range("step", 100, 200)
     gpu.kernel("gemm", 120, 130, launch_ns=110)
-    path = trace.write(tmp_path / "trace.sqlite")
+    path = gpu.trace.write(tmp_path / "trace.sqlite")
 
     assert rows(path, "compute_ns") == {1: 10}
 
@@ -225,12 +223,11 @@ def test_every_schema_version_gives_the_same_numbers(tmp_path: Path) -> None:
 
 
 def test_table_that_is_not_there_is_done_without_or_named(tmp_path: Path) -> None:
-    trace = TraceBuilder()
-    gpu = trace.process()
+    gpu = TraceBuilder().process()
     gpu.kernel("gemm", 120, 150, launch=False)
-    no_ranges = trace.write(tmp_path / "no_ranges.sqlite")  # neither NVTX_EVENTS nor RUNTIME
+    no_ranges = gpu.trace.write(tmp_path / "no_ranges.sqlite")  # neither NVTX_EVENTS nor RUNTIME
     gpu.range("step", 100, 200)
-    no_launches = trace.write(tmp_path / "no_launches.sqlite")
+    no_launches = gpu.trace.write(tmp_path / "no_launches.sqlite")
 
     assert rows(no_ranges, "compute_ns", window="run") == {0: 30}
     with pytest.raises(NothingMeasured, match="the trace holds no ranges at all"):
@@ -260,8 +257,7 @@ def test_columns_that_users_add_break_nothing(gpu: OneProcess) -> None:
 
 
 def test_negative_ids_and_times(tmp_path: Path) -> None:
-    trace = TraceBuilder()
-    gpu = trace.process(hardware_id=0xC8)
+    gpu = TraceBuilder().process(hardware_id=0xC8)
     assert gpu.global_pid < 0
     gpu.range("step before the profiler", -500, 5_000)  # not used: else it were the second anchor, and the median
     gpu.range("layer00_stage4_f", -10, 150)
@@ -269,7 +265,7 @@ def test_negative_ids_and_times(tmp_path: Path) -> None:
     gpu.range("layer00_stage2_f", 0, 900)
     gpu.kernel("gemm", -90, -40, launch_ns=-100)
     gpu.kernel(NCCL, 340, 380, launch_ns=130, stream=28)
-    path = trace.write(tmp_path / "trace.sqlite")
+    path = gpu.trace.write(tmp_path / "trace.sqlite")
 
     (window,) = windows(path)
     assert (window.start_ns, window.count) == (0, 1)

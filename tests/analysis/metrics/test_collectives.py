@@ -19,11 +19,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_nsys.analysis.metrics import collectives
-from pytest_nsys.analysis.metrics.collectives import SYMMETRIC, Transfer, _check, _groups, bus_factor, message_bytes
-from pytest_nsys.analysis.metrics.straggling import Matched, Share, _waits, stragglers
-from pytest_nsys.analysis.metrics.table import STATISTICS
-from pytest_nsys.core.conventions import BUILT_IN
-from pytest_nsys.core.families import KINDS, kind_of, spelt
+from pytest_nsys.analysis.metrics.collective_waits import MatchedWaits, WaitShare, _measure_waits, find_stragglers
+from pytest_nsys.analysis.metrics.collectives import (
+    SYMMETRIC_KINDS,
+    Transfer,
+    _check_same_collectives,
+    _group_by_members,
+    count_message_bytes,
+    find_bus_factor,
+)
+from pytest_nsys.analysis.metrics.table import STATISTIC_LABELS
+from pytest_nsys.core.conventions import BUILT_IN_CONVENTIONS
+from pytest_nsys.core.families import COLLECTIVE_KINDS, find_collective_kind, normalize_kind
 from pytest_nsys.core.model import Collective, Value
 from tests.support.commands import run
 from tests.support.fake_nsys import needs_pyarrow, to_parquet
@@ -37,7 +44,7 @@ from tests.support.samples.nccl import FIRST_SCHEMA, INIT, NCCL_DOMAIN, NcclRang
 from tests.support.samples.versions import schema_of
 from tests.support.sql import execute
 
-KINETO = BUILT_IN["kineto"]
+KINETO = BUILT_IN_CONVENTIONS["kineto"]
 ALL_REDUCE = "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>)"
 COMM = (1 << 63) + 7
 """An id as NCCL makes them: of 64 bits, without a sign."""
@@ -76,7 +83,7 @@ def whole(path: Path, metric: str, **more: Any) -> Any:
 
 def alike(labels: tuple[Any, ...], value: Value) -> dict[Any, Value]:
     """Rows of bandwidth whose every statistic is this."""
-    return {(*labels, statistic): value for statistic in STATISTICS}
+    return {(*labels, statistic): value for statistic in STATISTIC_LABELS}
 
 
 why_none = partial(why, convention=KINETO, window="run")
@@ -117,14 +124,14 @@ why_none = partial(why, convention=KINETO, window="run")
     ],
 )
 def test_every_spelling_has_one_name(name: str, kind: str) -> None:
-    assert kind_of(name) == kind
-    assert kind in (*KINDS, "Other")
+    assert find_collective_kind(name) == kind
+    assert kind in (*COLLECTIVE_KINDS, "Other")
 
 
 @pytest.mark.parametrize("word", ["all_reduce", "allreduce", "ALLREDUCE", "AllReduce"])
 def test_a_selector_may_be_spelt_in_any_way(word: str) -> None:
-    assert spelt(word) == "AllReduce"
-    assert spelt("All*") == "All*"
+    assert normalize_kind(word) == "AllReduce"
+    assert normalize_kind("All*") == "All*"
 
 
 @pytest.mark.parametrize(
@@ -145,7 +152,7 @@ def test_a_selector_may_be_spelt_in_any_way(word: str) -> None:
     ],
 )
 def test_factors_of_the_links(kind: str, size: int | None, factor: Fraction | None) -> None:
-    assert bus_factor(kind, size) == factor
+    assert find_bus_factor(kind, size) == factor
 
 
 @pytest.mark.parametrize(
@@ -167,7 +174,7 @@ def test_factors_of_the_links(kind: str, size: int | None, factor: Fraction | No
 )
 def test_bytes_of_a_message(name: str, given: int | None, got: int | None, dtype: str, size: int | None) -> None:
     record = Collective(name, in_elements=given, out_elements=got, dtype=dtype)
-    assert message_bytes(kind_of(name), record) == size
+    assert count_message_bytes(find_collective_kind(name), record) == size
 
 
 # -- torch.profiler
@@ -337,10 +344,10 @@ def test_the_straggler_is_the_rank_with_the_largest_lag_of_its_group_and_kind() 
         (1, "dp", "G"): 3,
         (0, "tp", "R"): 0,
     }
-    known = {key: Share() for key in lags}
-    assert list(stragglers(Matched(known, lags))) == [(("dp", "G"), 0, 9), (("dp", "R"), 1, 7)]
-    unsure = known | {(0, "dp", "G"): Share(error_ns=10), (1, "dp", "R"): Share(error_ns=8)}
-    assert list(stragglers(Matched(unsure, lags))) == [(("dp", "G"), 1, 3), (("dp", "R"), 2, 7)]
+    known = {key: WaitShare() for key in lags}
+    assert list(find_stragglers(MatchedWaits(known, lags))) == [(("dp", "G"), 0, 9), (("dp", "R"), 1, 7)]
+    unsure = known | {(0, "dp", "G"): WaitShare(error_ns=10), (1, "dp", "R"): WaitShare(error_ns=8)}
+    assert list(find_stragglers(MatchedWaits(unsure, lags))) == [(("dp", "G"), 1, 3), (("dp", "R"), 2, 7)]
 
 
 def one(kind: str = "AllReduce", *, at: int = 0, end: int = 10, size: int | None = 2, **more: Any) -> Transfer:
@@ -351,15 +358,14 @@ def one(kind: str = "AllReduce", *, at: int = 0, end: int = 10, size: int | None
 
 def grouped(monkeypatch: pytest.MonkeyPatch, *windows: Sequence[Transfer]) -> Any:
     """The groups of ranks whose windows hold these."""
-    monkeypatch.setattr(collectives, "on_record", iter)
-    return _groups(cast(Any, dict(enumerate(windows))))
+    monkeypatch.setattr(collectives, "list_recorded_transfers", iter)
+    return _group_by_members(cast(Any, dict(enumerate(windows))))
 
 
 def test_collectives_of_a_group_stand_by_start_then_end_then_kind(monkeypatch: pytest.MonkeyPatch) -> None:
     """However a trace lists them: the n-th of one rank is held against the n-th of another."""
     ordered = [one(end=5), one("AllGather", end=9), one("AllReduce", end=9), one(at=3, end=4), one("AllGather", at=8)]
-    found = grouped(monkeypatch, ordered, ordered[::-1])
-    assert found == {"0,1": {0: ordered, 1: ordered}}
+    assert grouped(monkeypatch, ordered, ordered[::-1]) == {"0,1": {0: ordered, 1: ordered}}
 
 
 def test_unknown_groups_and_exchanges_of_more_than_two_are_left_out(
@@ -368,8 +374,7 @@ def test_unknown_groups_and_exchanges_of_more_than_two_are_left_out(
     pair, four = one("SendRecv"), one("SendRecv", size=4, members="0,1,2,3")
     reduced = one(size=4, members="0,1,2,3")
     odd = [one(members=None), one(group=None), one("SendRecv", size=None)]
-    found = grouped(monkeypatch, [*odd, four, reduced, pair])
-    assert found == {"0,1": {0: [pair]}, "0,1,2,3": {0: [reduced]}}
+    assert grouped(monkeypatch, [*odd, four, reduced, pair]) == {"0,1": {0: [pair]}, "0,1,2,3": {0: [reduced]}}
 
 
 DIFFERENT = "its ranks have different collectives in their windows"
@@ -390,14 +395,14 @@ DIFFERENT = "its ranks have different collectives in their windows"
 )
 def test_only_what_all_ranks_of_a_group_have_is_matched(ranks: Sequence[Sequence[Transfer]], why: str | None) -> None:
     with pytest.raises(ValueError, match=f"^{why}$") if why else nullcontext():
-        _check(dict(enumerate(ranks)))
+        _check_same_collectives(dict(enumerate(ranks)))
 
 
 def test_sizes_are_held_against_each_other_where_every_rank_records_the_same() -> None:
-    for kind in KINDS:
+    for kind in COLLECTIVE_KINDS:
         ranks = {0: [one(kind)], 1: [replace(one(kind), bytes=9)]}
-        with pytest.raises(ValueError, match="different") if kind in SYMMETRIC else nullcontext():
-            _check(ranks)
+        with pytest.raises(ValueError, match="different") if kind in SYMMETRIC_KINDS else nullcontext():
+            _check_same_collectives(ranks)
 
 
 @given(st.lists(st.tuples(st.integers(0, 50), st.integers(0, 50)), min_size=1, max_size=6))
@@ -405,7 +410,7 @@ def test_a_rank_waits_while_it_runs_and_the_last_one_has_not_begun(spans: list[t
     """Ns by ns."""
     last = max(start for start, _ in spans)
     expected = [sum(t < last for t in range(start, start + length)) for start, length in spans]
-    assert _waits([start for start, _ in spans], [length for _, length in spans]) == expected
+    assert _measure_waits([start for start, _ in spans], [length for _, length in spans]) == expected
 
 
 # -- nsys
@@ -653,7 +658,7 @@ def test_jax_has_counts_and_says_why_no_more(tmp_path: Path) -> None:
     trace = JaxBuilder()
     trace.kernel("ncclDevKernel_AllGather_RING_LL", 1_000, 2_000)
     path = trace.write(tmp_path / "host.trace.json.gz")
-    jax = BUILT_IN["jax"]
+    jax = BUILT_IN_CONVENTIONS["jax"]
     assert rows(path, "collective_count", convention=jax, window="run") == {(0, "unknown", "AllGather"): 1}
     said = notes(path, "busbw", convention=jax, window="run")
     assert [text for text in said if "a trace of JAX has no record of the sizes of collectives" in text]
@@ -754,8 +759,7 @@ def test_mistakes_of_the_command(tmp_path: Path, arguments: list[str], code: int
 
 def test_a_run_that_does_not_communicate(tmp_path: Path) -> None:
     path = torch_trace(tmp_path / "a.json", ("gemm", 0, 1_000, {}))
-    done = run("--view=collectives", path, code=3)
-    assert "a.json: no communication kernel in the window" in done.output
+    assert "a.json: no communication kernel in the window" in run("--view=collectives", path, code=3).output
 
 
 def test_a_sentence_selects_a_collective_however_it_is_spelt(project: Project) -> None:
@@ -797,8 +801,7 @@ def test_a_failed_sentence_leads_to_the_command(project: Project, window: str) -
     step = next(line for line in project.pytest(code=1).splitlines() if "next:" in line)
     words = shlex.split(step.split("pytest-nsys ")[1])
     assert words[:4] == ["show", "run", "--view", "collectives"]
-    said = project.command(*words, code=0)
-    assert "40%" in said
+    assert "40%" in project.command(*words, code=0)
 
 
 def four_ranks(project: Project, name: str, late_us: int) -> None:

@@ -14,11 +14,11 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from pytest_nsys.analysis.metrics import collectives
+from pytest_nsys.analysis.metrics.collective_waits import MatchedWaits, describe_clock_agreement, match_waits
 from pytest_nsys.analysis.metrics.collectives import Transfer
-from pytest_nsys.analysis.metrics.common_clock import FEWEST, CommonClock, common_clock
-from pytest_nsys.analysis.metrics.straggling import Matched, agreeing, matched
+from pytest_nsys.analysis.metrics.common_clock import FEWEST_MATCHED_ENDS, CommonClock, align_clocks
 from pytest_nsys.analysis.windows.run import Run, RunWindow, WindowGroup
-from pytest_nsys.analysis.windows.spans import RUN, WindowSpec
+from pytest_nsys.analysis.windows.window_selection import RUN, WindowSpec
 from pytest_nsys.core.model import Clock, Collective, ProcessId, Rank, TraceFacts
 
 Span = tuple[int, int]
@@ -43,7 +43,7 @@ class Files:
 
     def _facts(self, trace: int) -> TraceFacts:
         zeros: dict[int | None, int] = {None: self.zeros[trace]} if trace in self.zeros else {}
-        return TraceFacts(None, {}, (), 0, (), zeros_ns=zeros)
+        return TraceFacts(None, {}, (), 0, (), clock_zeros_ns=zeros)
 
     def window(self) -> RunWindow:
         facts = [self._facts(trace) for trace in range(max(self.clocks) + 1)]
@@ -52,15 +52,15 @@ class Files:
         group = Group(run, windows)
         return RunWindow(run, cast(Any, windows), cast(WindowGroup, group))
 
-    def measured(self) -> tuple[CommonClock, Matched]:
+    def measured(self) -> tuple[CommonClock, MatchedWaits]:
         window = self.window()
-        with mock.patch.object(collectives, "on_record", lambda own: iter(own.transfers)):
-            return common_clock(window.group), matched(window)
+        with mock.patch.object(collectives, "list_recorded_transfers", lambda own: iter(own.transfers)):
+            return align_clocks(window.group), match_waits(window)
 
     def said(self) -> list[str]:
         window = self.window()
-        with mock.patch.object(collectives, "on_record", lambda own: iter(own.transfers)):
-            return list(agreeing(window))
+        with mock.patch.object(collectives, "list_recorded_transfers", lambda own: iter(own.transfers)):
+            return list(describe_clock_agreement(window))
 
 
 @dataclass
@@ -80,7 +80,7 @@ class Group:
     def __iter__(self) -> Iterator[Own]:
         return iter(self.windows.values())
 
-    def together(self) -> list[RunWindow]:
+    def list_run_windows(self) -> list[RunWindow]:
         return [RunWindow(self.run, cast(Any, self.windows), cast(WindowGroup, self))]
 
 
@@ -106,7 +106,7 @@ def true_waits(spans: Sequence[Sequence[Span]]) -> list[int]:
 def several_files(draw: st.DrawFn) -> tuple[list[int], list[list[Span]], dict[int, int]]:
     """The files of ranks, their collectives in true time, each ending within 9 ns, what clocks show more."""
     clocks = [0, 1, *draw(st.lists(st.integers(0, 2), max_size=3))]
-    n = draw(st.integers(FEWEST, 12))
+    n = draw(st.integers(FEWEST_MATCHED_ENDS, 12))
     spans: list[list[Span]] = []
     for _ in clocks:
         own = draw(st.lists(st.tuples(st.integers(0, 60), st.integers(-4, 4)), min_size=n, max_size=n))
@@ -136,8 +136,8 @@ def test_clocks_and_waits_are_within_their_error(
         assume(min(late) <= 0 <= max(late))
     clock, found = of_one_group(clocks, spans, ahead).measured()
     for at in ends:
-        placed = clock.placed[Clock(at, 0)]
-        assert placed.root == Clock(0, 0)
+        placed = clock.placements[Clock(at, 0)]
+        assert placed.root_clock == Clock(0, 0)
         assert abs(placed.ahead_ns - (ahead[at] - ahead[0])) <= placed.error_ns
     (agreement,) = found.agreements.values()
     longest = max(waits := true_waits(spans))
@@ -163,8 +163,8 @@ def test_a_residual_is_what_ends_leave_by_the_text(
     residual = next(each for each in sorted(left) if 100 * sum(own <= each for own in left) >= 95 * n)
     clock, found = of_one_group(clocks, spans, ahead).measured()
     (agreement,) = found.agreements.values()
-    assert clock.standing(Clock(1, 0)).ahead_ns == median
-    assert (agreement.clocks, agreement.ends, agreement.residual_ns) == (2, n, residual)
+    assert clock.find_alignment(Clock(1, 0)).ahead_ns == median
+    assert (agreement.clock_count, agreement.end_count, agreement.residual_ns) == (2, n, residual)
     assert agreement.errors_ns == [max(residual, each) for each in left]
 
 
@@ -179,7 +179,7 @@ def test_the_order_of_files_is_nothing(files: tuple[list[int], list[list[Span]],
 
 
 @given(
-    st.lists(st.integers(0, 900), min_size=FEWEST, max_size=15),
+    st.lists(st.integers(0, 900), min_size=FEWEST_MATCHED_ENDS, max_size=15),
     st.lists(st.integers(0, 900), min_size=15, max_size=15),
     st.integers(-300, 300),
 )
@@ -222,7 +222,7 @@ def test_less_than_the_residual_is_no_wait_and_said_so() -> None:
     shares = [share for _, share in sorted(found.shares.items())]
     assert [share.wait_ns for share in shares] == [7 * 30, 0]
     assert [share.error_ns for share in shares] == [7 * 40] * 2
-    assert [share.seen(share.wait_ns) for share in shares] == [None, None]
+    assert [share.drop_uncertain(share.wait_ns) for share in shares] == [None, None]
     assert files.said() == [
         "group g2: waits are accurate to 40 ns per collective, by 7 matched ends on 2 clocks",
         "group g2 AllReduce: no wait of ranks 0, 1: it is below the error of 280 ns",
@@ -232,14 +232,14 @@ def test_less_than_the_residual_is_no_wait_and_said_so() -> None:
 def why_not(files: Files) -> str:
     found = files.measured()[1]
     assert not found.shares
-    (why,) = found.unmatched
+    (why,) = found.unmatched_reasons
     return why
 
 
 @pytest.mark.parametrize("kind", ["AllReduce", "Broadcast", "SendRecv"])
 def test_clocks_that_nothing_ties_have_no_waits(kind: str) -> None:
     """Too few collectives, or such as the root leaves when it likes."""
-    n = FEWEST - 1 if kind == "AllReduce" else len(IRREGULAR)
+    n = FEWEST_MATCHED_ENDS - 1 if kind == "AllReduce" else len(IRREGULAR)
     own = [[collective(span, (0, 1), kind) for span in rank[:n]] for rank in spans_of(IRREGULAR, 500, 400)]
     files = Files([0, 1], dict(enumerate(own)), {0: NOON, 1: NOON})
     assert why_not(files).startswith("group g2: its ranks use 2 clocks, and fewer than 5 matched ends")
@@ -302,7 +302,7 @@ def test_a_match_is_kept_where_the_ends_fit_it_much_better(late: Sequence[int], 
     there = [end + k % 2 for k, end in enumerate(here)]
     spans = [[(end - 50, end) for end in own] for own in (here, there)]
     files = of_one_group([0, 1], spans, {0: 0, 1: 0}, zeros={0: NOON, 1: NOON + 1_000})
-    assert bool(files.measured()[1].unmatched) is doubted
+    assert bool(files.measured()[1].unmatched_reasons) is doubted
 
 
 def test_a_match_is_not_doubted_where_the_ends_fit_it_better() -> None:
@@ -313,10 +313,10 @@ def test_a_match_is_not_doubted_where_the_ends_fit_it_better() -> None:
 def test_without_matched_ends_the_starts_of_sessions_place_a_clock() -> None:
     own = {n: [collective((0, 10), (n,))] for n in range(3)}
     clock, _ = Files([0, 1, 2], own, {0: NOON, 1: NOON - 70}).measured()
-    assert [clock.standing(Clock(n, 0)).ahead_ns for n in range(3)] == [0, 70, None]
+    assert [clock.find_alignment(Clock(n, 0)).ahead_ns for n in range(3)] == [0, 70, None]
 
 
 def test_what_ends_and_starts_of_sessions_disagree_by_is_known() -> None:
     spans = spans_of(IRREGULAR, 300, 200)
     clock, _ = of_one_group([0, 1], spans, {0: 0, 1: 50}, zeros={0: NOON, 1: NOON - 30}).measured()
-    assert clock.apart_ns == 20
+    assert clock.disagreement_ns == 20

@@ -9,9 +9,15 @@ from pathlib import Path
 import pytest
 
 from pytest_nsys.analysis.windows.run import Run
-from pytest_nsys.core.conventions import BUILT_IN, Convention
-from pytest_nsys.core.families import FAMILIES, LIBRARIES, classifier, known_communication, short_name
-from pytest_nsys.traces.opening import open_trace
+from pytest_nsys.core.conventions import BUILT_IN_CONVENTIONS, Convention
+from pytest_nsys.core.families import (
+    FAMILIES,
+    LIBRARIES,
+    extract_short_name,
+    find_communication_library,
+    make_classifier,
+)
+from pytest_nsys.traces.trace_files import open_trace
 from tests.support.commands import run
 from tests.support.gate_files import loaded
 from tests.support.gates import Project
@@ -94,15 +100,17 @@ COMPUTE = [
 
 
 def test_names() -> None:
-    classify = classifier(FAMILIES)
+    classify = make_classifier(FAMILIES)
     for full in (*KNOWN, *COMPUTE):
-        known = known_communication(short_name(full), full)
+        known = find_communication_library(extract_short_name(full), full)
         assert (known.library if known else None) == KNOWN.get(full), full
-        assert (classify(short_name(full), full) in ("communication", "comm_helper")) is (known is not None), full
+        assert (classify(extract_short_name(full), full) in ("communication", "comm_helper")) is (known is not None), (
+            full
+        )
         if known is not None:  # the glob is what a convention may name it by
             own = Convention("own", communication=(known.glob,))
-            assert own.is_communication(short_name(full), full)
-            assert not replace(own, communication=()).is_communication(short_name(full), full)
+            assert own.is_communication(extract_short_name(full), full)
+            assert not replace(own, communication=()).is_communication(extract_short_name(full), full)
 
 
 def test_every_library_has_a_name_here() -> None:
@@ -110,16 +118,16 @@ def test_every_library_has_a_name_here() -> None:
 
 
 def test_ncclkernels_are_no_librarys() -> None:
-    assert known_communication("ncclDevKernel_SendRecv", NCCL) is None
+    assert find_communication_library("ncclDevKernel_SendRecv", NCCL) is None
 
 
-@pytest.mark.parametrize("name", BUILT_IN)
+@pytest.mark.parametrize("name", BUILT_IN_CONVENTIONS)
 def test_every_built_in_convention_but_pithtrain_counts_them(name: str) -> None:
     """And a convention of one's own that extends it; one from scratch keeps what it says."""
-    counts = [BUILT_IN[name].is_communication(short_name(full), full) for full in KNOWN]
+    counts = [BUILT_IN_CONVENTIONS[name].is_communication(extract_short_name(full), full) for full in KNOWN]
     assert counts == [name != "pithtrain"] * len(KNOWN)
-    assert BUILT_IN[name].is_communication("ncclDevKernel_SendRecv", NCCL)
-    assert not BUILT_IN[name].is_communication("combine", "void flash::combine<int>(int)")
+    assert BUILT_IN_CONVENTIONS[name].is_communication("ncclDevKernel_SendRecv", NCCL)
+    assert not BUILT_IN_CONVENTIONS[name].is_communication("combine", "void flash::combine<int>(int)")
 
 
 @pytest.mark.parametrize(
@@ -138,7 +146,7 @@ def _nsys(path: Path, *names: str) -> Path:
     gpu = TraceBuilder().process()
     for at, name in enumerate(names):
         start = 10_000 * (at + 1)
-        gpu.kernel(short_name(name), start, start + 5_000, stream=20 + at, launch_ns=2_000, demangled=name)
+        gpu.kernel(extract_short_name(name), start, start + 5_000, stream=20 + at, launch_ns=2_000, demangled=name)
     return gpu.trace.write(path)
 
 
@@ -168,20 +176,26 @@ def test_the_table_is_in_the_fingerprint_where_it_counts_a_kernel(tmp_path: Path
         trace = open_trace(WRITERS[file](tmp_path / file, *names))
         run = Run([trace], convention)
         try:
-            return convention.fingerprint(run.libraries)
+            return convention.compute_fingerprint(run.libraries)
         finally:
             run.close()
 
-    generic = BUILT_IN["generic"]
-    usual = generic.fingerprint()
+    generic = BUILT_IN_CONVENTIONS["generic"]
+    usual = generic.compute_fingerprint()
     assert fingerprint(generic, NCCL, "void gemm(int)") == usual
     assert fingerprint(generic, NCCL, DISPATCH) != usual
     assert fingerprint(generic, DISPATCH) == fingerprint(generic, "internode_ll::combine(int)", "void gemm(int)")
     assert fingerprint(generic, DISPATCH, "nvshmem_put(int)") != fingerprint(generic, DISPATCH)
     named = replace(generic, communication=("*deep_ep::*",))
-    assert fingerprint(named, DISPATCH) == named.fingerprint()
-    assert fingerprint(BUILT_IN["kineto"], "rcclGeneric(int)") == BUILT_IN["kineto"].fingerprint()
-    assert fingerprint(BUILT_IN["pithtrain"], DISPATCH) == BUILT_IN["pithtrain"].fingerprint()
+    assert fingerprint(named, DISPATCH) == named.compute_fingerprint()
+    assert (
+        fingerprint(BUILT_IN_CONVENTIONS["kineto"], "rcclGeneric(int)")
+        == BUILT_IN_CONVENTIONS["kineto"].compute_fingerprint()
+    )
+    assert (
+        fingerprint(BUILT_IN_CONVENTIONS["pithtrain"], DISPATCH)
+        == BUILT_IN_CONVENTIONS["pithtrain"].compute_fingerprint()
+    )
 
 
 GATE = "convention: {convention}\nwindow: run\ntolerance: {{rel: 5%}}\nassertions:\n  - window_ns <= baseline + 5%\n"
@@ -194,7 +208,11 @@ def test_baselines_of_before_stay_but_of_runs_that_it_changes(project: Project) 
     _kineto(project.root / "deep_ep.json", NCCL, "gemm", DISPATCH)
     project.refresh("--nsys-trace=plain.json")
     (stored,) = (project.root / "baselines").rglob("*.json")
-    assert json.loads(stored.read_text())["key"]["convention"] == BUILT_IN["kineto"].fingerprint() == "c3c2f30f82d0"
+    assert (
+        json.loads(stored.read_text())["key"]["convention"]
+        == BUILT_IN_CONVENTIONS["kineto"].compute_fingerprint()
+        == "c3c2f30f82d0"
+    )
     project.pytest("--nsys-trace=plain.json", code=0)
     said = project.pytest("--nsys-trace=deep_ep.json", code=1)
     assert "(convention: now kineto with DeepEP (" in said
@@ -208,8 +226,7 @@ def test_two_traces_are_held_against_each_other_by_one_table(project: Project) -
     project.gate(GATE.format(convention="kineto") + "  - wall_exposed_all_ns <= baseline + 5%\n")
     _kineto(project.root / "base.json", NCCL, "gemm", NCCL)
     _kineto(project.root / "head.json", NCCL, "gemm", DISPATCH)
-    said = project.pytest("--nsys-trace=head.json", "--nsys-against=base.json", code=0)
-    assert "2 passed" in said
+    assert "2 passed" in project.pytest("--nsys-trace=head.json", "--nsys-against=base.json", code=0)
     said = project.command("compare", "base.json", "head.json", "--window=run", "--convention=generic", code=0)
     assert "convention" not in said
 
@@ -256,8 +273,8 @@ def test_communication_and_its_helpers_are_told_apart(project: Project) -> None:
 @pytest.mark.reference
 def test_the_published_dualpipe_profile() -> None:
     expected: Mapping[str, int] = json.loads((MORE / "expected.json").read_text())[DEEPSEEK.name]
-    with captures(DEEPSEEK, convention=BUILT_IN["kineto"]) as run:
-        (windows,) = run.runs[0].whole().ranks.values()
+    with captures(DEEPSEEK, convention=BUILT_IN_CONVENTIONS["kineto"]) as run:
+        (windows,) = run.runs[0].load_whole_run().windows_by_rank.values()
         (window,) = windows
         assert len(window) == expected["kernels"]
         assert sum(window.communicates) == expected["communication_kernels"]
@@ -270,7 +287,7 @@ def test_the_published_dualpipe_profile() -> None:
             "wall_overlap_all": Fraction(expected["overlap_ns"], expected["comm_union_ns"]),
         }
         for name, value in figures.items():
-            assert rows_of(run, name, run.spec("run")) == {0: value}
+            assert rows_of(run, name, run.make_spec("run")) == {0: value}
 
 
 MAPPING = "{anchor: step%}"
@@ -278,8 +295,7 @@ MAPPING = "{anchor: step%}"
 
 def two_kernels(path: Path, second: str = DISPATCH) -> Path:
     """In each of 16 steps NCCL for 200 us beside another kernel of 200 us, and nothing else."""
-    trace = TraceBuilder()
-    process = trace.process()
+    process = TraceBuilder().process()
     for step in range(16):
         at = 1_000_000 * step + 1_000
         process.range(f"step {step}", at, at + 900_000)
@@ -288,7 +304,7 @@ def two_kernels(path: Path, second: str = DISPATCH) -> Path:
         process.kernel(NCCL, at + 100_000, at + 300_000, stream=20, launch_ns=at + 1)
         name = "second" if second == DISPATCH else second
         process.kernel(name, at + 100_000, at + 300_000, stream=21, launch_ns=at + 2, demangled=second)
-    return trace.write(path)
+    return process.trace.write(path)
 
 
 def convention_of(written: str) -> Convention:
@@ -363,7 +379,7 @@ def test_every_command_that_measures_warns(tmp_path: Path, command: str) -> None
 @pytest.mark.reference
 @pytest.mark.parametrize("name", DUALPIPE_RUNS)
 def test_the_reference_traces_are_not_doubted(name: str) -> None:
-    assert doubts(DUALPIPE / f"{name}.sqlite", BUILT_IN["pithtrain"]) == []
+    assert doubts(DUALPIPE / f"{name}.sqlite", BUILT_IN_CONVENTIONS["pithtrain"]) == []
 
 
 @pytest.mark.reference
@@ -377,7 +393,7 @@ def test_real_traces_are_not_doubted(name: str) -> None:
 def test_the_published_profile_is_doubted_where_its_library_is_not_counted() -> None:
     (said,) = doubts(DEEPSEEK, Convention("own"), window="run")
     assert said.startswith("36 kernels of DeepEP count as compute, 46.5% of the kernel time (dpsk::ep::")
-    assert doubts(DEEPSEEK, BUILT_IN["kineto"], window="run") == []
+    assert doubts(DEEPSEEK, BUILT_IN_CONVENTIONS["kineto"], window="run") == []
 
 
 def doubts(trace: Path, convention: Convention, window: str = "median") -> list[str]:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_nsys.analysis.metrics.throughput import profiler_overhead
+from pytest_nsys.analysis.metrics.throughput import measure_profiler_overhead
 from pytest_nsys.core.errors import NoRows, TraceError
 from pytest_nsys.core.model import Value
 from pytest_nsys.core.workload import Workload
@@ -305,7 +305,7 @@ def test_a_folder_of_parquet_files_says_the_same(clocked: OneProcess, tmp_path: 
 def overhead(gpu: OneProcess, workload: Workload, window: str = "median") -> Value:
     """The longest period over the step time without the profiler, minus 1."""
     with captures(gpu, convention=STEPS, workload=workload) as run:
-        return profiler_overhead(run.runs[0].measured(run.spec(window)).together()[0])
+        return measure_profiler_overhead(run.runs[0].load_windows(run.make_spec(window)).list_run_windows()[0])
 
 
 def periods(gpu: Process, *lengths_ns: int) -> None:

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from pytest_nsys.analysis.explain.causes import Parts
-from pytest_nsys.analysis.metrics.registry import METRICS, Better, Metric, Scope
-from pytest_nsys.analysis.metrics.structure import fingerprint, sequence
-from pytest_nsys.analysis.metrics.throughput import Deviation, deviation
+from pytest_nsys.analysis.explain.causes import RowExplainer
+from pytest_nsys.analysis.metrics.registry import METRICS, Better, Metric, MetricScope
+from pytest_nsys.analysis.metrics.structure import make_fingerprint, sequence
+from pytest_nsys.analysis.metrics.throughput import Deviation, measure_deviation
 from pytest_nsys.core.exact import percentile
-from pytest_nsys.core.families import FAMILIES, zero_filled
+from pytest_nsys.core.families import FAMILIES, list_zero_families
 from pytest_nsys.core.model import Value
 from pytest_nsys.core.units import BANDWIDTH, MEGAHERTZ, SAMPLE_RATE, TIME, TOKEN_RATE
 from tests.support.measure import OF_SIZES, OF_THE_GPU, STEP, STEPS, captures, notes, rows
@@ -98,16 +98,16 @@ EXPECTED: dict[str, dict[object, Value]] = {
         "gelu": Fraction(40, 240),
     },
     "sequence": {
-        (0, "none", 7): fingerprint(["ncclDevKernel_AllReduce"]),
-        (0, "none", 32): fingerprint([NCCL]),
-        (0, "stage2_f", 7): fingerprint(["gemm"]),
-        (0, "stage2_f", 28): fingerprint([NCCL, NCCL]),
-        (0, "stage4_f", 7): fingerprint(["gelu"]),
-        (0, "stage4_f", 32): fingerprint([NCCL]),
+        (0, "none", 7): make_fingerprint(["ncclDevKernel_AllReduce"]),
+        (0, "none", 32): make_fingerprint([NCCL]),
+        (0, "stage2_f", 7): make_fingerprint(["gemm"]),
+        (0, "stage2_f", 28): make_fingerprint([NCCL, NCCL]),
+        (0, "stage4_f", 7): make_fingerprint(["gelu"]),
+        (0, "stage4_f", 32): make_fingerprint([NCCL]),
     },
     "compute_on_comm_streams": {(0, 28): 0, (0, 32): 0},
     "pageable_copies": {0: 0},
-    "family_ns": {**dict.fromkeys(zero_filled(FAMILIES), 0), "gemm": 40, "elementwise": 40, "nccl": 160},
+    "family_ns": {**dict.fromkeys(list_zero_families(FAMILIES), 0), "gemm": 40, "elementwise": 40, "nccl": 160},
     "total_kernel_ns": {(): 240},
     "step_minus_kernel_ns": {(): 400 - 240},
     "collective_time_ns": {(0, "unknown", "AllReduce"): 30, (0, "unknown", "SendRecv"): 60 + 10 + 40 + 20},
@@ -131,17 +131,17 @@ def test_every_number_above_is_of_a_metric() -> None:
 
 @pytest.mark.parametrize("metric", METRICS.values(), ids=METRICS)
 def test_what_an_entry_names_is_there(metric: Metric) -> None:
-    module, name = metric.place.split(":")
+    module, name = metric.import_path.split(":")
     assert metric.name == name
     assert metric.function.__module__ == f"pytest_nsys.analysis.{module}"
-    assert callable(metric.about) == bool(metric.notes)
-    assert isinstance(metric.parts, Parts) == bool(metric.explained_by)
+    assert callable(metric.notes_function) == bool(metric.notes_path)
+    assert isinstance(metric.parts, RowExplainer) == bool(metric.parts_path)
 
 
 @pytest.mark.parametrize("metric", METRICS.values(), ids=METRICS)
 def test_metric_says_of_itself_what_users_must_know(metric: Metric) -> None:
     assert metric.summary.endswith(".")
-    assert metric.scope is Scope.RUN or metric.dimensions[0] == "rank"
+    assert metric.scope is MetricScope.RUN or metric.dimensions[0] == "rank"
     assert (metric.unit == TIME) == metric.name.endswith("_ns")
     good = "overlap" in metric.name or metric.unit in SPEEDS
     assert good or metric.better is not Better.HIGHER
@@ -167,8 +167,7 @@ def test_values_are_integers_and_exact_fractions(timeline: OneProcess) -> None:
 
 def steady_steps(tmp_path: Path, *exposed: int) -> Path:
     """Steps of 100 ns in which the communication of stage2_f is exposed for so long; 0: it is not there."""
-    trace = TraceBuilder()
-    gpu = trace.process()
+    gpu = TraceBuilder().process()
     for i, length in enumerate(exposed):
         at = 100 * i
         gpu.range("step", at, at + 90)
@@ -176,7 +175,7 @@ def steady_steps(tmp_path: Path, *exposed: int) -> Path:
         gpu.kernel("gemm", at + 10, at + 20, launch_ns=at + 2)
         if length:
             gpu.kernel(NCCL, at + 20, at + 20 + length, launch_ns=at + 3, stream=28)
-    return trace.write(tmp_path / "trace.sqlite")
+    return gpu.trace.write(tmp_path / "trace.sqlite")
 
 
 def test_steady_value_is_the_exact_median_over_the_windows(tmp_path: Path) -> None:
@@ -189,7 +188,7 @@ def test_steady_value_is_the_exact_median_over_the_windows(tmp_path: Path) -> No
 def test_row_that_one_steady_window_lacks_is_missing_and_never_a_median_of_the_rest(tmp_path: Path) -> None:
     path = steady_steps(tmp_path, 50, 50, 10, 0, 8, 31, 50, 50)
     with captures(path) as run:
-        measured = run.rows(METRICS["exposed_ns"], run.spec("steady"))
+        measured = run.measure_rows(METRICS["exposed_ns"], run.make_spec("steady"))
     assert measured.rows == ()
     assert measured.missing == (((0, "stage2_f"), "only 3 of 4 windows have this row"),)
 
@@ -201,10 +200,10 @@ def test_row_that_one_capture_lacks_is_missing(tmp_path: Path) -> None:
         folder.mkdir()
         paths.append(steady_steps(folder, exposed))
     with captures(*paths) as run:
-        measured = run.rows(METRICS["exposed_ns"], run.spec("median"))
+        measured = run.measure_rows(METRICS["exposed_ns"], run.make_spec("median"))
         assert (measured.rows, len(measured.missing)) == ((), 1)
     with captures(paths[0], paths[2]) as run:
-        measured = run.rows(METRICS["exposed_ns"], run.spec("median"))
+        measured = run.measure_rows(METRICS["exposed_ns"], run.make_spec("median"))
         assert [(row.labels, row.value) for row in measured.rows] == [((0, "stage2_f"), 20)]
 
 
@@ -259,8 +258,8 @@ def test_overlap_tax_takes_its_samples_from_the_whole_run(taxed: OneProcess) -> 
 
 def typicality(gpu: OneProcess, window: str = "median") -> Deviation | None:
     with captures(gpu) as run:
-        (of_rank,) = run.runs[0].measured(run.spec(window))
-        return deviation(of_rank)
+        (of_rank,) = run.runs[0].load_windows(run.make_spec(window))
+        return measure_deviation(of_rank)
 
 
 @pytest.mark.parametrize(
@@ -333,7 +332,7 @@ def test_stream_number_that_two_contexts_share_is_spelt_out(gpu: OneProcess) -> 
     gpu.kernel("gemm", 100, 120, launch_ns=12, stream=7, context=2)
     gpu.kernel("gemm", 100, 130, launch_ns=12, stream=8, context=2)
     with captures(gpu) as run:
-        (window,) = run.runs[0].measured(run.spec("median"))
+        (window,) = run.runs[0].load_windows(run.make_spec("median"))
         assert [stream for _, stream in sequence(window)] == ["0/1/7", "0/2/7", 8]
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from pytest_nsys import ArgumentMistake, judge, open_run
-from pytest_nsys.analysis.metrics.names import BY_UNIT, SHORT, SPOKEN, metric_named
+from pytest_nsys.analysis.metrics.names import METRICS_BY_UNIT, SENTENCES_BY_WORD, UNITLESS_NAMES, resolve_metric
 from pytest_nsys.analysis.metrics.registry import METRICS
 from pytest_nsys.gates.limits import SentenceMistake
 from tests.support.gate_files import asked, mistakes
@@ -45,9 +45,9 @@ def test_a_name_without_its_unit_is_the_metric(sentence: str, metric: str) -> No
 
 
 def test_both_spellings_are_one_metric() -> None:
-    for short, full in SHORT.items():
+    for short, full in UNITLESS_NAMES.items():
         assert full.startswith(f"{short}_")
-        assert metric_named(short) is metric_named(short.replace("_", " ")) is METRICS[full]
+        assert resolve_metric(short) is resolve_metric(short.replace("_", " ")) is METRICS[full]
         assert short not in METRICS
         assert short not in DIMENSIONS
         assert sum(name.removeprefix(short) in ("_ns", "_bytes", "_mhz", "_per_s") for name in METRICS) == 1
@@ -66,18 +66,17 @@ def test_a_sentence_and_a_script_take_the_same_names(tmp_path: Path) -> None:
 
 def test_what_is_written_for_a_bubble_is_red_on_a_stage_that_waits_for_its_neighbour(tmp_path: Path) -> None:
     """The kernel that receives runs while the stage waits: the GPU is never idle."""
-    trace = TraceBuilder()
-    gpu = trace.process()
+    gpu = TraceBuilder().process()
     for step in range(5):
         at = step * 10_000_000
         gpu.range(f"ProfilerStep#{step}", at, at + 10_000_000)
         gpu.kernel("gemm", at + 10_000, at + 3_500_000, stream=7)
         gpu.kernel("ncclDevKernel_SendRecv", at + 3_500_000, at + 9_990_000, stream=20)
-    advised = SPOKEN["bubble"]
-    with open_run(trace.write(tmp_path / "run.sqlite")) as run:
+    advised = SENTENCES_BY_WORD["bubble"]
+    with open_run(gpu.trace.write(tmp_path / "run.sqlite")) as run:
         assert not judge(advised, run).good
         assert judge("idle <= 10% of step", run).good
-    assert {SPOKEN[word] for word in SPOKEN if "bubble" in word} == {advised}
+    assert {SENTENCES_BY_WORD[word] for word in SENTENCES_BY_WORD if "bubble" in word} == {advised}
 
 
 @pytest.mark.parametrize(
@@ -115,9 +114,11 @@ def test_what_no_metric_has(sentence: str, offset: int, what: str) -> None:
 
 
 def test_every_sentence_that_is_offered_is_one() -> None:
-    assert [sentence for sentence in {*SPOKEN.values()} if not asked(sentence, ["pp"]).require.text] == []
+    assert [
+        sentence for sentence in {*SENTENCES_BY_WORD.values()} if not asked(sentence, ["pp"]).requirement.text
+    ] == []
 
 
 def test_a_word_of_another_tool_is_no_name() -> None:
-    for word in {*SPOKEN} - {*BY_UNIT}:
-        assert metric_named(word) is None, word
+    for word in {*SENTENCES_BY_WORD} - {*METRICS_BY_UNIT}:
+        assert resolve_metric(word) is None, word

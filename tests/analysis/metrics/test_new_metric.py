@@ -7,10 +7,10 @@ from typing import cast
 import pytest
 
 from pytest_nsys.analysis.metrics import overlap
-from pytest_nsys.analysis.metrics.registry import METRICS, Better, Drafted, Metric, Need, Of
+from pytest_nsys.analysis.metrics.registry import METRICS, Better, DraftHint, Metric, MetricSource, RequiredKey
 from pytest_nsys.analysis.windows.rank_window import RankWindow
 from pytest_nsys.analysis.windows.run import Run
-from pytest_nsys.analysis.windows.spans import WindowSpec
+from pytest_nsys.analysis.windows.window_selection import WindowSpec
 from pytest_nsys.core.model import Note
 from pytest_nsys.core.units import TIME
 from tests import generate_docs
@@ -19,7 +19,9 @@ from tests.support.gates import Project
 
 def longest_exposed_ns(window: RankWindow) -> Mapping[str, int]:
     """The longest part of one communication kernel during which no compute kernel runs, per (rank, stage)."""
-    return {stage: max(window.exposed_ns[i] for i in members) for stage, members in window.by_stage.items()}
+    return {
+        stage: max(window.exposed_ns[i] for i in members) for stage, members in window.communication_by_stage.items()
+    }
 
 
 def waits_told(captures: Sequence[Run], spec: WindowSpec) -> Iterator[Note]:
@@ -31,10 +33,10 @@ NEW = Metric(
     TIME,
     Better.LOWER,
     ("rank", "stage"),
-    of=Of.COMMUNICATION,
-    notes="metrics.overlap:waits_told",
-    explained_by="explain.causes:EXPOSED",
-    drafted=Drafted("The worst of a stage", 0),
+    source=MetricSource.COMMUNICATION,
+    notes_path="metrics.overlap:waits_told",
+    parts_path="explain.causes:EXPOSED",
+    draft_hint=DraftHint("The worst of a stage", 0),
 )
 GATE = "- stage2_f longest exposed ns <= 250us\n- longest_exposed_ns <= baseline + 5%"
 
@@ -47,9 +49,7 @@ def _registered(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_gate_a_baseline_causes_and_reports(project: Project) -> None:
-    project.gate(GATE)
-    project.trace("base.sqlite", 200)
-    project.refresh("--nsys-trace=base.sqlite")
+    project.accepted(GATE, 200, name="base.sqlite")
     assert '"longest_exposed_ns"' in "".join(project.baselines().values())
     assert "2 passed" in project.pytest("--nsys-trace=base.sqlite", code=0)
     project.trace("run.sqlite", {(0, "stage2_f"): 400})
@@ -64,10 +64,9 @@ def test_a_gate_a_baseline_causes_and_reports(project: Project) -> None:
 
 
 def test_what_it_takes_is_asked_for(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
-    stated = Metric(NEW.place, TIME, Better.LOWER, ("rank", "stage"), needs=Need("blocks", "[…]"))
+    stated = Metric(NEW.import_path, TIME, Better.LOWER, ("rank", "stage"), required_key=RequiredKey("blocks", "[…]"))
     monkeypatch.setitem(cast("dict[str, Metric]", METRICS), NEW.name, stated)
-    project.gate(GATE)
-    project.trace()
+    project.gated(GATE)
     assert "longest_exposed_ns needs blocks: […] in this file" in project.pytest("--nsys-trace=run.sqlite", code=2)
 
 

@@ -19,11 +19,11 @@ from hypothesis import strategies as st
 from pytest_nsys.analysis.captures.captures import Captures
 from pytest_nsys.analysis.metrics.pipeline import PipelineUnit
 from pytest_nsys.analysis.metrics.registry import METRICS
-from pytest_nsys.core.conventions import BUILT_IN
+from pytest_nsys.core.conventions import BUILT_IN_CONVENTIONS
 from pytest_nsys.core.errors import NothingMeasured, UsageMistake
 from pytest_nsys.core.model import Value
 from pytest_nsys.core.workload import TwoStages, Workload
-from pytest_nsys.reports.views.pipeline import reading
+from pytest_nsys.reports.views.pipeline import describe_serialization
 from tests.support import commands
 from tests.support.gate_files import mistakes
 from tests.support.gates import Project
@@ -33,7 +33,7 @@ from tests.support.samples.builder import TraceBuilder
 from tests.support.samples.formats import ENDINGS, Format
 from tests.support.samples.two_stages import TwoStageShape, write_two_stages
 
-CONVENTION = replace(BUILT_IN["generic"], anchor="unit %", part=True)
+CONVENTION = replace(BUILT_IN_CONVENTIONS["generic"], anchor="unit %", part=True)
 STAGES = TwoStages(("encode%",), ("decode%",), warm_up=0)
 GATE = """
 convention: {extends: generic, name: serving, anchor: unit %}
@@ -52,14 +52,13 @@ class Named(NamedTuple):
 
 def write(path: Path, starts: Sequence[int], ranges: Sequence[Named]) -> Path:
     """One rank whose anchors start so, each with a kernel, and the ranges."""
-    trace = TraceBuilder()
-    gpu = trace.process()
+    gpu = TraceBuilder().process()
     for k, start in enumerate(starts):
         gpu.range(f"unit {k}", start, start + 50, thread=9)
         gpu.kernel("gemm", start + 10, start + 20, launch_ns=start + 1)
     for name, start, end, thread in ranges:
         gpu.range(name, start, end, thread=thread)
-    return trace.write(path)
+    return gpu.trace.write(path)
 
 
 def opened(
@@ -73,13 +72,13 @@ def values(
 ) -> Mapping[object, Value]:
     """The rows of a metric by their labels after the rank."""
     with opened(path, stages, blocks) as run:
-        rows = run.rows(METRICS[metric], run.spec("median")).rows
+        rows = run.measure_rows(METRICS[metric], run.make_spec("median")).rows
     return {row.labels[1:] if len(row.labels) > 1 else row.labels[0]: row.value for row in rows}
 
 
 def notes(path: Path) -> list[str]:
     with opened(path) as run:
-        return [note.text for note in run.notes(run.spec("median"), METRICS["overlap_score"])]
+        return [note.text for note in run.list_notes(run.make_spec("median"), METRICS["overlap_score"])]
 
 
 def even(stage0: int, stage1: int, period: int = 1_000, units: int = 6) -> tuple[list[int], list[Named]]:
@@ -102,7 +101,7 @@ def even(stage0: int, stage1: int, period: int = 1_000, units: int = 6) -> tuple
     ],
 )
 def test_hidden_part_of_a_unit(stage0: int, stage1: int, period: int, hidden: Fraction) -> None:
-    assert PipelineUnit(period, stage0, stage1).hidden == hidden
+    assert PipelineUnit(period, stage0, stage1).hidden_share == hidden
 
 
 @pytest.mark.parametrize(
@@ -281,7 +280,7 @@ def test_share_of_a_run_without_anchors(gpu: OneProcess) -> None:
     gpu.kernel("gemm", 20, 30)
     path = Path(gpu)
     with opened(path, None, ("load",)) as run, pytest.raises(NothingMeasured, match="0 anchors make no steady period"):
-        run.rows(METRICS["share"], run.spec("run"))
+        run.measure_rows(METRICS["share"], run.make_spec("run"))
 
 
 def test_share_of_a_rank_without_the_block_is_0(tmp_path: Path) -> None:
@@ -294,7 +293,7 @@ def test_share_of_a_rank_without_the_block_is_0(tmp_path: Path) -> None:
             gpu.kernel("gemm", start + 10, start + 20)
             gpu.range(f"block {rank}", start, start + 250)
     with opened(trace.write(tmp_path / "a.sqlite"), None, ("block %",)) as captures:
-        rows = captures.rows(METRICS["share"], captures.spec("median")).rows
+        rows = captures.measure_rows(METRICS["share"], captures.make_spec("median")).rows
     assert {row.labels: row.value for row in rows} == {
         (0, "block 0"): Fraction(1, 4),
         (0, "block 1"): 0,
@@ -312,7 +311,7 @@ def test_a_block_that_nobody_has_is_no_data(tmp_path: Path) -> None:
 @pytest.mark.parametrize("metric", ["overlap_score", "serialization", "pipeline_stage_ns", "share"])
 def test_nothing_is_measured_before_it_is_stated(tmp_path: Path, metric: str) -> None:
     assert values(write(tmp_path / "a.sqlite", *even(600, 400)), metric, None) == {}
-    assert "stated" in METRICS[metric].without
+    assert "stated" in METRICS[metric].no_row_reason
 
 
 # -- the sentence
@@ -365,8 +364,7 @@ def test_the_score_alone_fails_the_sentence(project: Project) -> None:
 def test_both_numbers_are_in_every_report(project: Project) -> None:
     write_two_stages(project.root / "run.sqlite", TwoStageShape())
     project.gate(f"{GATE}assertions:\n  - pipeline overlap_score >= 0.30")
-    said = project.pytest("-v", "--nsys-trace=run.sqlite", "--nsys-json=out.json", code=0)
-    assert ">= 0.3" in said
+    assert ">= 0.3" in project.pytest("-v", "--nsys-trace=run.sqlite", "--nsys-json=out.json", code=0)
     (row,) = json.loads((project.root / "out.json").read_text())["gate_files"][0]["assertions"][0]["rows"]
     assert (row["value"]["exact"], row["serialization"]["exact"], row["margin"]["exact"]) == ("9/10", "1/10", "2/5")
 
@@ -400,7 +398,7 @@ def test_other_stages_or_blocks_are_incomparable(project: Project) -> None:
     found, said = outcome(project, sentence, TwoStageShape(), head.replace("[decode]", "[decode, sample]"))
     assert (found, "blocks: now" in said) == ("incomparable", True)
     stages = (STAGES, STAGES._replace(second=("decode", "sample")), STAGES._replace(warm_up=9))
-    assert len({tuple(stated.words) for stated in stages}) == len(stages)
+    assert len({tuple(stated.identity_words) for stated in stages}) == len(stages)
 
 
 @pytest.mark.parametrize(
@@ -548,7 +546,7 @@ def test_a_failed_sentence_leads_to_the_command(project: Project) -> None:
     ],
 )
 def test_a_reading_in_words(serialization: Value | None, words: str) -> None:
-    assert reading(serialization) == words
+    assert describe_serialization(serialization) == words
 
 
 def test_a_comparison_shows_both_numbers(project: Project) -> None:

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from pytest_nsys.analysis.facts.launches import launchless
-from pytest_nsys.core.conventions import BUILT_IN
+from pytest_nsys.analysis.facts.launches import find_unlaunched
+from pytest_nsys.core.conventions import BUILT_IN_CONVENTIONS
 from tests.support.commands import answer, run
 from tests.support.fake_nsys import needs_nsys
 from tests.support.measure import captures
@@ -139,9 +139,9 @@ def check_export(path: Path, expected: Figures) -> None:
     counts = [check_process(path, rank, pid, figures) for rank, (pid, figures) in enumerate(ranks)]
     assert sum(counts) == expected["n_kernels"]
     unlaunched = sum(figures["kernels_without_launch_row"] for _, figures in ranks)
-    with captures(path, convention=BUILT_IN["generic"]) as opened:
-        found = launchless(opened.runs[0].measured(opened.spec("run")))
-    assert (found.kernels, found.among) == (unlaunched, sum(counts))
+    with captures(path, convention=BUILT_IN_CONVENTIONS["generic"]) as opened:
+        found = find_unlaunched(opened.runs[0].load_windows(opened.make_spec("run")))
+    assert (found.unlaunched_count, found.kernel_count) == (unlaunched, sum(counts))
     assert expected.keys() == {"n_kernels", "result"}
 
 

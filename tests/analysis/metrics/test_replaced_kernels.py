@@ -10,9 +10,9 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from pytest_nsys import Outcome, judge, open_run
-from pytest_nsys.analysis.metrics.table import matches
-from pytest_nsys.core.families import short_name
-from pytest_nsys.core.kernel_names import row_name
+from pytest_nsys.analysis.metrics.table import matches_label
+from pytest_nsys.core.families import extract_short_name
+from pytest_nsys.core.kernel_names import make_row_name
 from tests.support.samples.builder import TraceBuilder
 
 SENTENCES = (
@@ -80,7 +80,7 @@ def trace(folder: Path, name: str, *kernels: str) -> Path:
     process = TraceBuilder().process()
     process.range("step", 0, 1_000_000)
     for at, kernel in enumerate(kernels):
-        process.kernel(short_name(kernel), 20_000 * at + 1, 20_000 * at + 10_001 + len(name), demangled=kernel)
+        process.kernel(extract_short_name(kernel), 20_000 * at + 1, 20_000 * at + 10_001 + len(name), demangled=kernel)
     return process.trace.write(folder / f"{name}.sqlite")
 
 
@@ -95,9 +95,9 @@ def test_a_kernel_of_other_arguments_is_another_in_every_build(code: Code, data:
     field = data.draw(st.sampled_from(["tile", "types", "flags"]))
     other = replace(code, **{field: getattr(data.draw(CODE), field)})
     assume(other != code)
-    names = {row_name(short_name(full), full) for full in (Build().name(code), b.name(code))}
+    names = {make_row_name(extract_short_name(full), full) for full in (Build().name(code), b.name(code))}
     assert len(names) == 1
-    assert row_name(short_name(b.name(other)), b.name(other)) not in names
+    assert make_row_name(extract_short_name(b.name(other)), b.name(other)) not in names
 
 
 @pytest.mark.parametrize("entry", ENTRIES)
@@ -127,4 +127,4 @@ def test_a_gate_is_red_for_another_kernel_of_a_template_and_green_for_another_bu
     ],
 )
 def test_patterns_match_a_row_by_its_short_name_and_by_all_of_it(pattern: str, meant: bool) -> None:
-    assert matches(pattern, "device_kernel<Gemm, 128x256, Bf16>") is meant
+    assert matches_label(pattern, "device_kernel<Gemm, 128x256, Bf16>") is meant

@@ -9,12 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_nsys.analysis.metrics import structure
-from pytest_nsys.core.conventions import BUILT_IN
-from pytest_nsys.core.kernel_names import plain_name
+from pytest_nsys.core.conventions import BUILT_IN_CONVENTIONS
+from pytest_nsys.core.kernel_names import make_plain_name
 from pytest_nsys.stored.baselines import baseline_file
-from pytest_nsys.stored.baselines.baseline_file import load
-from pytest_nsys.verdicts.refresh_modes import Mode
-from pytest_nsys.verdicts.structure_diff import first_difference
+from pytest_nsys.stored.baselines.baseline_file import load_baseline
+from pytest_nsys.verdicts.refresh_modes import RefreshMode
+from pytest_nsys.verdicts.structure_diff import describe_first_difference
 from tests.support.commands import run
 from tests.support.gate_files import mistakes
 from tests.support.gates import MS, Edit, Project, write_trace
@@ -50,9 +50,8 @@ def against(
     project: Project, gate: str, before: Edit | None, now: Edit | None, code: int, *more: str, windows: bool = True
 ) -> str:
     """What pytest said of ``now`` once ``before`` was accepted."""
-    project.gate(gate)
-    project.trace("base.sqlite", edit=before)
-    project.refresh("--nsys-trace=base.sqlite", windows=windows)
+    project.gated(gate, name="base.sqlite", edit=before)
+    project.refresh("--nsys-trace=base.sqlite", keeps_windows=windows)
     project.trace(edit=now)
     return project.pytest("--nsys-trace=run.sqlite", "-v", *more, code=code)
 
@@ -86,7 +85,7 @@ PLACE = "rank 0 stage stage4_f stream 9: "
     ],
 )
 def test_where_an_order_first_departs(before: str, now: str, said: str) -> None:
-    assert first_difference(before, now) == said
+    assert describe_first_difference(before, now) == said
 
 
 def test_a_stream_that_came_and_one_that_went(project: Project) -> None:
@@ -114,9 +113,7 @@ def test_kernels_without_a_stage_are_part_of_the_structure(project: Project) -> 
 
 
 def test_captures_of_unlike_order_are_no_data(project: Project) -> None:
-    project.gate("- sequence == baseline")
-    project.trace("base.sqlite", edit=kernels(*"ab"))
-    project.refresh("--nsys-trace=base.sqlite")
+    project.accepted("- sequence == baseline", name="base.sqlite", edit=kernels(*"ab"))
     project.trace("one.sqlite", edit=kernels(*"ab"))
     project.trace("two.sqlite", edit=kernels(*"ba"))
     said = project.pytest("--nsys-trace=one.sqlite", "--nsys-trace=two.sqlite", code=1)
@@ -159,7 +156,7 @@ def test_kernels_of_a_cuda_graph_are_in_the_order_too(project: Project) -> None:
     ],
 )
 def test_plain_name_leaves_out_what_differs_from_build_to_build(short: str, plain: str) -> None:
-    assert plain_name(short) == plain
+    assert make_plain_name(short) == plain
 
 
 def test_running_numbers_of_generated_kernels_are_no_change_nor_is_how_long_any_takes(project: Project) -> None:
@@ -212,9 +209,7 @@ def test_small_kernels_may_come_and_go(project: Project) -> None:
 
 def test_a_kernel_that_one_capture_lacks_has_no_share_there(project: Project) -> None:
     """So what autotuning picks in one of three captures is no row that the others lack."""
-    project.gate("- no new or vanished kernels above 1%")
-    project.trace("base.sqlite", edit=kernels("a"))
-    project.refresh("--nsys-trace=base.sqlite")
+    project.accepted("- no new or vanished kernels above 1%", name="base.sqlite", edit=kernels("a"))
     for name in ("one", "two", "three"):
         project.trace(f"{name}.sqlite", edit=kernels(name))
     project.pytest(*(f"--nsys-trace={name}.sqlite" for name in ("one", "two", "three")), code=0)
@@ -222,9 +217,7 @@ def test_a_kernel_that_one_capture_lacks_has_no_share_there(project: Project) ->
 
 def test_new_kernels_of_a_stage_are_selected_by_its_key(project: Project) -> None:
     gate = "- {id: one, assert: no new kernels, where: {stage: stage2_f}}\n- {id: all, assert: no new kernels}"
-    project.gate(gate)
-    project.trace("base.sqlite")
-    project.refresh("--nsys-trace=base.sqlite")
+    project.accepted(gate, name="base.sqlite")
     project.trace(edit=kernels("new"))
     cases = project.cases("--nsys-trace=run.sqlite", code=1)
     assert {name: case.state for name, case in cases.items()} == {"one": "passed", "all": "failure"}
@@ -242,8 +235,7 @@ def test_a_waiver_lets_a_new_kernel_pass_up_to_its_count(project: Project) -> No
 
 def test_launches_are_exact_both_ways_and_their_parts_are_named(project: Project) -> None:
     gate = "- launches == baseline\n- kernel_launches >= baseline - 9"
-    said = against(project, gate, kernels("a"), kernels("b", "b"), 1)
-    assert "  change: rank 0 stage stage4_f: +2 b, −1 a" in said
+    assert "  change: rank 0 stage stage4_f: +2 b, −1 a" in against(project, gate, kernels("a"), kernels("b", "b"), 1)
 
 
 @pytest.mark.parametrize("windows", [True, False])
@@ -266,8 +258,7 @@ def test_syncs_name_the_calls(project: Project) -> None:
 
         return edit
 
-    project.gate("- no syncs\n- syncs <= baseline")
-    project.trace("base.sqlite", edit=calling("cudaMemcpy"))
+    project.gated("- no syncs\n- syncs <= baseline", name="base.sqlite", edit=calling("cudaMemcpy"))
     project.trace("head.sqlite", edit=calling("cudaStreamSynchronize", "cudaStreamSynchronize", "cudaMemcpyAsync"))
     cases = project.cases("--nsys-trace=head.sqlite", "--nsys-against=base.sqlite", code=1)
     assert "change: rank 0: now 2 cudaStreamSynchronize\n" in cases["no syncs"].text
@@ -355,7 +346,7 @@ def test_pageable_copies_of_an_export(
     tmp_path: Path, kinds: tuple[tuple[int | None, int | None], ...], value: object
 ) -> None:
     path = write_trace(tmp_path / "run.sqlite", ranks=1, edit=copies(*kinds))
-    assert rows(path, "pageable_copies", convention=BUILT_IN["pithtrain"]) == value
+    assert rows(path, "pageable_copies", convention=BUILT_IN_CONVENTIONS["pithtrain"]) == value
 
 
 def test_kinds_of_memory_are_as_the_export_numbers_them(gpu: OneProcess) -> None:
@@ -393,8 +384,10 @@ def test_pageable_copies_of_kineto(tmp_path: Path, name: str, value: object, cat
     trace.kernel("gemm", 10_000, 20_000)
     trace.event(category, name, 30_000, 31_000, pid=0, tid=7, args={"device": 0, "stream": 7, "bytes": 4})
     trace.event(category, name, 130_000, 131_000, pid=0, tid=7, args={"device": 0, "stream": 7, "bytes": 4})
-    path = trace.write(tmp_path / "rank0.json")
-    assert rows(path, "pageable_copies", convention=BUILT_IN["kineto"]) == value
+    assert (
+        rows(trace.write(tmp_path / "rank0.json"), "pageable_copies", convention=BUILT_IN_CONVENTIONS["kineto"])
+        == value
+    )
 
 
 @pytest.mark.parametrize(
@@ -412,16 +405,15 @@ def test_pageable_copies_of_jax(tmp_path: Path, details: str | None, value: obje
     trace.kernel("MemcpyH2D", 30_000, 31_000, memcpy_details=details)
     trace.kernel("Memset", 40_000, 41_000, memset_details="kind:device size:4")
     path = trace.write(tmp_path / "host.trace.json.gz")
-    assert rows(path, "pageable_copies", convention=BUILT_IN["jax"]) == value
-    assert rows(path, "kernel_launches", convention=BUILT_IN["jax"]) == {(0, "none", "gemm"): 1}
+    assert rows(path, "pageable_copies", convention=BUILT_IN_CONVENTIONS["jax"]) == value
+    assert rows(path, "kernel_launches", convention=BUILT_IN_CONVENTIONS["jax"]) == {(0, "none", "gemm"): 1}
 
 
 # Communication streams and barriers
 
 
 def test_compute_on_a_communication_stream_fails_and_every_such_stream_has_a_row(project: Project) -> None:
-    project.gate("- {id: a, assert: no compute on comm streams}")
-    project.trace()
+    project.gated("- {id: a, assert: no compute on comm streams}")
     assert project.cases("--nsys-trace=run.sqlite", code=0)["a"].properties["nsys_rows"] == "2"
     project.trace(edit=kernels("gelu", stream=28))
     said = project.pytest("--nsys-trace=run.sqlite", code=1)
@@ -434,8 +426,7 @@ def test_communication_on_compute_streams_is_said_to_be_barriers(project: Projec
         for process in processes:
             process.kernel("ncclDevKernel_AllReduce", AT, AT + 1_000, launch_ns=45 * MS + 10_000)
 
-    project.gate("- no compute on comm streams\n- barrier > 0ns")
-    project.trace(edit=barriers)
+    project.gated("- no compute on comm streams\n- barrier > 0ns", edit=barriers)
     said = project.pytest("-v", "--nsys-trace=run.sqlite", code=0)
     assert "rank 0 stream 7 has 1 communication kernel among 2 compute kernels: these are barriers" in said
     project.gate("quality: {empty_anchors: off}\nassertions:\n- no compute on comm streams\n- barrier > 0ns")
@@ -462,7 +453,7 @@ EVERYTHING = (
 def test_a_refresh_without_a_change_writes_the_same_bytes(project: Project) -> None:
     against(project, EVERYTHING, kernels(*"aab"), kernels(*"aab"), 0)
     stored = project.baselines()
-    for mode in (Mode.MOVED, Mode.ALL):
+    for mode in (RefreshMode.MOVED, RefreshMode.ALL):
         project.refresh("--nsys-trace=run.sqlite", mode=mode)
         assert project.baselines() == stored
 
@@ -478,7 +469,7 @@ def test_a_refresh_takes_the_new_order_and_forgets_the_old(project: Project) -> 
 
 def test_of_several_accepted_runs_each_order_is_accepted(project: Project) -> None:
     against(project, "- sequence == baseline", kernels(*"ab"), kernels(*"ba"), 1)
-    project.refresh("--nsys-trace=run.sqlite", mode=Mode.ACCEPT_RUN)
+    project.refresh("--nsys-trace=run.sqlite", mode=RefreshMode.ACCEPT_RUN)
     for names in ("ab", "ba"):
         project.trace(edit=kernels(*names))
         project.pytest("--nsys-trace=run.sqlite", code=0)
@@ -501,7 +492,7 @@ def test_what_is_stored_is_as_its_schema_says(project: Project) -> None:
     (path,) = (project.root / "baselines").rglob("*.json")
     schema = json.loads(Path(baseline_file.__file__).with_name("baseline.schema.json").read_text())
     jsonschema.validate(json.loads(path.read_text()), schema)
-    assert load(path).dumps() == path.read_text()
+    assert load_baseline(path).serialize() == path.read_text()
 
 
 @pytest.mark.slow
@@ -542,8 +533,7 @@ def test_names_are_made_fit_for_a_terminal(project: Project) -> None:
 def test_compare_tells_of_the_order_without_calling_it_worse(project: Project) -> None:
     project.trace("base.sqlite", edit=kernels(*"ab"))
     project.trace("head.sqlite", edit=kernels(*"ba"))
-    said = compared()
-    assert "change: " + PLACE + "kernel 1 of 2: a before, b now" in said
+    assert "change: " + PLACE + "kernel 1 of 2: a before, b now" in compared()
     for format in ("markdown", "html"):
         assert "kernel 1 of 2: a before, b now" in compared(f"--format={format}")
     (file,) = json.loads(compared("--format=json"))["gate_files"]
@@ -563,8 +553,8 @@ def test_structure_of_chrome_traces(tmp_path: Path, trace: KinetoBuilder | JaxBu
     trace.kernel("void at::native::fill<4, float>(int, float*)", 20_000, 30_000)
     trace.kernel("a", 40_000, 50_000)
     path = trace.write(tmp_path / ("run.trace.json.gz" if isinstance(trace, JaxBuilder) else "run.json"))
-    with captures(path, convention=BUILT_IN["generic"]) as run:
-        (order,) = run.sequences(run.spec("run")).values()
+    with captures(path, convention=BUILT_IN_CONVENTIONS["generic"]) as run:
+        (order,) = run.map_fingerprints(run.make_spec("run")).values()
     assert order == ("fill", "a")
 
 
@@ -577,7 +567,7 @@ NAMES = st.lists(st.sampled_from("abc"), max_size=12).map(tuple)
 def test_first_difference_is_the_first(before: tuple[str, ...], now: tuple[str, ...]) -> None:
     if before == now:
         return
-    said = first_difference(before, now)
+    said = describe_first_difference(before, now)
     place = 0
     while place < len(before) and place < len(now) and before[place] == now[place]:
         place += 1
@@ -588,5 +578,5 @@ def test_first_difference_is_the_first(before: tuple[str, ...], now: tuple[str, 
 
 @given(NAMES, NAMES)
 def test_fingerprints_differ_with_the_order(a: tuple[str, ...], b: tuple[str, ...]) -> None:
-    assert (structure.fingerprint(a) == structure.fingerprint(b)) == (a == b)
-    assert 0 <= structure.fingerprint(a) < 1 << structure.HASH_BITS
+    assert (structure.make_fingerprint(a) == structure.make_fingerprint(b)) == (a == b)
+    assert 0 <= structure.make_fingerprint(a) < 1 << structure.HASH_BITS

@@ -9,12 +9,12 @@ import pytest
 
 from pytest_nsys import open_run
 from pytest_nsys.analysis.metrics.registry import METRICS
-from pytest_nsys.core.conventions import BUILT_IN
+from pytest_nsys.core.conventions import BUILT_IN_CONVENTIONS
 from pytest_nsys.core.errors import GateFileError, NothingMeasured, UsageMistake
 from pytest_nsys.core.model import KernelsMode
 from pytest_nsys.core.workload import Parallel, Workload
-from pytest_nsys.gates.gate_file import loads_gate_file
-from pytest_nsys.gates.workload_keys import read_config
+from pytest_nsys.gates.gate_file import parse_gate_file
+from pytest_nsys.gates.workload_keys import read_torchtitan_config
 from tests.support.gates import Project, write_trace
 from tests.support.kernel_traces import steps_trace, sums
 from tests.support.measure import captures, why
@@ -75,14 +75,14 @@ def torch_run(
 
 
 def value(path: Path, metric: str, workload: Workload, window: str = "run", convention: str = "kineto") -> Any:
-    with captures(path, convention=BUILT_IN[convention], workload=workload) as run:
-        found = run.rows(METRICS[metric], run.spec(window))
-    assert len(found.rows) == 1, found.without
+    with captures(path, convention=BUILT_IN_CONVENTIONS[convention], workload=workload) as run:
+        found = run.measure_rows(METRICS[metric], run.make_spec(window))
+    assert len(found.rows) == 1, found.no_row_reason
     assert found.rows[0].labels == ()
     return found.rows[0].value
 
 
-why_none = partial(why, convention=BUILT_IN["kineto"], window="run")
+why_none = partial(why, convention=BUILT_IN_CONVENTIONS["kineto"], window="run")
 
 
 STATED = Workload(samples=64, sequence_length=8192)
@@ -114,7 +114,12 @@ def test_steps_that_are_stated_divide_the_window(tmp_path: Path) -> None:
 
 
 def test_a_part_of_a_step_is_not_taken_for_a_step(tmp_path: Path) -> None:
-    said = why(write_trace(tmp_path / "a.sqlite"), "tokens_per_s", convention=BUILT_IN["pithtrain"], workload=STATED)
+    said = why(
+        write_trace(tmp_path / "a.sqlite"),
+        "tokens_per_s",
+        convention=BUILT_IN_CONVENTIONS["pithtrain"],
+        workload=STATED,
+    )
     assert said.startswith("an anchor of the convention pithtrain is a part of a step")
 
 
@@ -134,10 +139,10 @@ def test_a_single_step_is_its_window_or_its_range(tmp_path: Path, window: str, k
         trace.kernel("gemm", 100, 5 * MS + 100, launch_ns=50)
         trace.kernel("gelu", 100, 190, launch_ns=30)
         trace.write(tmp_path / "run" / f"rank{rank}_trace.json")
-    with captures(tmp_path / "run", convention=BUILT_IN["kineto"], workload=STATED) as run:
-        spec = run.spec(window, kernels=KernelsMode(kernels))
-        assert [row.value for row in run.rows(METRICS["step_time_ns"], spec).rows] == [length]
-        assert [row.value for row in run.rows(METRICS["samples_per_s"], spec).rows] == [
+    with captures(tmp_path / "run", convention=BUILT_IN_CONVENTIONS["kineto"], workload=STATED) as run:
+        spec = run.make_spec(window, kernels=KernelsMode(kernels))
+        assert [row.value for row in run.measure_rows(METRICS["step_time_ns"], spec).rows] == [length]
+        assert [row.value for row in run.measure_rows(METRICS["samples_per_s"], spec).rows] == [
             Fraction(64 * 1_000 * MS, length)
         ]
 
@@ -153,8 +158,7 @@ def test_a_single_step_is_its_window_or_its_range(tmp_path: Path, window: str, k
     ],
 )
 def test_the_batch_of_all_replicas(tmp_path: Path, workload: Workload, per_s: int) -> None:
-    run = torch_run(tmp_path / "run", (0, 100, 200), world=32)
-    assert value(run, "samples_per_s", workload) == per_s
+    assert value(torch_run(tmp_path / "run", (0, 100, 200), world=32), "samples_per_s", workload) == per_s
 
 
 def test_the_setup_label_knows_replicas_and_sequence(tmp_path: Path) -> None:
@@ -188,7 +192,7 @@ def test_what_is_not_stated_is_said(tmp_path: Path, metric: str, workload: Workl
 def test_a_configuration_of_today_and_one_of_yesterday(tmp_path: Path) -> None:
     (tmp_path / "new.toml").write_text(NEW)
     (tmp_path / "old.toml").write_text(OLD)
-    new, old = (read_config(tmp_path / name) for name in ("new.toml", "old.toml"))
+    new, old = (read_torchtitan_config(tmp_path / name) for name in ("new.toml", "old.toml"))
     assert new == Workload(
         sequence_length=8192, local_samples=2, model="llama3_8B", parallel=Parallel(2, None, 4, 1, 1, 8)
     )
@@ -197,12 +201,14 @@ def test_a_configuration_of_today_and_one_of_yesterday(tmp_path: Path) -> None:
 
 def test_the_oldest_configuration(tmp_path: Path) -> None:
     (tmp_path / "a.toml").write_text("[training]\nbatch_size = 8\ndata_parallel_degree = 4\n[model]\nname = 'llama2'\n")
-    assert read_config(tmp_path / "a.toml") == Workload(local_samples=8, parallel=Parallel(shard=4), model="llama2")
+    assert read_torchtitan_config(tmp_path / "a.toml") == Workload(
+        local_samples=8, parallel=Parallel(shard=4), model="llama2"
+    )
 
 
 def test_the_global_batch_is_that_of_all_replicas(tmp_path: Path) -> None:
     (tmp_path / "a.toml").write_text("[training]\nlocal_batch_size = 8\nglobal_batch_size = 512\n")
-    assert read_config(tmp_path / "a.toml").samples == 512
+    assert read_torchtitan_config(tmp_path / "a.toml").samples == 512
 
 
 @pytest.mark.parametrize(
@@ -231,7 +237,7 @@ def test_a_configuration_that_cannot_be_meant(tmp_path: Path, text: str, what: s
     path = tmp_path / "a.toml"
     path.write_text(text)
     with pytest.raises(UsageMistake) as caught:
-        read_config(path)
+        read_torchtitan_config(path)
     assert str(caught.value).startswith(f"{path}: ")
     assert what in str(caught.value)
     assert "\n" not in str(caught.value)
@@ -250,7 +256,7 @@ def test_a_file_that_is_no_configuration(tmp_path: Path, content: bytes | None, 
     if content is not None:
         path.write_bytes(content)
     with pytest.raises(UsageMistake, match=what):
-        read_config(path)
+        read_torchtitan_config(path)
 
 
 # -- the gate file
@@ -260,7 +266,7 @@ def gate_workload(tmp_path: Path, text: str) -> Workload:
     path = tmp_path / "gates" / "a.nsys.yaml"
     path.parent.mkdir(exist_ok=True)
     content = f"version: 1\n{text}\nassertions: [tokens_per_s >= 1tokens/s]\n"
-    return loads_gate_file(content, path=path).workload
+    return parse_gate_file(content, path=path).workload
 
 
 def test_the_gate_file_names_a_configuration_beside_it(tmp_path: Path) -> None:
@@ -321,9 +327,9 @@ def test_steps_are_stated_or_the_anchors_of_the_window(tmp_path: Path) -> None:
     path = steps_trace(tmp_path / "a.sqlite", 0, 100, 200, 300, ranks=2)
     for window, steps in (("run", 4), ("median", 1), ("first", 1), ("100:280", 2), ("step%", 1)):
         with sums(path, window=window) as found:
-            assert (found.steps, found.total.ns, found.total.launches) == (steps, 60, 1), window
+            assert (found.step_count, found.total.time_ns, found.total.launches) == (steps, 60, 1), window
     with sums(path, steps=3) as found:
-        assert (found.steps, found.total.ns) == (3, 80)
+        assert (found.step_count, found.total.time_ns) == (3, 80)
 
 
 def anchorless(rank: int, process: Process) -> None:
@@ -347,12 +353,12 @@ def test_steps_are_never_guessed(tmp_path: Path, window: str, why: str, trace: d
 
     path = steps_trace(tmp_path / "a.sqlite", *trace.get("starts", (0, 100, 200)), ranks=2, edit=edit)
     with sums(path, window=window) as found, pytest.raises(NothingMeasured) as error:
-        _ = found.steps
+        _ = found.step_count
     said = str(error.value)
     assert said.startswith(f"{path}: {why}, so the number of steps in it is unknown; set ")
     assert "--steps N" in said
     with sums(path, window=window, steps=5) as found:
-        assert found.steps == 5
+        assert found.step_count == 5
 
 
 def test_the_step_is_timed_on_anchors_but_the_one_after_the_window(tmp_path: Path) -> None:

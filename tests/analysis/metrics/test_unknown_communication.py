@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from pytest_nsys.analysis.facts.communication import measure_unknown_communication
-from pytest_nsys.analysis.facts.fact import Measured
-from pytest_nsys.analysis.facts.ground import Ground
+from pytest_nsys.analysis.facts.fact import MeasuredFact
+from pytest_nsys.analysis.facts.quality_context import QualityContext
 from pytest_nsys.analysis.metrics.registry import METRICS
-from pytest_nsys.core.conventions import BUILT_IN, Convention, CopyKind
-from pytest_nsys.core.families import fused_communication
+from pytest_nsys.core.conventions import BUILT_IN_CONVENTIONS, Convention, CopyKind
+from pytest_nsys.core.families import find_fused_communication
 from tests.support.commands import run
 from tests.support.gates import Project
 from tests.support.measure import captures
@@ -23,7 +23,7 @@ from tests.support.samples.formats import Format, write_one
 from tests.support.samples.jax import JaxBuilder
 from tests.support.samples.rocpd import RCCL, RocpdBuilder
 
-PLAIN = replace(BUILT_IN["generic"], anchor="step%")
+PLAIN = replace(BUILT_IN_CONVENTIONS["generic"], anchor="step%")
 GATE = "window: first\nconvention: {{extends: generic, anchor: step%}}\nassertions:\n  - {{id: a, assert: {}}}\n"
 NCCL = "ncclDevKernel_AllReduce"
 DEVICE, PEER = 8, 10
@@ -32,9 +32,9 @@ XPROF = {DEVICE: "MemcpyD2D", PEER: "MemcpyP2P"}
 in_every_format = pytest.mark.parametrize("format", [*Format])
 
 
-def found(path: Path, convention: Convention = PLAIN, window: str = "median") -> list[Measured]:
+def found(path: Path, convention: Convention = PLAIN, window: str = "median") -> list[MeasuredFact]:
     with captures(path, convention=convention) as opened:
-        ground = Ground(opened.runs[0], opened.spec(window, None, None), METRICS["exposed_ns"])
+        ground = QualityContext(opened.runs[0], opened.make_spec(window, None, None), METRICS["exposed_ns"])
         return [*measure_unknown_communication(ground)]
 
 
@@ -79,7 +79,7 @@ def test_copies_that_a_collective_launched_are_told(tmp_path: Path, format: Form
         "1 copy between GPUs is no communication under this convention, 33.3% of the time of kernels and copies "
         "(collective copy 1 us)"
     )
-    assert told.why == "what the copy engines move is in no exposed time and no overlap"
+    assert told.reason == "what the copy engines move is in no exposed time and no overlap"
     assert told.remedy == "write copies: [collective] in the convention"
     assert found(path, replace(PLAIN, copies=(CopyKind.COLLECTIVE,))) == []
 
@@ -209,7 +209,7 @@ NOT_FUSED = [
 
 def test_names() -> None:
     names = [*FUSED, *NOT_FUSED]
-    assert {name: fused_communication(name) for name in names} == {name: FUSED.get(name, "") for name in names}
+    assert {name: find_fused_communication(name) for name in names} == {name: FUSED.get(name, "") for name in names}
 
 
 @in_every_format
@@ -239,14 +239,14 @@ def test_no_kernel_of_the_real_traces_says_so() -> None:
     paths = [*DATA.glob("*/*.sqlite"), *DATA.glob("*/*.json.gz")]
     if not paths:
         pytest.skip("the real traces are not at hand")
-    from pytest_nsys.traces.opening import open_trace
+    from pytest_nsys.traces.trace_files import open_trace
 
     for path in paths:
         trace = open_trace(path)
         try:
             each = trace.kernels(dict.fromkeys(trace.lanes()))
             names = {own.names[number] for own in each.values() for number in {*own.name, *own.full_name}}
-            assert [name for name in names if fused_communication(name)] == []
+            assert [name for name in names if find_fused_communication(name)] == []
             assert not trace.copies_between_gpus()
         finally:
             trace.close()

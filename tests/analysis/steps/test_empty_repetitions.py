@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from pytest_nsys.analysis.steps.candidates import Holds
-from pytest_nsys.core.conventions import BUILT_IN
+from pytest_nsys.analysis.steps.anchor_candidates import MedianWindowContents
+from pytest_nsys.core.conventions import BUILT_IN_CONVENTIONS
 from pytest_nsys.core.model import KernelsMode, Span
 from tests.analysis.steps.test_step_search import opened
 from tests.support.commands import run
@@ -22,8 +22,7 @@ def steps(path: Path, outer: str, empty: Collection[int], *, kernels: str = STEP
     """Ten steps, of which some have no kernel, with a range around all but the last kernel, the optimizer: in empty
     steps only where ``inside``.
     """
-    trace = TraceBuilder()
-    process = trace.process()
+    process = TraceBuilder().process()
     at = 10_000
     for number in range(10):
         start = at
@@ -36,7 +35,7 @@ def steps(path: Path, outer: str, empty: Collection[int], *, kernels: str = STEP
             process.range("forward", start - 50, max(start, at - EVERY_NS) + 100)
         at += 5_000
         process.range(outer.format(number), start - 200, at - 300)
-    return trace.write(path / "steps.sqlite")
+    return process.trace.write(path / "steps.sqlite")
 
 
 @pytest.mark.parametrize("inside", [False, True], ids=["", "an inner range"])
@@ -50,9 +49,9 @@ def test_the_range_of_a_whole_step_is_taken(tmp_path: Path, empty: Collection[in
 
 def test_an_empty_step_in_the_middle_says_nothing_of_which_kernels_belong_to_a_step(tmp_path: Path) -> None:
     """In its time the last kernels of the step before run, which it did not launch."""
-    with opened(steps(tmp_path, "ProfilerStep#{}", (5,)), BUILT_IN["kineto"]) as measured:
-        holds = Holds(measured, Span.RANGE)
-        assert holds[KernelsMode.LAUNCHED].kernels > len(STEP)
+    with opened(steps(tmp_path, "ProfilerStep#{}", (5,)), BUILT_IN_CONVENTIONS["kineto"]) as measured:
+        holds = MedianWindowContents(measured, Span.RANGE)
+        assert holds[KernelsMode.LAUNCHED].kernel_count > len(STEP)
 
 
 @pytest.mark.parametrize("kernels", [STEP, WITHOUT_LAYERS], ids=["found in kernels", "found in ranges"])

@@ -6,7 +6,7 @@ from string import ascii_lowercase
 
 import pytest
 
-from pytest_nsys.analysis.steps.facts import FoundUnits, NoUnits, RepeatedPart, UnitIs
+from pytest_nsys.analysis.steps.search_result import FoundUnits, NoUnits, RepeatedPart, UnitType
 from tests.analysis.steps.test_step_search import searched
 from tests.support.commands import run
 from tests.support.kernel_tapes import EVERY_NS, LAYER, STEP
@@ -50,8 +50,8 @@ def test_a_block_of_one_forward_is_no_step(tmp_path: Path, monkeypatch: pytest.M
     path = trace.write(tmp_path / "forward.json")
     found = searched(path)
     assert isinstance(found, FoundUnits)
-    assert (found.what, found.inside) == (UnitIs.PART, "SwitchTransformer")
-    assert found.repeated == RepeatedPart("SwitchTransformerBlock", 10, "SwitchTransformer")
+    assert (found.unit_type, found.holder) == (UnitType.PART, "SwitchTransformer")
+    assert found.repeated_part == RepeatedPart("SwitchTransformerBlock", 10, "SwitchTransformer")
     told = "10 × SwitchTransformerBlock, and no step"
     assert first_line("show", path).endswith(f"the whole run is measured: {told}")
     assert told in run("init", path, "-o", "gate.nsys.yaml", code=0).stdout
@@ -64,7 +64,7 @@ def test_the_same_kernels_without_modules_are_steps(tmp_path: Path) -> None:
     forward(trace, 10_000, mark=lambda *_: None)
     found = searched(trace.write(tmp_path / "forward.json"))
     assert isinstance(found, FoundUnits)
-    assert found.what is UnitIs.STEP
+    assert found.unit_type is UnitType.STEP
 
 
 def test_a_module_that_each_step_calls_once_makes_it_no_part(tmp_path: Path) -> None:
@@ -79,8 +79,8 @@ def test_a_module_that_each_step_calls_once_makes_it_no_part(tmp_path: Path) -> 
         trace.module("Model_0", start - 100, at - 200)
     found = searched(trace.write(tmp_path / "steps.json"))
     assert isinstance(found, FoundUnits)
-    assert (found.what, found.repeated) == (UnitIs.STEP, None)
-    assert len(found.by_rank[0]) == 8
+    assert (found.unit_type, found.repeated_part) == (UnitType.STEP, None)
+    assert len(found.units_by_rank[0]) == 8
 
 
 @pytest.mark.parametrize("name", ["nn.Module: {}", "{}", "{}.forward"])
@@ -89,16 +89,15 @@ def test_ranges_that_hooks_push_for_modules_are_parts(tmp_path: Path, name: str)
     forward(trace, 10_000, mark=lambda own, start, end: trace.range(name.format(own), start, end))
     found = searched(trace.write(tmp_path / "forward.json"))
     assert isinstance(found, FoundUnits)
-    assert (found.what, found.repeated) == (
-        UnitIs.PART,
+    assert (found.unit_type, found.repeated_part) == (
+        UnitType.PART,
         RepeatedPart("SwitchTransformerBlock", 10, "SwitchTransformer"),
     )
 
 
 @pytest.mark.parametrize("name", ["layer_{}", "decoder.layers.{}", "DecoderLayer {}", "block{}"])
 def test_ranges_that_number_their_layers_are_parts(tmp_path: Path, name: str) -> None:
-    trace = TraceBuilder()
-    process = trace.process()
+    process = TraceBuilder().process()
     at = 10_000
     for number in range(10):
         start = at
@@ -106,11 +105,11 @@ def test_ranges_that_number_their_layers_are_parts(tmp_path: Path, name: str) ->
             process.kernel(f"kernel_{letter}", at + LEAD_NS, at + LEAD_NS + 800, launch_ns=at)
             at += EVERY_NS
         process.range(name.format(number), start - 100, at - 200)
-    found = searched(trace.write(tmp_path / "layers.sqlite"))
+    found = searched(process.trace.write(tmp_path / "layers.sqlite"))
     assert isinstance(found, FoundUnits)
-    assert found.what is UnitIs.PART
-    assert found.repeated is not None
-    assert found.repeated.number == 10
+    assert found.unit_type is UnitType.PART
+    assert found.repeated_part is not None
+    assert found.repeated_part.part_count == 10
 
 
 @pytest.mark.parametrize("around", ["TrainEpoch_0", "epoch_0", "MyBenchmark", "WarmUp"])
@@ -125,7 +124,7 @@ def test_a_range_of_the_programs_own_around_its_steps_makes_them_no_parts(tmp_pa
     trace.range(around, 9_000, forward(trace, 10_000, mark=mark))
     found = searched(trace.write(tmp_path / "steps.json"))
     assert isinstance(found, FoundUnits)
-    assert (found.what, found.pattern) == (UnitIs.STEP, "MyIteration_%")
+    assert (found.unit_type, found.pattern) == (UnitType.STEP, "MyIteration_%")
 
 
 def test_blocks_of_several_forwards_are_told_of_each(tmp_path: Path) -> None:
@@ -136,8 +135,8 @@ def test_blocks_of_several_forwards_are_told_of_each(tmp_path: Path) -> None:
         at = forward(trace, at, mark=trace.module, blocks=8) + 500
     found = searched(trace.write(tmp_path / "forwards.json"))
     assert isinstance(found, FoundUnits)
-    assert found.what is UnitIs.PART
-    assert str(found.repeated) == "8 × SwitchTransformerBlock in each of 3 × SwitchTransformer"
+    assert found.unit_type is UnitType.PART
+    assert str(found.repeated_part) == "8 × SwitchTransformerBlock in each of 3 × SwitchTransformer"
 
 
 def test_of_forwards_whose_layers_are_nearly_all_the_forward_is_the_step(tmp_path: Path) -> None:
@@ -154,7 +153,7 @@ def test_of_forwards_whose_layers_are_nearly_all_the_forward_is_the_step(tmp_pat
         at += 500
     found = searched(trace.write(tmp_path / "forwards.json"))
     assert isinstance(found, FoundUnits)
-    assert (found.what, found.units) == (UnitIs.STEP, {0: 4})
+    assert (found.unit_type, found.count_by_rank) == (UnitType.STEP, {0: 4})
 
 
 def test_no_number_is_said_of_forwards_that_differ(tmp_path: Path) -> None:
@@ -164,7 +163,7 @@ def test_no_number_is_said_of_forwards_that_differ(tmp_path: Path) -> None:
         at = forward(trace, at, mark=trace.module, blocks=blocks) + 500
     found = searched(trace.write(tmp_path / "forwards.json"))
     assert isinstance(found, FoundUnits)
-    assert (found.what, found.repeated) == (UnitIs.PART, None)
+    assert (found.unit_type, found.repeated_part) == (UnitType.PART, None)
 
 
 def test_the_only_step_says_what_repeats_in_it_by_its_module(tmp_path: Path) -> None:

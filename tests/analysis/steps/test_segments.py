@@ -14,20 +14,20 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from pytest_nsys.analysis.steps.candidates import ClosedRanges, RankRanges
-from pytest_nsys.analysis.steps.choice import RepeatedUnit, choose
-from pytest_nsys.analysis.steps.facts import UnitIs
-from pytest_nsys.analysis.steps.segments import UnitMarker, Work, cut_segments, find_markers
-from pytest_nsys.analysis.steps.verdict import AmongRanges, what_it_is
-from pytest_nsys.analysis.windows.kernel_anchors import LaunchedKernels, kernel_order
+from pytest_nsys.analysis.steps.anchor_candidates import ClosedRanges, RankRanges
+from pytest_nsys.analysis.steps.search_result import UnitType
+from pytest_nsys.analysis.steps.segments import RankSequence, UnitMarker, cut_segments, find_markers
+from pytest_nsys.analysis.steps.unit_choice import RepeatedUnit, choose_units
+from pytest_nsys.analysis.steps.unit_type import UnitsAmongRanges, determine_unit_type
+from pytest_nsys.analysis.windows.kernel_anchors import KernelLaunches, order_kernels
 from pytest_nsys.core.tables import Ranges
 from tests.support.kernel_tapes import LAYER, STEP, kernel_ns, tape
 
 letters = st.text("abcde", min_size=8, max_size=60)
 
 
-def worked(text: str, shift_ns: int = 0) -> Work:
-    return Work(tape([ord(letter) for letter in text], shift_ns=shift_ns))
+def worked(text: str, shift_ns: int = 0) -> RankSequence:
+    return RankSequence(tape([ord(letter) for letter in text], shift_ns=shift_ns))
 
 
 def numbered(text: str) -> list[int]:
@@ -68,30 +68,30 @@ def test_segments_are_of_the_kinds_that_a_naive_count_says(text: str, data: st.D
     places = sorted(data.draw(st.sets(st.sampled_from(range(len(text))), min_size=2)))
     edges = [*places, len(text)]
     each = [Counter(names[low:high]) for low, high in pairwise(edges)]
-    weights = work.weights.tolist()
+    weights = work.weights_ns.tolist()
     expected = naive_kinds(each, weights)
     found = cut_segments(work, UnitMarker(numpy.array(places), 0, numpy.empty((0, len(places)), numpy.int64)))
     assert (found is None) == (expected is None)
     if found is None or expected is None:
         return
-    assert found.kind[:-1].tolist() == expected[:-1]
+    assert found.kinds[:-1].tolist() == expected[:-1]
     sizes = [high - low for low, high in pairwise(edges)]
     lengths = [1000 * size for size in sizes[:-1]] + [1000 * (sizes[-1] - 1)]
     same = [i for i, kind in enumerate(expected) if kind == expected[-1]]
     middle = median(lengths[i] for i in same)
     whole = len(same) > 1 and sizes[-1] >= 0.95 * median(sizes[i] for i in same)
     whole = whole and 0.98 * middle <= lengths[-1] <= 1.1 * middle
-    assert found.kind[-1] == (expected[-1] if whole else -1)
+    assert found.kinds[-1] == (expected[-1] if whole else -1)
 
 
 @given(letters)
 def test_likeness_is_that_of_a_naive_count(text: str) -> None:
     work, names, half = worked(text), numbered(text), len(text) // 2
     edges = numpy.array([0, half, len(text)])
-    one, other = work.counts(edges[:-1], edges[1:])
-    expected = naively_alike(Counter(names[:half]), Counter(names[half:]), work.weights.tolist())
-    assert float(work.alike(one, other[None])[0]) == pytest.approx(float(expected), abs=1e-12)
-    assert float(work.alike(other, one[None])[0]) == pytest.approx(float(expected), abs=1e-12)
+    one, other = work.count_names(edges[:-1], edges[1:])
+    expected = naively_alike(Counter(names[:half]), Counter(names[half:]), work.weights_ns.tolist())
+    assert float(work.measure_similarity(one, other[None])[0]) == pytest.approx(float(expected), abs=1e-12)
+    assert float(work.measure_similarity(other, one[None])[0]) == pytest.approx(float(expected), abs=1e-12)
 
 
 @pytest.mark.parametrize(
@@ -102,12 +102,12 @@ def test_likeness_is_that_of_a_naive_count(text: str) -> None:
     ],
 )
 def test_names_that_take_turns_are_one_marker(text: str, votes: dict[tuple[int, ...], int]) -> None:
-    found = [(tuple(marker.places.tolist()), marker.votes) for marker in find_markers(worked(text), 0)]
+    found = [(tuple(marker.positions.tolist()), marker.votes) for marker in find_markers(worked(text), 0)]
     assert found == [*votes.items()]
 
 
 def test_two_names_are_a_marker_by_the_second() -> None:
-    found = {tuple(marker.places.tolist()) for marker in find_markers(worked("xaxbxaxbxaxb"), 1)}
+    found = {tuple(marker.positions.tolist()) for marker in find_markers(worked("xaxbxaxbxaxb"), 1)}
     assert (1, 5, 9) in found
 
 
@@ -125,22 +125,22 @@ def programs(draw: st.DrawFn) -> tuple[str, int]:
 
 
 def size_of(unit: RepeatedUnit) -> int:
-    return int(numpy.median(numpy.diff(unit.segments.edges)[unit.members]))
+    return int(numpy.median(numpy.diff(unit.segments.edges)[unit.segment_numbers]))
 
 
-def told(work: Work) -> tuple[UnitIs, int] | None:
+def told(work: RankSequence) -> tuple[UnitType, int] | None:
     """What is found without any range, and its kernels."""
-    found = choose(work)
+    found = choose_units(work)
     if not found:
         return None
-    alone = AmongRanges(found[0].spans, RankRanges(ClosedRanges({}), Ranges.of(()), work.order.track))
-    return what_it_is(found[0], alone)[0], size_of(found[0])
+    alone = UnitsAmongRanges(found[0].spans_ns, RankRanges(ClosedRanges({}), Ranges.from_ranges(()), work.order.track))
+    return determine_unit_type(found[0], alone)[0], size_of(found[0])
 
 
 @given(programs())
 def test_a_program_of_steps_has_its_steps(program: tuple[str, int]) -> None:
     text, size = program
-    assert told(worked(text)) == (UnitIs.STEP, size)
+    assert told(worked(text)) == (UnitType.STEP, size)
 
 
 @given(programs(), st.integers(0, 400), st.integers(0, 400))
@@ -152,7 +152,7 @@ def test_a_cut_has_the_same_step_or_none(program: tuple[str, int], first: int, l
     ):  # of fewer than three steps what repeats inside them is the step, as far as one sees
         return
     found = told(worked(cut))
-    assert found is None or found[0] is not UnitIs.STEP or found[1] == size
+    assert found is None or found[0] is not UnitType.STEP or found[1] == size
 
 
 @given(st.one_of(letters, programs().map(lambda program: program[0])), st.sampled_from([-(10**15), 10**6, 10**18]))
@@ -165,11 +165,11 @@ def test_names_change_nothing_but_names(text: str, shuffler: random.Random) -> N
     spelled = [f"other_{number:03}" for number in range(256)]
     shuffler.shuffle(spelled)
     renamed = tape([ord(letter) for letter in text], spelled=spelled)
-    assert places_of(worked(text)) == places_of(Work(renamed))
+    assert places_of(worked(text)) == places_of(RankSequence(renamed))
 
 
-def places_of(work: Work) -> list[tuple[list[int], list[int]]]:
-    return [(unit.segments.edges.tolist(), unit.members.tolist()) for unit in choose(work)]
+def places_of(work: RankSequence) -> list[tuple[list[int], list[int]]]:
+    return [(unit.segments.edges.tolist(), unit.segment_numbers.tolist()) for unit in choose_units(work)]
 
 
 @pytest.mark.parametrize("launched", [True, False])
@@ -180,16 +180,16 @@ def test_kernels_that_start_together_stand_in_any_order(launched: bool, text: st
     rows = list(range(len(text)))
     shuffler.shuffle(rows)
     rows.sort(key=kernels.start_ns.__getitem__)
-    other = LaunchedKernels(kernels.take(rows), array("q", [track.launch_ns[row] for row in rows]))
-    one = kernel_order(LaunchedKernels(kernels, track.launch_ns))
-    assert places_of(Work(one)) == places_of(Work(kernel_order(other)))
+    other = KernelLaunches(kernels.take(rows), array("q", [track.launch_ns[row] for row in rows]))
+    one = order_kernels(KernelLaunches(kernels, track.launch_ns))
+    assert places_of(RankSequence(one)) == places_of(RankSequence(order_kernels(other)))
 
 
 def test_many_shuffled_kernels_have_no_step() -> None:
     names = random.Random(7).choices(range(40), k=200_000)
-    assert choose(Work(tape(names))) == []
+    assert choose_units(RankSequence(tape(names))) == []
 
 
 def test_a_step_that_is_shuffled_each_time_has_no_order() -> None:
     text = "".join("".join(random.Random(seed).sample(STEP, len(STEP))) for seed in range(20))
-    assert choose(worked(text)) == []
+    assert choose_units(worked(text)) == []

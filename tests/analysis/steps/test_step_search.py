@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 
 from pytest_nsys.analysis.captures.cache import CaptureCache
-from pytest_nsys.analysis.steps.convention_fit import LABELLED
-from pytest_nsys.analysis.steps.facts import Confidence, FoundUnits, NoUnits, UnitIs
-from pytest_nsys.analysis.steps.search import search
+from pytest_nsys.analysis.steps.convention_fit import OPENING_CONVENTION
+from pytest_nsys.analysis.steps.search_result import Confidence, FoundUnits, NoUnits, UnitType
+from pytest_nsys.analysis.steps.step_search import search_steps
 from pytest_nsys.analysis.windows.run import Run
 from pytest_nsys.core.conventions import Convention, KernelAnchor
 from pytest_nsys.core.model import KernelsMode
@@ -26,14 +26,14 @@ from tests.support.samples.builder import TraceBuilder
 
 
 @contextmanager
-def opened(trace: PathLike[str], convention: Convention = LABELLED) -> Iterator[Run]:
+def opened(trace: PathLike[str], convention: Convention = OPENING_CONVENTION) -> Iterator[Run]:
     with closing(CaptureCache()) as library:
-        yield library.one_run([str(Path(trace))], Path(), convention, Workload()).runs[0]
+        yield library.open_one_run([str(Path(trace))], Path(), convention, Workload()).runs[0]
 
 
 def searched(trace: PathLike[str]) -> FoundUnits | NoUnits:
     with opened(trace) as run:
-        return search(run)
+        return search_steps(run)
 
 
 def found_in(trace: PathLike[str]) -> FoundUnits:
@@ -47,40 +47,40 @@ MICRO_BATCH = f"t{LAYER * 6}l"
 PREFILL, DECODE = (f"t{layer * 6}s" for layer in ("abcPefgh", "abcDefG"))
 FORWARD, BACKWARD = "abcd", "ijklmn"
 
-PROGRAMS: dict[str, tuple[str, int, UnitIs]] = {
-    "a plain loop": (STEP * 8, 8, UnitIs.STEP),
-    "three steps": (STEP * 3, 3, UnitIs.STEP),
-    "two steps": (STEP * 2, 2, UnitIs.STEP),
-    "warm-up that tries kernels": (TUNED + STEP * 8, 8, UnitIs.STEP),
-    "the last step cut off": (STEP * 8 + STEP[:30], 8, UnitIs.STEP),
-    "the first step cut off": (STEP[20:] + STEP * 8, 8, UnitIs.STEP),
-    "an optimizer after four micro-batches": ((MICRO_BATCH * 4 + "oooooo") * 6, 6, UnitIs.STEP),
+PROGRAMS: dict[str, tuple[str, int, UnitType]] = {
+    "a plain loop": (STEP * 8, 8, UnitType.STEP),
+    "three steps": (STEP * 3, 3, UnitType.STEP),
+    "two steps": (STEP * 2, 2, UnitType.STEP),
+    "warm-up that tries kernels": (TUNED + STEP * 8, 8, UnitType.STEP),
+    "the last step cut off": (STEP * 8 + STEP[:30], 8, UnitType.STEP),
+    "the first step cut off": (STEP[20:] + STEP * 8, 8, UnitType.STEP),
+    "an optimizer after four micro-batches": ((MICRO_BATCH * 4 + "oooooo") * 6, 6, UnitType.STEP),
     "an optimizer after four micro-batches, between cut steps": (
         MICRO_BATCH * 2 + "Opq" + (MICRO_BATCH * 4 + "Opq") * 3 + MICRO_BATCH * 2,
         3,
-        UnitIs.STEP,
+        UnitType.STEP,
     ),
-    "one kernel of an optimizer after two micro-batches": ((MICRO_BATCH * 2 + "O") * 6, 6, UnitIs.STEP),
-    "one kernel of an optimizer after four micro-batches": ((MICRO_BATCH * 4 + "O") * 6, 6, UnitIs.STEP),
-    "micro-batches of one step": (MICRO_BATCH * 6 + "OOO", 6, UnitIs.MAYBE_PART),
-    "micro-batches of two steps": (MICRO_BATCH * 3 + "OOO" + MICRO_BATCH * 4, 7, UnitIs.MAYBE_PART),
+    "one kernel of an optimizer after two micro-batches": ((MICRO_BATCH * 2 + "O") * 6, 6, UnitType.STEP),
+    "one kernel of an optimizer after four micro-batches": ((MICRO_BATCH * 4 + "O") * 6, 6, UnitType.STEP),
+    "micro-batches of one step": (MICRO_BATCH * 6 + "OOO", 6, UnitType.MAYBE_PART),
+    "micro-batches of two steps": (MICRO_BATCH * 3 + "OOO" + MICRO_BATCH * 4, 7, UnitType.MAYBE_PART),
     "one step, and updates that iterate": (
         f"t{LAYER * 4}l" + "ijklmnpqrs" * 4 + f"u{'vwx' * 5}y" * 24,
         24,
-        UnitIs.MAYBE_PART,
+        UnitType.MAYBE_PART,
     ),
     "forward and backward of layers that share a kernel": (
         ("t" + f"{FORWARD}g" * 6 + "l" + f"{BACKWARD}g" * 6 + "o") * 6,
         6,
-        UnitIs.STEP,
+        UnitType.STEP,
     ),
-    "layers between an embedding and a head": ("eu" + LAYER * 24 + "nvs", 23, UnitIs.MAYBE_PART),
-    "one step": (STEP, 6, UnitIs.MAYBE_PART),
-    "nothing but layers": (LAYER * 24, 24, UnitIs.MAYBE_PART),
+    "layers between an embedding and a head": ("eu" + LAYER * 24 + "nvs", 23, UnitType.MAYBE_PART),
+    "one step": (STEP, 6, UnitType.MAYBE_PART),
+    "nothing but layers": (LAYER * 24, 24, UnitType.MAYBE_PART),
     "prefill and decode by turns": (
         "".join(PREFILL if each == "P" else DECODE for each in "PDDDPDDPDDDDDPPDDPDDDPDD"),
         24,
-        UnitIs.KINDS,
+        UnitType.KINDS,
     ),
 }
 
@@ -91,9 +91,9 @@ def test_the_largest_unit_that_repeats_is_found(gpu: OneProcess, name: str, laun
     text, units, what = PROGRAMS[name]
     play(gpu, text, launch=launch)
     found = found_in(gpu)
-    assert (found.what, found.launched) == (what, launch)
-    assert units - found.units[0] in (0, 1)
-    if what is UnitIs.STEP:
+    assert (found.unit_type, found.is_by_launch) == (what, launch)
+    assert units - found.count_by_rank[0] in (0, 1)
+    if what is UnitType.STEP:
         assert found.period_ns in range(41 * EVERY_NS, 207 * EVERY_NS, EVERY_NS)
 
 
@@ -131,7 +131,7 @@ def test_a_threshold_lies_where_it_does(gpu: OneProcess, name: str) -> None:
         assert isinstance(found, NoUnits)
     else:
         assert isinstance(found, FoundUnits)
-        assert units - found.units[0] in (0, 1)
+        assert units - found.count_by_rank[0] in (0, 1)
 
 
 NOTHING: dict[str, tuple[str, str]] = {
@@ -155,9 +155,9 @@ def test_nothing_is_found_rather_than_a_wrong_step(gpu: OneProcess, name: str) -
 def test_a_run_finds_the_same_steps_by_the_anchor_that_is_written_down(gpu: OneProcess) -> None:
     play(gpu, TUNED + STEP * 8)
     found = found_in(gpu)
-    with opened(gpu, replace(LABELLED.with_anchor(found.anchor), kernels=KernelsMode.LAUNCHED)) as run:
-        anchors = run.anchors(run.ranks[0])
-    assert [each.start_ns for each in anchors][1:] == [each.start_ns for each in found.by_rank[0]]
+    with opened(gpu, replace(OPENING_CONVENTION.with_anchor(found.anchor), kernels=KernelsMode.LAUNCHED)) as run:
+        anchors = run.find_anchors(run.ranks[0])
+    assert [each.start_ns for each in anchors][1:] == [each.start_ns for each in found.units_by_rank[0]]
 
 
 def test_many_steps_that_three_kernels_begin_are_sure(gpu: OneProcess) -> None:
@@ -165,7 +165,7 @@ def test_many_steps_that_three_kernels_begin_are_sure(gpu: OneProcess) -> None:
     found = found_in(gpu)
     assert found.confidence is Confidence.HIGH
     assert found.anchor == KernelAnchor("kernel_t")
-    assert (found.kinds, found.pattern, found.inside) == (1, None, None)
+    assert (found.kind_count, found.pattern, found.holder) == (1, None, None)
 
 
 def test_three_steps_are_not_sure(gpu: OneProcess) -> None:
@@ -178,7 +178,7 @@ def test_two_names_begin_a_unit_where_none_is_in_it_once(gpu: OneProcess) -> Non
     play(gpu, ("aabbcc" + "abc" * 8) * 6)
     found = found_in(gpu)
     assert found.anchor.after is not None
-    assert found.units[0] in (5, 6)
+    assert found.count_by_rank[0] in (5, 6)
 
 
 def test_steps_of_two_speeds_are_told(gpu: OneProcess) -> None:
@@ -186,7 +186,7 @@ def test_steps_of_two_speeds_are_told(gpu: OneProcess) -> None:
     for number in range(16):
         start = play(gpu, STEP, start_ns=start, every_ns=EVERY_NS * (1 + number // 8))
     found = found_in(gpu)
-    assert (found.what, found.confidence) == (UnitIs.TWO_SPEEDS, Confidence.LOW)
+    assert (found.unit_type, found.confidence) == (UnitType.TWO_SPEEDS, Confidence.LOW)
 
 
 def test_a_kernel_is_called_by_its_full_name_where_its_short_one_is_another_s_too(gpu: OneProcess) -> None:
@@ -215,7 +215,7 @@ def test_a_step_that_is_one_graph_begins_with_its_first_kernel(gpu: OneProcess) 
     for _ in range(8):
         start = graph(gpu, LAYER * 6, start)
     found = found_in(gpu)
-    assert (found.anchor, found.units[0]) == (KernelAnchor("kernel_a"), 7)
+    assert (found.anchor, found.count_by_rank[0]) == (KernelAnchor("kernel_a"), 7)
 
 
 def test_inside_of_a_graph_nothing_begins(gpu: OneProcess) -> None:
@@ -240,8 +240,8 @@ def rank(number: int, text: str, *, launch: bool = True, start_ns: int = 10_000)
 
 def test_ranks_may_start_at_other_steps(tmp_path: Path) -> None:
     found = found_in(ranks(tmp_path / "t.sqlite", rank(0, STEP * 7), rank(1, STEP[30:] + STEP * 8), rank(2, STEP * 6)))
-    assert [found.units[number] for number in (0, 1, 2)] == [7, 8, 6]
-    assert found.what is UnitIs.STEP
+    assert [found.count_by_rank[number] for number in (0, 1, 2)] == [7, 8, 6]
+    assert found.unit_type is UnitType.STEP
 
 
 def test_a_kernel_that_begins_the_step_on_every_rank_is_taken(tmp_path: Path) -> None:
@@ -249,7 +249,7 @@ def test_a_kernel_that_begins_the_step_on_every_rank_is_taken(tmp_path: Path) ->
     first, last = STEP.replace("l", ""), STEP.replace("t", "") + "s"
     found = found_in(ranks(tmp_path / "t.sqlite", rank(0, first * 8), rank(1, last * 8)))
     assert found.anchor.kernel == "kernel_o"
-    assert {*found.units.values()} <= {7, 8}
+    assert {*found.count_by_rank.values()} <= {7, 8}
 
 
 def test_a_rank_of_which_the_unit_is_none_is_named(tmp_path: Path) -> None:
@@ -288,7 +288,7 @@ def marked(gpu: OneProcess, name: str, *, steps: int = 8, thread: Callable[[int]
 def test_a_range_that_starts_once_in_each_step_is_named(gpu: OneProcess) -> None:
     marked(gpu, "my loop {}")
     found = found_in(gpu)
-    assert (found.what, found.pattern) == (UnitIs.STEP, "my loop %")
+    assert (found.unit_type, found.pattern) == (UnitType.STEP, "my loop %")
 
 
 def test_of_such_ranges_the_one_with_most_time_is_named(gpu: OneProcess) -> None:
@@ -325,7 +325,7 @@ def test_several_in_each_known_step_are_parts_of_it(gpu: OneProcess) -> None:
         gpu.range(f"ProfilerStep#{number}", 5000, 400_000)
         play(gpu, text)
     found = found_in(gpu)
-    assert (found.what, found.inside, found.confidence) == (UnitIs.PART, "ProfilerStep#0", Confidence.MEDIUM)
+    assert (found.unit_type, found.holder, found.confidence) == (UnitType.PART, "ProfilerStep#0", Confidence.MEDIUM)
 
 
 def test_units_that_are_numbered_modules_are_layers(gpu: OneProcess) -> None:
@@ -334,7 +334,7 @@ def test_units_that_are_numbered_modules_are_layers(gpu: OneProcess) -> None:
         gpu.range(f"FSDP::pre_forward (layers.{layer})", start - 5000, start - 4000)
         start = play(gpu, STEP, start_ns=start)
     found = found_in(gpu)
-    assert (found.what, found.inside) == (UnitIs.PART, None)
+    assert (found.unit_type, found.holder) == (UnitType.PART, None)
 
 
 def test_modules_that_each_step_goes_through_make_it_no_layer(gpu: OneProcess) -> None:
@@ -343,4 +343,4 @@ def test_modules_that_each_step_goes_through_make_it_no_layer(gpu: OneProcess) -
         for layer in range(4):
             gpu.range(f"forward (layers.{layer})", start + 9000 * layer, start + 9000 * layer + 1000)
         start = play(gpu, STEP, start_ns=start)
-    assert found_in(gpu).what is UnitIs.STEP
+    assert found_in(gpu).unit_type is UnitType.STEP

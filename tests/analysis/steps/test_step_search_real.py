@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from pytest_nsys.analysis.captures.cache import CaptureCache
-from pytest_nsys.analysis.steps.convention_fit import LABELLED
-from pytest_nsys.analysis.steps.facts import FoundUnits, NoUnits, UnitIs
-from pytest_nsys.analysis.steps.search import search
+from pytest_nsys.analysis.steps.convention_fit import OPENING_CONVENTION
+from pytest_nsys.analysis.steps.search_result import FoundUnits, NoUnits, UnitType
+from pytest_nsys.analysis.steps.step_search import search_steps
 from pytest_nsys.core.workload import Workload
 from tests.support.reference_data import MORE
 
@@ -28,7 +28,7 @@ def expected() -> dict[str, Any]:
 @functools.cache
 def found(trace: str) -> FoundUnits | NoUnits:
     with closing(CaptureCache()) as library:
-        return search(library.one_run([trace], MORE, LABELLED, Workload()).runs[0])
+        return search_steps(library.open_one_run([trace], MORE, OPENING_CONVENTION, Workload()).runs[0])
 
 
 @pytest.mark.parametrize("trace", expected())
@@ -38,8 +38,8 @@ def test_the_units_of_a_real_trace_are_found(trace: str) -> None:
     if isinstance(units, NoUnits):
         assert set(said["units"]) == {None}
         return
-    assert [units.units[rank] for rank in sorted(units.units)] == said["units"]
-    assert units.what == said["is"]
+    assert [units.count_by_rank[rank] for rank in sorted(units.count_by_rank)] == said["units"]
+    assert units.unit_type == said["is"]
     if "period_ns" in said:
         middle = re.match(r"[\d.]+ ms", said["period_ns"])
         assert middle is not None
@@ -50,10 +50,10 @@ def test_the_units_of_a_real_trace_are_found(trace: str) -> None:
 def test_a_range_that_starts_once_in_each_step_is_named(trace: str) -> None:
     units = found(trace)
     assert isinstance(units, FoundUnits)
-    assert (units.what, units.pattern) == (UnitIs.STEP, "ProfilerStep#%")
+    assert (units.unit_type, units.pattern) == (UnitType.STEP, "ProfilerStep#%")
 
 
 def test_a_layer_tells_the_step_that_holds_it() -> None:
     units = found("deepseek_dualpipe_train.json.gz")
     assert isinstance(units, FoundUnits)
-    assert (units.what, units.inside) == (UnitIs.PART, "ProfilerStep#1")
+    assert (units.unit_type, units.holder) == (UnitType.PART, "ProfilerStep#1")

@@ -11,18 +11,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_nsys.analysis.budget.budget import budget_of
+from pytest_nsys.analysis.budget.budget import measure_budget
 from pytest_nsys.analysis.explain.budget_lines import BudgetPart
-from pytest_nsys.analysis.metrics.straggling import Waited
-from pytest_nsys.analysis.summary.findings import WORTH, Finding, findings_of
-from pytest_nsys.analysis.summary.losses import FindingKind, Losses
-from pytest_nsys.analysis.summary.summary import summary_of
-from pytest_nsys.core.conventions import BUILT_IN
+from pytest_nsys.analysis.metrics.collective_waits import WaitInterval
+from pytest_nsys.analysis.summary.findings import MIN_SHARE_BY_KIND, Finding, list_findings
+from pytest_nsys.analysis.summary.lost_time import FindingKind, LostTime
+from pytest_nsys.analysis.summary.summary import summarize_captures
+from pytest_nsys.core.conventions import BUILT_IN_CONVENTIONS
 from pytest_nsys.core.model import KernelsMode, Value
 from pytest_nsys.core.numbers import format_value
 from pytest_nsys.core.workload import Workload
-from pytest_nsys.reports.screens.findings import sentence
-from pytest_nsys.reports.screens.next_steps import to_see_more
+from pytest_nsys.reports.screens.findings import format_finding
+from pytest_nsys.reports.screens.next_steps import format_detail_command
 from tests.support.commands import answer
 from tests.support.measure import STEPS, captures
 from tests.support.reference_data import DATA
@@ -73,7 +73,7 @@ def found(path: Path, put: Put, workload: Workload | None = None) -> dict[Findin
     trace = TraceBuilder()
     put(Traced(trace, NcclRanges(trace), 2 * STEP_NS))
     with captures(trace.write(path / "run.sqlite"), convention=STEPS, workload=workload) as run:
-        each = findings_of(run, run.spec("median"), most=len(FindingKind))
+        each = list_findings(run, run.make_spec("median"), limit=len(FindingKind))
     return {finding.kind: finding for finding in each}
 
 
@@ -346,9 +346,9 @@ def test_the_leading_figure_is_a_cell_of_what_shows_more(tmp_path: Path, case: C
     if "part_ns" not in finding.figures:
         assert case.kind in (FindingKind.CLOCKS, FindingKind.PROFILER)
         return
-    assert format_value(fact(finding, "part_ns")) in sentence(finding)
+    assert format_value(fact(finding, "part_ns")) in format_finding(finding)
     assert (finding.win_ns or 0) <= fact(finding, "part_ns") + fact(finding, "more_ns")
-    asked = to_see_more(finding, [str(tmp_path / "run.sqlite")])
+    asked = format_detail_command(finding, [str(tmp_path / "run.sqlite")])
     shown = answer(*shlex.split(asked)[1:])
     tables = (rows for rows in shown.values() if isinstance(rows, list) and rows and isinstance(rows[0], dict))
     own = [cell for rows in tables for row in rows if row.get("rank") == finding.rank for cell in cells(row)]
@@ -379,14 +379,14 @@ def test_communication_is_told_of_the_rank_that_the_table_has(tmp_path: Path) ->
     finding = found(tmp_path, put)[FindingKind.COMMUNICATION]
     assert (finding.rank, finding.figures["part_ns"], finding.win_ns) == (1, 2_200 * US, 700 * US - LAUNCH_LENGTH_NS)
     with captures(tmp_path / "run.sqlite") as run:
-        spec = run.spec("median")
-        whole = summary_of(run, spec).communication.whole
+        spec = run.make_spec("median")
+        whole = summarize_captures(run, spec).communication.total
     assert whole is not None
     assert (whole.rank, whole.exposed_ns) == (finding.rank, finding.figures["part_ns"])
 
 
 def test_every_kind_has_a_case_and_a_threshold() -> None:
-    assert {case.kind for case in CASES} == WORTH.keys() == {*FindingKind}
+    assert {case.kind for case in CASES} == MIN_SHARE_BY_KIND.keys() == {*FindingKind}
 
 
 def test_a_good_step_gives_none(tmp_path: Path) -> None:
@@ -415,9 +415,9 @@ def test_ranks_of_files_hours_apart_are_held_against_each_other(tmp_path: Path) 
             torch.kernel(NCCL, at + start, at + 7 * MS, stream=20, launch_ns=at + EARLY, **said, **group)
             torch.kernel("gemm", at + 7 * MS, at + STEP_NS, launch_ns=at + EARLY)
         torch.write(tmp_path / "run" / f"rank{rank}_trace.json")
-    with captures(tmp_path / "run", convention=BUILT_IN["torchtitan"]) as run:
-        spec = run.spec("5")
-        each = {finding.kind: finding for finding in findings_of(run, spec)}
+    with captures(tmp_path / "run", convention=BUILT_IN_CONVENTIONS["torchtitan"]) as run:
+        spec = run.make_spec("5")
+        each = {finding.kind: finding for finding in list_findings(run, spec)}
     assert each.keys() == {FindingKind.STRAGGLER, FindingKind.COMMUNICATION}
     assert (each[FindingKind.STRAGGLER].rank, each[FindingKind.STRAGGLER].win_ns) == (0, 1 * MS)
     assert each[FindingKind.COMMUNICATION].win_ns == 1 * MS
@@ -458,8 +458,8 @@ def test_a_profiler_that_slows_is_told_where_it_costs(tmp_path: Path, stacks: in
         torch.range(f"ProfilerStep#{n}", at, at + STEP_NS)
         torch.kernel("gemm", at, at + 5 * MS, launch_ns=at + EARLY)
         torch.kernel("gemm", at + 7 * MS, at + STEP_NS, launch_ns=at + launch)
-    with captures(torch.write(tmp_path / "rank0_trace.json"), convention=BUILT_IN["torchtitan"]) as run:
-        each = findings_of(run, run.spec("median"))
+    with captures(torch.write(tmp_path / "rank0_trace.json"), convention=BUILT_IN_CONVENTIONS["torchtitan"]) as run:
+        each = list_findings(run, run.make_spec("median"))
     found = [finding.figures for finding in each if finding.kind is FindingKind.PROFILER]
     assert found == ([{"recorded": "with_stack=True"}] if told else [])
 
@@ -480,7 +480,7 @@ def test_the_largest_win_comes_first(tmp_path: Path) -> None:
     sync(9 * MS, 9_300 * US)(t, gpu)
     t.gemm(gpu, 9_600 * US, STEP_NS, launch=9_300 * US - 3 * US)
     with captures(trace.write(tmp_path / "run.sqlite")) as run:
-        each = findings_of(run, run.spec("median"))
+        each = list_findings(run, run.make_spec("median"))
     assert [finding.kind for finding in each] == [
         FindingKind.COMMUNICATION,
         FindingKind.COPIES,
@@ -518,8 +518,7 @@ WORK = st.lists(
 
 
 def write(path: Path, work: list[Ran]) -> Path:
-    trace = TraceBuilder()
-    gpu = trace.process()
+    gpu = TraceBuilder().process()
     gpu.range("step", 0, 100)
     for each in work:
         start, end = each.start, each.start + each.length
@@ -528,13 +527,13 @@ def write(path: Path, work: list[Ran]) -> Path:
         elif each.what == "host copy":
             number = gpu.api("cudaMemcpyAsync_v3020", start, end)
             memories = {"copyKind": 1, "srcKind": PAGEABLE, "dstKind": 2, "bytes": 4}
-            trace.insert(MEMCPY, **gpu.gpu_span(start, start + 1, number, stream=9), **memories)
+            gpu.trace.insert(MEMCPY, **gpu.gpu_span(start, start + 1, number, stream=9), **memories)
         elif each.what == "copy":
             gpu.memcpy(start, end, stream=each.stream, launch_ns=min(each.launch, start))
         else:
             name, launch = "gemm" if each.what == "compute" else NCCL, min(each.launch, start)
             gpu.kernel(name, start, end, stream=each.stream, launch_ns=launch, launch_length_ns=1)
-    return trace.write(path)
+    return gpu.trace.write(path)
 
 
 def called(each: Ran) -> range:
@@ -564,18 +563,18 @@ def test_claims_are_what_counting_ticks_gives_and_no_tick_counts_twice(
     work.append(Ran("compute", 40, 5, 7, 3))
     path = write(tmp_path_factory.mktemp("claims") / "run.sqlite", work)
     with captures(path) as run:
-        spec = run.spec("median", None, mode)
-        ((window,),) = run.runs[0].measured(spec).ranks.values()
+        spec = run.make_spec("median", None, mode)
+        ((window,),) = run.runs[0].load_windows(spec).windows_by_rank.values()
         spans = [(each.start, each.start + each.length // 2) for each in work if each.what == "comm"]
-        waits = [Waited(*span, "AllReduce", 1) for span in spans]
-        budget, own = budget_of(window), Losses(budget_of(window), waits)
+        waits = [WaitInterval(*span, "AllReduce", 1) for span in spans]
+        budget, own = measure_budget(window), LostTime(measure_budget(window), waits)
         syncs = {tick for each in work if each.what == "sync" for tick in called(each)}
         copies = {tick for each in work if each.what in ("copy", "host copy") for tick in called(each)}
         pageable = any(each.what == "host copy" and each.start <= 100 for each in work)
-        shared = {t for start, end in window.spans(own.barriers) for t in range(start, end)}
+        shared = {t for start, end in window.iterate_intervals(own.barriers) for t in range(start, end)}
         expected: Counter[FindingKind] = Counter()
-        for each in budget.each():
-            lasts = None if each.waiting is None else each.waiting.end_ns - each.waiting.start_ns
+        for each in budget.list_gap_parts():
+            lasts = None if each.waiting_kernel is None else each.waiting_kernel.end_ns - each.waiting_kernel.start_ns
             for tick in range(each.start_ns, each.end_ns):
                 holds = {
                     "waits": any(start <= tick < end for start, end in spans),
@@ -586,7 +585,7 @@ def test_claims_are_what_counting_ticks_gives_and_no_tick_counts_twice(
                 expected[kind_of_tick(each.part, holds)] += 1
         assert {kind: ns for kind, ns in own.claims_ns.items() if ns} == expected
         assert sum(own.claims_ns.values()) == budget.lines.compute_absent_ns
-        wins = [finding.win_ns or 0 for finding in findings_of(run, spec, most=99)]
+        wins = [finding.win_ns or 0 for finding in list_findings(run, spec, limit=99)]
         assert sum(wins) <= window.length_ns
 
 
@@ -596,10 +595,10 @@ def test_claims_are_what_counting_ticks_gives_and_no_tick_counts_twice(
 def test_nothing_wins_more_than_its_window_on_real_traces(name: str) -> None:
     (path,) = DATA.glob(f"*/{name}")
     with captures(path) as run:
-        spec = run.spec("run")
+        spec = run.make_spec("run")
         if not run.runs[0].has_kernels:
             return
-        each = findings_of(run, spec, most=99)
+        each = list_findings(run, spec, limit=99)
     for rank in {finding.rank for finding in each}:
         own = [finding for finding in each if finding.rank == rank and finding.win_ns is not None]
         assert sum(finding.win_ns or 0 for finding in own) <= max((finding.window_ns for finding in own), default=0)
@@ -614,4 +613,4 @@ def test_a_rank_without_a_kernel_in_its_window_leaves_the_others_told(tmp_path: 
         gpu.kernel("gemm", 0, 5)
 
     each = found(tmp_path, put)
-    assert (each[FindingKind.STALLED].rank, each[FindingKind.STALLED].looked_at) == (0, 1)
+    assert (each[FindingKind.STALLED].rank, each[FindingKind.STALLED].rank_count) == (0, 1)

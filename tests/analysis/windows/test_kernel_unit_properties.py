@@ -13,13 +13,13 @@ from hypothesis import strategies as st
 
 from pytest_nsys.analysis.captures.captures import Captures
 from pytest_nsys.analysis.metrics.registry import METRICS
-from pytest_nsys.core.conventions import BUILT_IN, KernelAnchor
+from pytest_nsys.core.conventions import BUILT_IN_CONVENTIONS, KernelAnchor
 from pytest_nsys.core.errors import NsysError
 from pytest_nsys.core.model import KernelsMode
 from tests.support.measure import captures
 from tests.support.samples.builder import Process, TraceBuilder
 
-OF_KERNELS = replace(BUILT_IN["generic"], anchor=KernelAnchor("embed"), kernels=KernelsMode.LAUNCHED)
+OF_KERNELS = replace(BUILT_IN_CONVENTIONS["generic"], anchor=KernelAnchor("embed"), kernels=KernelsMode.LAUNCHED)
 OF_RANGES = replace(OF_KERNELS, anchor="step%")
 NCCL = "ncclDevKernel_AllReduce"
 
@@ -68,13 +68,13 @@ def test_every_launch_of_a_step_is_in_exactly_one_window(before: list[Launch], s
         with captures(path, convention=OF_KERNELS) as opened:
             run = opened.runs[0]
             (rank,) = run.ranks
-            found = run.anchors(rank)
+            found = run.find_anchors(rank)
             spans = [(step.start_ns, step.end_ns) for step in found]
             begun = [time for time, each in zip(times, launches, strict=True) if each.name == "embed"]
             assert spans[:-1] == list(pairwise(begun))
             held: list[int] = []
             for index, unit in enumerate(found):
-                (window,) = run.measured(opened.spec(str(index))).ranks[rank.number]
+                (window,) = run.load_windows(opened.make_spec(str(index))).windows_by_rank[rank.number]
                 own = sorted(window.launch_ns)
                 assert own[0] == unit.start_ns
                 until = max(times) + 1 if unit is found[-1] else unit.end_ns
@@ -88,7 +88,7 @@ def figures(opened: Captures, window: str) -> Mapping[str, object]:
     found: dict[str, object] = {}
     for name, metric in METRICS.items():
         try:
-            found[name] = opened.rows(metric, opened.spec(window)).rows
+            found[name] = opened.measure_rows(metric, opened.make_spec(window)).rows
         except NsysError as error:
             found[name] = type(error)
     return found

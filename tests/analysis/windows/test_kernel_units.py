@@ -8,16 +8,16 @@ from typing import Any
 
 import pytest
 
-from pytest_nsys.core.conventions import BUILT_IN, KernelAnchor
+from pytest_nsys.core.conventions import BUILT_IN_CONVENTIONS, KernelAnchor
 from pytest_nsys.core.errors import NothingMeasured
 from pytest_nsys.core.model import KernelsMode, Span
-from pytest_nsys.gates.convention_keys import typed_anchor
+from pytest_nsys.gates.convention_keys import parse_anchor_option
 from tests.support.kernel_steps import PLAIN, put, slow_quarter, written
 from tests.support.measure import captures, notes, rows, rows_of, windows
 from tests.support.samples.builder import TraceBuilder
 from tests.support.samples.kineto import KinetoBuilder
 
-FIRST = replace(BUILT_IN["generic"], anchor=KernelAnchor("embed"), kernels=KernelsMode.LAUNCHED)
+FIRST = replace(BUILT_IN_CONVENTIONS["generic"], anchor=KernelAnchor("embed"), kernels=KernelsMode.LAUNCHED)
 
 
 def periods(**values: object) -> dict[tuple[int, str], object]:
@@ -29,7 +29,7 @@ def held(path: Path, window: str, **more: Any) -> list[list[str]]:
     """The names of the kernels of each window."""
     convention = replace(FIRST, **more)
     with captures(path, convention=convention) as run:
-        group = run.runs[0].measured(run.spec(window))
+        group = run.runs[0].load_windows(run.make_spec(window))
         return [[w.kernels.names[name] for name in w.kernels.name] for w in group]
 
 
@@ -46,13 +46,12 @@ def test_a_window_goes_from_one_start_to_the_next(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("mode", KernelsMode)
 def test_a_host_that_is_ahead_makes_no_step_shorter(tmp_path: Path, mode: KernelsMode) -> None:
-    trace = TraceBuilder()
-    process = trace.process()
+    process = TraceBuilder().process()
     for step, start in enumerate((0, 900, 1_900, 2_900, 4_000, 5_000, 6_000, 7_000, 8_000)):
         for place, name in enumerate(PLAIN):
             at = 10_000 + start + 100 * place
             process.kernel(name, at, at + 50, launch_ns=1_000 + 100 * step + 10 * place)
-    convention, path = replace(FIRST, kernels=mode), trace.write(tmp_path / "run.sqlite")
+    convention, path = replace(FIRST, kernels=mode), process.trace.write(tmp_path / "run.sqlite")
     each = periods(p50=1_000, p90=1_100, p99=1_100, mean=Fraction(7_100, 7), max=1_100)
     assert rows(path, "period_ns", convention=convention) == each
     assert rows(path, "step_time_ns", convention=convention) == {(): 1_000}
@@ -60,8 +59,7 @@ def test_a_host_that_is_ahead_makes_no_step_shorter(tmp_path: Path, mode: Kernel
 
 @pytest.mark.parametrize("mode", KernelsMode)
 def test_each_mode_has_the_kernels_of_a_step(tmp_path: Path, mode: KernelsMode) -> None:
-    trace = written(tmp_path / "run.sqlite", [PLAIN] * 6)
-    assert held(trace, "median", kernels=mode) == [list(PLAIN)]
+    assert held(written(tmp_path / "run.sqlite", [PLAIN] * 6), "median", kernels=mode) == [list(PLAIN)]
 
 
 def test_a_rank_that_its_trace_names_has_windows(tmp_path: Path) -> None:
@@ -134,7 +132,7 @@ def test_a_name_from_a_screen_gets_the_exact_one(tmp_path: Path, called: str, ex
         rows(trace, "overlap", convention=replace(FIRST, anchor=KernelAnchor("embed", called)))
     assert "which is short for 1 name: type --anchor " in str(caught.value)
     *_, typed = shlex.split(str(caught.value).partition("type ")[2].partition("; `")[0])
-    assert typed_anchor(typed) == KernelAnchor("embed", exact)
+    assert parse_anchor_option(typed) == KernelAnchor("embed", exact)
 
 
 def test_a_name_that_is_short_for_several_gets_each(tmp_path: Path) -> None:
@@ -161,12 +159,11 @@ def test_without_launches_windows_are_on_the_gpu(tmp_path: Path) -> None:
 
 def test_the_last_window_ends_with_its_work_and_counts_in_no_median(tmp_path: Path) -> None:
     full = [*PLAIN, *["gemm"] * 6]
-    trace = TraceBuilder()
-    process = trace.process()
+    process = TraceBuilder().process()
     put(process, [full] * 5, [910] * 5)
     for at in (0, 200, 400, 3_000):
         process.kernel("gemm" if at else "embed", 14_550 + at, 14_600 + at, launch_ns=14_250 + at)
-    path = trace.write(tmp_path / "run.sqlite")
+    path = process.trace.write(tmp_path / "run.sqlite")
     assert rows(path, "window_ns", convention=FIRST, window="last") == {0: 3_050}
     assert rows(path, "anchors", convention=FIRST) == {0: 6}
     assert rows(path, "period_ns", convention=FIRST) == periods(p50=910, p90=910, p99=910, mean=910, max=910)
@@ -189,7 +186,7 @@ def test_span_makes_no_difference(tmp_path: Path, window: str) -> None:
     both = [windows(trace, window, convention=FIRST, span=span) for span in Span]
     assert both[0] == both[1]
     with captures(trace, convention=FIRST) as run:
-        assert run.spec(window, Span.PERIOD) == run.spec(window, Span.RANGE)
+        assert run.make_spec(window, Span.PERIOD) == run.make_spec(window, Span.RANGE)
 
 
 def test_a_rank_without_the_kernel_is_named(tmp_path: Path) -> None:
@@ -232,19 +229,21 @@ def test_captures_of_one_run_have_windows_of_their_own(tmp_path: Path) -> None:
     both = [sharing_a_gpu(tmp_path / f"{ns}.sqlite", ns) for ns in (1_000, 1_400)]
     other = written(tmp_path / "other.sqlite", [("fused_embed", *PLAIN[1:])] * 6)
     with captures(*both, convention=FIRST) as run:
-        assert rows_of(run, "step_time_ns", run.spec("median")) == {(): 1_200}
-        assert [w.window.start_ns for each in run.runs for w in each.measured(run.spec("3"))] == [12_700, 13_900]
+        assert rows_of(run, "step_time_ns", run.make_spec("median")) == {(): 1_200}
+        assert [w.window.start_ns for each in run.runs for w in each.load_windows(run.make_spec("3"))] == [
+            12_700,
+            13_900,
+        ]
     why = rf"{other}: rank 0 \(process 100\): no kernel is called 'embed' \(did you mean 'fused_embed'\?\)"
     with captures(both[0], other, convention=FIRST) as run, pytest.raises(NothingMeasured, match=why):
-        rows_of(run, "step_time_ns", run.spec("median"))
+        rows_of(run, "step_time_ns", run.make_spec("median"))
 
 
 def test_a_graph_begins_one_window(tmp_path: Path) -> None:
-    trace = TraceBuilder()
-    process = trace.process()
+    process = TraceBuilder().process()
     for step in range(6):
         graph = process.kernel("embed", 1_000 * step + 100, 1_000 * step + 200, graph_node=1, launch_ns=1_000 * step)
         for node in range(2, 6):
             start = 1_000 * step + 100 * node
             process.kernel("embed", start, start + 50, graph_node=node, correlation=graph)
-    assert held(trace.write(tmp_path / "run.sqlite"), "median") == [["embed"] * 5]
+    assert held(process.trace.write(tmp_path / "run.sqlite"), "median") == [["embed"] * 5]

@@ -58,8 +58,7 @@ def test_label_makes_all_devices_of_its_process_one_rank(gpu: OneProcess) -> Non
 
 
 def test_repeat_of_a_label_is_fine(tmp_path: Path) -> None:
-    path = write(tmp_path / "t.sqlite", (100, 10, label(1) * 3))
-    assert rows(path, "compute_ns") == {1: 10}
+    assert rows(write(tmp_path / "t.sqlite", (100, 10, label(1) * 3)), "compute_ns") == {1: 10}
 
 
 def test_rank_that_comes_twice_is_an_error(tmp_path: Path) -> None:
@@ -126,8 +125,7 @@ def test_ordinals_follow_file_process_and_device(tmp_path: Path) -> None:
             work(gpu, length + pid // 100, device=1)
             gpu.kernel("gemm", 300, 305, launch_ns=110, device=0)
         trace.write(tmp_path / name)
-    found = rows(tmp_path, "compute_ns")
-    assert found == {0: 5, 1: 12, 2: 5, 3: 13, 4: 5, 5: 32, 6: 5, 7: 33}
+    assert rows(tmp_path, "compute_ns") == {0: 5, 1: 12, 2: 5, 3: 13, 4: 5, 5: 32, 6: 5, 7: 33}
     with captures(tmp_path) as run:
         assert [(r.trace.name, r.pid, r.device) for r in run.runs[0].ranks] == [
             (name, pid, device)
@@ -174,8 +172,7 @@ def test_device_ids_are_held_against_those_of_the_same_file(tmp_path: Path, per_
 
 def test_range_that_only_looks_like_a_label_is_none(tmp_path: Path) -> None:
     for i, name in enumerate((SETUP.format(1, 1) + " ", "Rank=1; pp=1/2", SETUP.format(1, 1).replace("pp", "tp"))):
-        path = write(tmp_path / f"{i}.sqlite", (100, 10, (name,)))
-        assert rows(path, "compute_ns") == {0: 10}
+        assert rows(write(tmp_path / f"{i}.sqlite", (100, 10, (name,))), "compute_ns") == {0: 10}
 
 
 def test_label_that_was_never_closed_is_a_label(gpu: OneProcess) -> None:

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from pytest_nsys.analysis.facts.ground import Ground
-from pytest_nsys.analysis.facts.kinds import facts_of
+from pytest_nsys.analysis.facts.kinds import measure_facts
+from pytest_nsys.analysis.facts.quality_context import QualityContext
 from pytest_nsys.analysis.metrics.registry import METRICS
-from pytest_nsys.core.conventions import BUILT_IN
+from pytest_nsys.core.conventions import BUILT_IN_CONVENTIONS
 from pytest_nsys.core.workload import Workload
 from tests.support.commands import run
 from tests.support.gates import Project
@@ -19,7 +19,7 @@ from tests.support.samples.rocpd import RocpdBuilder
 from tests.support.samples.schema import Cell
 
 LABEL = "rank={rank}; pp=0/1 dp={rank}/2 cp=0/1 ep=0/1; mbs=1 seq=2048"
-PLAIN = replace(BUILT_IN["generic"], anchor="step%")
+PLAIN = replace(BUILT_IN_CONVENTIONS["generic"], anchor="step%")
 MODEL = "NVIDIA H100 80GB HBM3"
 
 
@@ -99,10 +99,10 @@ SHARED, APART = ("GPU-5a", "GPU-5a"), ("GPU-5a", "GPU-5b")
 
 
 def told(path: Path, **more: str) -> list[str]:
-    convention = replace(BUILT_IN["pithtrain"], anchor="step%") if more else PLAIN
+    convention = replace(BUILT_IN_CONVENTIONS["pithtrain"], anchor="step%") if more else PLAIN
     with captures(path, convention=convention) as opened:
-        ground = Ground(opened.runs[0], opened.spec("median", None, None), METRICS["idle_ns"])
-        return [fact.words for fact in facts_of(ground, ["shared_gpus"])]
+        ground = QualityContext(opened.runs[0], opened.make_spec("median", None, None), METRICS["idle_ns"])
+        return [fact.words for fact in measure_facts(ground, ["shared_gpus"])]
 
 
 @in_every_format
@@ -149,7 +149,7 @@ def test_the_gpu_is_counted_once(tmp_path: Path, write: Write) -> None:
     assert ", 2 processes" in screen
     assert "ranks 0, 1 ran on one GPU: each waits for kernels of the other" in screen
     with captures(path, convention=PLAIN, workload=Workload(steps=1)) as opened:
-        (row,) = opened.rows(METRICS["total_kernel_ns"], opened.spec("median", None, None)).rows
+        (row,) = opened.measure_rows(METRICS["total_kernel_ns"], opened.make_spec("median", None, None)).rows
     assert row.value == 4_000  # both of one step, on one GPU
     (tmp_path / "apart").mkdir()
     other = write(tmp_path / "apart", APART)
@@ -157,7 +157,7 @@ def test_the_gpu_is_counted_once(tmp_path: Path, write: Write) -> None:
     assert "2 × " in screen
     assert "processes" not in screen
     with captures(other, convention=PLAIN, workload=Workload(steps=1)) as opened:
-        (row,) = opened.rows(METRICS["total_kernel_ns"], opened.spec("median", None, None)).rows
+        (row,) = opened.measure_rows(METRICS["total_kernel_ns"], opened.make_spec("median", None, None)).rows
     assert row.value == 2_000
 
 

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_nsys.analysis.budget.budget import budget_of
+from pytest_nsys.analysis.budget.budget import measure_budget
 from pytest_nsys.analysis.metrics.quantities import QUANTITIES
-from pytest_nsys.analysis.windows.tracks import order_of
-from pytest_nsys.core.conventions import BUILT_IN
+from pytest_nsys.analysis.windows.rank_track import measure_stream_order
+from pytest_nsys.core.conventions import BUILT_IN_CONVENTIONS
 from pytest_nsys.core.model import NO_STREAM, KernelsMode, Stream, Value
 from pytest_nsys.core.tables import Kernels
 from tests.analysis.budget.test_budget import FORMATS, NCCL, Ran, Write
@@ -23,7 +23,7 @@ from tests.support.one_process import OneProcess
 from tests.support.samples.builder import Process, TraceBuilder
 from tests.support.samples.rocpd import RocpdBuilder
 
-PLAIN = replace(BUILT_IN["generic"], anchor="step%")
+PLAIN = replace(BUILT_IN_CONVENTIONS["generic"], anchor="step%")
 AT_NS = 100_000
 """All is launched long before."""
 
@@ -97,7 +97,9 @@ def ran(*kernels: tuple[int, int, int, int], streams: int = 2) -> Kernels:
     ],
 )
 def test_what_runs_wholly_inside_shows_it(kernels: list[tuple[int, int, int, int]], found: dict[int, Fraction]) -> None:
-    assert {stream.number: share for stream, share in order_of(ran(*kernels)).unordered.items()} == found
+    assert {
+        stream.number: share for stream, share in measure_stream_order(ran(*kernels)).unordered_streams.items()
+    } == found
 
 
 @given(
@@ -124,7 +126,9 @@ def test_it_is_what_comparing_each_with_each_says(kernels: list[tuple[int, int, 
         ]
         if 100 * sum(inside) > (whole := sum(b - a for _, a, b in here)):
             expected[stream] = Fraction(sum(inside), whole)
-    assert {stream.number: share for stream, share in order_of(ran(*kernels)).unordered.items()} == expected
+    assert {
+        stream.number: share for stream, share in measure_stream_order(ran(*kernels)).unordered_streams.items()
+    } == expected
 
 
 @pytest.mark.parametrize(
@@ -143,14 +147,14 @@ def test_it_is_what_comparing_each_with_each_says(kernels: list[tuple[int, int, 
 def test_a_kernel_over_several_later_ones_is_wrong_where_the_others_keep_their_order(
     kernels: list[tuple[int, int, int, int]], covering: list[int], unordered: set[int]
 ) -> None:
-    found = order_of(ran(*kernels))
-    assert [*found.covering] == covering
-    assert {stream.number for stream in found.unordered} == unordered
+    found = measure_stream_order(ran(*kernels))
+    assert [*found.covering_kernels] == covering
+    assert {stream.number for stream in found.unordered_streams} == unordered
 
 
 def test_what_is_on_no_stream_is_on_none_that_keeps_order() -> None:
     none = replace(ran((0, 100, 0, 0), (50, 20, 0, 0)), streams=[Stream(0, 1, NO_STREAM)])
-    assert order_of(none).unordered == {}
+    assert measure_stream_order(none).unordered_streams == {}
 
 
 def test_another_stream_and_device_keep_theirs(gpu: OneProcess) -> None:
@@ -172,8 +176,8 @@ def test_a_wait_on_it_or_for_it_proves_nothing(gpu: OneProcess) -> None:
 
     def blocked() -> tuple[Value, bool]:
         with captures(gpu, convention=PLAIN) as run:
-            (window,) = run.runs[0].measured(run.spec("median", None, KernelsMode.CLIPPED)).ranks[0]
-            budget = budget_of(window)
+            (window,) = run.runs[0].load_windows(run.make_spec("median", None, KernelsMode.CLIPPED)).windows_by_rank[0]
+            budget = measure_budget(window)
             return budget.lines.blocking_ns["collective"], budget.lines.at_least
 
     assert blocked() == (50, False)
@@ -230,9 +234,7 @@ def test_what_hangs_on_a_lost_order_is_not_compared(project: Project, against: t
     base, head = step_of(200), step_of(300, 250)
     if turned:
         base, head = head, base
-    project.gate(GATE)
-    project.trace("base.sqlite", edit=base)
-    project.refresh("--nsys-trace=base.sqlite")
+    project.accepted(GATE, name="base.sqlite", edit=base)
     project.trace("head.sqlite", edit=head)
     cases = project.cases("--nsys-trace=head.sqlite", *against)
     unlike = [case for name, case in cases.items() if not name.startswith("compute_ns")]
@@ -262,7 +264,7 @@ def by_queue(tmp_path: Path, *, streams: tuple[int, int] = (0, 0), queues: tuple
 def computing(path: Path) -> dict[object, Value]:
     """By stream how long its compute ran, of those that computed."""
     with captures(path, convention=PLAIN) as run:
-        shown = run.rows(QUANTITIES["stream_compute_ns"], run.spec("run")).rows
+        shown = run.measure_rows(QUANTITIES["stream_compute_ns"], run.make_spec("run")).rows
         return {row.labels[1]: row.value for row in shown if row.value}
 
 
@@ -278,5 +280,4 @@ def test_a_queue_is_the_lane_where_all_streams_are_0(tmp_path: Path) -> None:
     ("streams", "queues", "computes"), [((0, 3), (1, 2), 0), ((0, 0), (1, 1), 0), ((4, 4), (1, 2), 4)]
 )
 def test_else_the_stream_is(tmp_path: Path, streams: tuple[int, int], queues: tuple[int, int], computes: int) -> None:
-    path = by_queue(tmp_path, streams=streams, queues=queues)
-    assert computing(path) == {computes: 50}
+    assert computing(by_queue(tmp_path, streams=streams, queues=queues)) == {computes: 50}

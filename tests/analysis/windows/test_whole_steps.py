@@ -15,32 +15,32 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from pytest_nsys.analysis.budget.budget import budget_of, host_between
+from pytest_nsys.analysis.budget.budget import find_host_activity, measure_budget
 from pytest_nsys.analysis.captures.cache import CaptureCache
-from pytest_nsys.analysis.facts.steps import are_at_other_steps, slow_steps
-from pytest_nsys.analysis.metrics.families import anchors_in
+from pytest_nsys.analysis.facts.steps import find_slow_steps, has_no_common_step
+from pytest_nsys.analysis.metrics.families import count_anchors
 from pytest_nsys.analysis.metrics.registry import METRICS
-from pytest_nsys.analysis.windows.circumstances import facts_of
 from pytest_nsys.analysis.windows.rank_window import RankWindow
 from pytest_nsys.analysis.windows.run import Run
-from pytest_nsys.analysis.windows.spans import WindowSpec
-from pytest_nsys.cli.init import Traces
-from pytest_nsys.core.conventions import BUILT_IN, Convention
+from pytest_nsys.analysis.windows.run_conditions import collect_run_conditions
+from pytest_nsys.analysis.windows.window_selection import WindowSpec
+from pytest_nsys.cli.init import DraftTraces
+from pytest_nsys.core.conventions import BUILT_IN_CONVENTIONS, Convention
 from pytest_nsys.core.model import KernelsMode
 from tests.analysis.steps.test_step_search import opened
 from tests.support.commands import run as command
 from tests.support.reference_data import DATA, STEPS
 from tests.support.samples.builder import TraceBuilder
 
-KINETO = BUILT_IN["kineto"]
+KINETO = BUILT_IN_CONVENTIONS["kineto"]
 SAXPY = Convention(name="saxpy", anchor="saxpy", kernels=KernelsMode.LAUNCHED)
 EXPECTED = STEPS / "step_windows_expected.json"
 US, MS = 1_000, 1_000_000
 
 
 def window_of(run: Run, index: int | str, rank: int = 0) -> RankWindow:
-    group = run.measured(WindowSpec(str(index), kernels=run.convention.kernels))
-    return group.ranks[rank][0]
+    group = run.load_windows(WindowSpec(str(index), kernels=run.convention.kernels))
+    return group.windows_by_rank[rank][0]
 
 
 def all_steps(run: Run, rank: int = 0) -> list[RankWindow]:
@@ -49,7 +49,7 @@ def all_steps(run: Run, rank: int = 0) -> list[RankWindow]:
 
 
 def rows(window: RankWindow, metric: str) -> dict[tuple[Any, ...], Any]:
-    return {row.labels[1:]: row.value for row in METRICS[metric].rows(window)}
+    return {row.labels[1:]: row.value for row in METRICS[metric].measure_rows(window)}
 
 
 # Real traces, against figures that a naive count gave
@@ -85,7 +85,7 @@ def unpacked(path: Path, folder: Path) -> Path:
 
 
 def _figures(window: RankWindow) -> dict[str, Any]:
-    budget = budget_of(window)
+    budget = measure_budget(window)
     return {
         "name": window.window.name,
         "window": [window.start_ns, window.end_ns],
@@ -118,7 +118,7 @@ def test_the_time_between_real_steps(name: str, between_us: Sequence[int | None]
             us for us in between_us if us is not None
         ]
         assert not rows(each[-1], "between_steps_ns")  # the last step has no next one
-        assert "0_workers" not in name or "DataLoader" in host_between(each[3])
+        assert "0_workers" not in name or "DataLoader" in find_host_activity(each[3])
 
 
 REAL_TRACES = [
@@ -134,15 +134,15 @@ REAL_TRACES = [
 def test_the_parts_of_all_steps_sum_to_the_run(tmp_path: Path, path: Path) -> None:
     """As ``init`` finds the steps of each trace; parts of steps may leave time between them."""
     with closing(CaptureCache()) as library:
-        traces = Traces(library, (str(unpacked(path, tmp_path)),))
+        traces = DraftTraces(library, (str(unpacked(path, tmp_path)),))
         choice = traces.choose(None)
-        run = traces.captures(choice.convention).runs[0]
+        run = traces.load_captures(choice.convention).runs[0]
         for rank in run.ranks if choice.spec.picks_steps else ():
-            count = len(run.measured(replace(choice.spec, window="first")).ranks[rank.number][0].anchors)
+            count = len(run.load_windows(replace(choice.spec, window="first")).windows_by_rank[rank.number][0].anchors)
             specs = [replace(choice.spec, window=str(index), kind=None) for index in range(count)]
-            each = [run.measured(spec).ranks[rank.number][0] for spec in specs]
+            each = [run.load_windows(spec).windows_by_rank[rank.number][0] for spec in specs]
             for window in each:
-                budget = budget_of(window)
+                budget = measure_budget(window)
                 waited = (
                     budget.lines.launch_starved_ns
                     + budget.lines.dependency_stalled_ns
@@ -246,12 +246,12 @@ def test_steps_follow_one_another_and_nothing_is_lost(tmp_path: Path, steps: Seq
         assert whole == found[-1].end_ns - found[0].start_ns
         parts = ("launch_starved_ns", "dependency_stalled_ns")
         told = sum(rows(window, metric)[()] for window in found for metric in parts)
-        told += sum(budget_of(window).lines.compute_busy_ns for window in found)
+        told += sum(measure_budget(window).lines.compute_busy_ns for window in found)
         assert told + sum(sum(rows(window, "blocking_ns").values()) for window in found) == whole
 
 
 def _check_step(window: RankWindow, own: Sequence[Ran], ran: Sequence[Ran]) -> None:
-    budget, low, high = budget_of(window), window.start_ns, window.end_ns
+    budget, low, high = measure_budget(window), window.start_ns, window.end_ns
     spans = [(each.start_ns, each.end_ns) for each in ran]
     kernels = [each for each in own if not each.copy]
     assert len(window) == len(kernels)
@@ -269,19 +269,18 @@ def _check_step(window: RankWindow, own: Sequence[Ran], ran: Sequence[Ran]) -> N
 
 def test_time_between_steps_begins_after_the_last_copy(tmp_path: Path) -> None:
     """The host launches nothing for 1 ms: of that the copy of 300 us is the step's own work."""
-    trace = TraceBuilder()
-    process = trace.process()
+    process = TraceBuilder().process()
     for number in range(6):
         at = 10 * US + number * 1_500 * US
         process.kernel("gemm", at + 10 * US, at + 210 * US, launch_ns=at)
         process.memcpy(at + 210 * US, at + 510 * US, launch_ns=at + 20 * US)
         process.range("load", at + 100 * US, at + 1_480 * US)
         process.range(f"ProfilerStep#{number}", at - 5 * US, at + 1_490 * US)
-    with opened(trace.write(tmp_path / "t.sqlite"), KINETO) as run:
+    with opened(process.trace.write(tmp_path / "t.sqlite"), KINETO) as run:
         window = window_of(run, "median")
         assert window.length_ns == 1_500 * US
         assert rows(window, "between_steps_ns") == {(): 1_000 * US - 10 * US + _call_ns(window)}
-        assert host_between(window) == "load"
+        assert find_host_activity(window) == "load"
     shown = command("show", tmp_path / "t.sqlite", code=0).stdout
     assert "between steps" in shown
     assert "of the step: the host is in load" in shown
@@ -289,7 +288,7 @@ def test_time_between_steps_begins_after_the_last_copy(tmp_path: Path) -> None:
 
 def _call_ns(window: RankWindow) -> int:
     """A kernel counts as launched when its call has returned."""
-    calls = window.track.on_gpu.after.launch_calls[window.rank.lane]
+    calls = window.track.gpu_track.context_after.launch_calls[window.rank.lane]
     return calls.end_ns[0] - calls.start_ns[0]
 
 
@@ -317,31 +316,29 @@ def test_every_whole_step_but_the_first_is_counted(tmp_path: Path) -> None:
             ("max",): 410 * US,
             ("mean",): Fraction(sum(counted), len(counted)),
         }
-        found = slow_steps(run.measured(window.spec))
+        found = find_slow_steps(run.load_windows(window.spec))
         assert found is not None
         said = "rank 0: 2 of 8 steps take over 1.5 times as long as the judged one, 55.4% of the time of all"
         assert str(found) == said
 
 
 def test_one_step_ends_with_its_range_or_its_work(tmp_path: Path) -> None:
-    trace = TraceBuilder()
-    process = trace.process()
+    process = TraceBuilder().process()
     process.kernel("gemm", 30 * US, 90 * US, launch_ns=20 * US)
     process.range("ProfilerStep#3", 10 * US, 150 * US)
-    with opened(trace.write(tmp_path / "t.sqlite"), KINETO) as run:
+    with opened(process.trace.write(tmp_path / "t.sqlite"), KINETO) as run:
         window = window_of(run, "median")
         assert (window.start_ns, window.end_ns) == (30 * US, 150 * US)
 
 
 def test_a_step_without_a_kernel_on_the_main_stream_is_time_of_the_one_before(tmp_path: Path) -> None:
-    trace = TraceBuilder()
-    process = trace.process()
+    process = TraceBuilder().process()
     for number in range(6):
         at = 10 * US + number * 100 * US
         stream = 9 if number == 3 else 7
         process.kernel("gemm", at + 5 * US, at + 55 * US - (40 * US if number == 3 else 0), stream=stream, launch_ns=at)
         process.range(f"ProfilerStep#{number}", at - US, at + 90 * US)
-    with opened(trace.write(tmp_path / "t.sqlite"), KINETO) as run:
+    with opened(process.trace.write(tmp_path / "t.sqlite"), KINETO) as run:
         found = all_steps(run)
         assert [window.window.name for window in found] == [f"ProfilerStep#{n}" for n in (0, 1, 2, 4, 5)]
         assert [window.length_ns for window in found[:-1]] == [100 * US, 100 * US, 200 * US, 100 * US]
@@ -351,8 +348,7 @@ def test_a_step_without_a_kernel_on_the_main_stream_is_time_of_the_one_before(tm
 @pytest.mark.parametrize("before_steps", [True, False])
 def test_the_main_stream_is_one_of_the_steps(tmp_path: Path, before_steps: bool) -> None:
     """Though most compute ran before the first of them, or in a few steps on a stream that the others do not use."""
-    trace = TraceBuilder()
-    process = trace.process()
+    process = TraceBuilder().process()
     first_ns, slow = 500 * MS, 0 if before_steps else 3
     if before_steps:
         process.kernel("gemm", 10 * MS, 210 * MS, stream=7, launch_ns=5 * MS)
@@ -361,7 +357,7 @@ def test_the_main_stream_is_one_of_the_steps(tmp_path: Path, before_steps: bool)
         stream, length_ns = (7, 38 * MS) if number < slow else (13, 8 * MS)
         process.kernel("gemm", at + MS, at + MS + length_ns, stream=stream, launch_ns=at + 10 * US)
         process.range(f"ProfilerStep#{number}", at, at + 39 * MS)
-    with opened(trace.write(tmp_path / "t.sqlite"), KINETO) as run:
+    with opened(process.trace.write(tmp_path / "t.sqlite"), KINETO) as run:
         found = all_steps(run)
         assert [window.length_ns for window in found[:-1]] == [40 * MS] * (9 - slow)
         assert rows(window_of(run, "median"), "idle_ns")[()] == 32 * MS
@@ -380,7 +376,7 @@ def test_how_many_labels_a_step_has_is_a_circumstance(tmp_path: Path) -> None:
         [([MICRO, LAST] * 6, ["5 and more, 2 labels each"]), ([LAST] * 12, ["5 and more"])]
     ):
         with opened(turns(tmp_path / f"{number}.sqlite", labels), KINETO) as run:
-            assert facts_of([run])["steps"] == said
+            assert collect_run_conditions([run])["steps"] == said
 
 
 def test_a_span_of_time_holds_as_many_steps_as_groups_of_labels(tmp_path: Path) -> None:
@@ -388,25 +384,23 @@ def test_a_span_of_time_holds_as_many_steps_as_groups_of_labels(tmp_path: Path) 
         step = all_steps(run)[2]
         start_ns, end_ns = step.anchors[2].start_ns, step.anchors[2].end_ns
         window = window_of(run, f"{start_ns}:{end_ns}")
-        assert anchors_in(window) == 1
+        assert count_anchors(window) == 1
 
 
 def test_labels_of_several_threads_at_one_moment_are_one_step(tmp_path: Path) -> None:
-    trace = TraceBuilder()
-    process = trace.process()
+    process = TraceBuilder().process()
     for number in range(6):
         at = 10 * US + number * 100 * US
         process.kernel("gemm", at + 5 * US, at + 55 * US, launch_ns=at)
         for thread in (process.thread, process.thread + 1):
             process.range(f"ProfilerStep#{number}", at - US, at + 90 * US, thread=thread)
-    with opened(trace.write(tmp_path / "t.sqlite"), replace(KINETO, kernels=KernelsMode.CLIPPED)) as run:
+    with opened(process.trace.write(tmp_path / "t.sqlite"), replace(KINETO, kernels=KernelsMode.CLIPPED)) as run:
         assert [window.length_ns for window in all_steps(run)[:-1]] == [100 * US] * 5
 
 
 def test_devices_of_one_process_have_steps_of_their_own(tmp_path: Path) -> None:
     """Device 1 idles in the last step, which takes no kernel from device 0."""
-    trace = TraceBuilder()
-    process = trace.process()
+    process = TraceBuilder().process()
     for number in range(9):
         at = 10 * US + number * 100 * US
         for device in (0, 1) if number < 8 else (0,):
@@ -414,11 +408,11 @@ def test_devices_of_one_process_have_steps_of_their_own(tmp_path: Path) -> None:
                 start = at + (5 + 20 * place) * US
                 process.kernel("gemm", start, start + 10 * US, launch_ns=at + place * US, device=device)
         process.range(f"ProfilerStep#{number}", at - US, at + 90 * US)
-    with opened(trace.write(tmp_path / "t.sqlite"), KINETO) as run:
+    with opened(process.trace.write(tmp_path / "t.sqlite"), KINETO) as run:
         for index in range(8):
             assert len(window_of(run, index, 0)) == 3
-        steady = run.measured(WindowSpec("steady", kernels=KernelsMode.LAUNCHED))
-        assert {len(window) for window in steady.ranks[0]} == {3}
+        steady = run.load_windows(WindowSpec("steady", kernels=KernelsMode.LAUNCHED))
+        assert {len(window) for window in steady.windows_by_rank[0]} == {3}
 
 
 def of_ranks(path: Path, firsts: Sequence[int], count: int) -> Path:
@@ -435,13 +429,13 @@ def of_ranks(path: Path, firsts: Sequence[int], count: int) -> Path:
 
 def test_ranks_that_share_a_part_of_a_step_alone_are_at_other_steps(tmp_path: Path) -> None:
     with opened(of_ranks(tmp_path / "t.sqlite", (1, 5), 5), KINETO) as run:
-        assert are_at_other_steps(run.measured(WindowSpec(kernels=KernelsMode.LAUNCHED)))
+        assert has_no_common_step(run.load_windows(WindowSpec(kernels=KernelsMode.LAUNCHED)))
 
 
 def test_ranks_are_compared_at_the_same_number(tmp_path: Path) -> None:
     with opened(of_ranks(tmp_path / "t.sqlite", (3, 5), 6), KINETO) as run:
-        group = run.measured(WindowSpec("median", kernels=KernelsMode.LAUNCHED))
-        assert {own[0].window.name for own in group.ranks.values()} == {"ProfilerStep#6"}
+        group = run.load_windows(WindowSpec("median", kernels=KernelsMode.LAUNCHED))
+        assert {own[0].window.name for own in group.windows_by_rank.values()} == {"ProfilerStep#6"}
 
 
 def turns(path: Path, kernels: Sequence[str], *, first: int = 0) -> Path:
@@ -474,23 +468,23 @@ def test_kinds_that_take_no_turns_are_told(tmp_path: Path) -> None:
     trace = turns(tmp_path / "t.sqlite", labels)
     with opened(trace, KINETO) as run:
         assert len(all_steps(run)) == len(labels)
-        steps = run.rank_steps(run.ranks[0], WindowSpec("median", kernels=KernelsMode.LAUNCHED))
+        steps = run.find_rank_steps(run.ranks[0], WindowSpec("median", kernels=KernelsMode.LAUNCHED))
         assert steps is not None
-        assert steps.mixed
+        assert steps.has_mixed_kinds
 
 
 def test_warm_up_is_no_kind_that_comes_back(tmp_path: Path) -> None:
     with opened(turns(tmp_path / "t.sqlite", [LAST, LAST, *[MICRO] * 8]), KINETO) as run:
         assert len(all_steps(run)) == 10
-        steps = run.rank_steps(run.ranks[0], WindowSpec(kernels=KernelsMode.LAUNCHED))
+        steps = run.find_rank_steps(run.ranks[0], WindowSpec(kernels=KernelsMode.LAUNCHED))
         assert steps is not None
-        assert not steps.mixed
+        assert not steps.has_mixed_kinds
 
 
 @pytest.mark.parametrize("mode", [KernelsMode.CONTAINED, KernelsMode.CLIPPED], ids=str)
 def test_counted_by_time_a_step_lasts_until_the_next_label(tmp_path: Path, mode: KernelsMode) -> None:
     with opened(simple(tmp_path / "t.sqlite", [100 * US] * 6), Convention(name="x", anchor="ProfilerStep#%")) as run:
-        group = run.measured(WindowSpec("2", kernels=mode))
-        (window,) = group.ranks[0]
+        group = run.load_windows(WindowSpec("2", kernels=mode))
+        (window,) = group.windows_by_rank[0]
         assert window.length_ns == 110 * US
         assert window.end_ns == window.anchors[3].start_ns

@@ -13,12 +13,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_nsys.analysis.budget.timeline import in_order
-from pytest_nsys.analysis.windows.rank_window import RankWindow, StreamUse, in_window
-from pytest_nsys.analysis.windows.spans import WindowSpec, of_one_window, span_lengths, steady_indices
-from pytest_nsys.analysis.windows.tracks import RankTrack
+from pytest_nsys.analysis.budget.timeline import sort_streams
+from pytest_nsys.analysis.windows.rank_track import RankTrack
+from pytest_nsys.analysis.windows.rank_window import RankWindow, StreamUse, select_window_kernels
+from pytest_nsys.analysis.windows.window_selection import (
+    WindowSpec,
+    list_span_lengths,
+    select_steady_indices,
+    shorten_steady_label,
+)
 from pytest_nsys.core.columns import Column
-from pytest_nsys.core.conventions import BUILT_IN, COMPUTE, Purpose
+from pytest_nsys.core.conventions import BUILT_IN_CONVENTIONS, COMPUTE_PURPOSE, Purpose
 from pytest_nsys.core.errors import NothingMeasured
 from pytest_nsys.core.model import NO_LAUNCH, KernelsMode, Range, Span, Stream, Window
 from pytest_nsys.core.tables import Kernels
@@ -65,12 +70,12 @@ def test_median_is_the_anchor_at_half_of_all(gpu: OneProcess, count: int) -> Non
 
 def test_a_span_is_the_range_or_the_time_to_the_next() -> None:
     anchors = [Range(0, 90, 1, "step"), Range(100, 150, 1, "step"), Range(300, 310, 1, "step")]
-    assert span_lengths(anchors, Span.RANGE) == [90, 50, 10]
-    assert span_lengths(anchors, Span.PERIOD) == [100, 200]
+    assert list_span_lengths(anchors, Span.RANGE) == [90, 50, 10]
+    assert list_span_lengths(anchors, Span.PERIOD) == [100, 200]
 
 
 def test_steady_is_the_middle_half() -> None:
-    found = {count: list(steady_indices(count)) for count in (1, 2, 3, 4, 5, 8, 10)}
+    found = {count: list(select_steady_indices(count)) for count in (1, 2, 3, 4, 5, 8, 10)}
     assert found == {1: [0], 2: [0, 1], 3: [0, 1, 2], 4: [1, 2], 5: [1, 2, 3], 8: [2, 3, 4, 5], 10: [2, 3, 4, 5, 6, 7]}
 
 
@@ -151,7 +156,7 @@ def test_no_anchor_shows_the_most_frequent_names(gpu: OneProcess) -> None:
     )
     assert "no range matches the anchor 'chunk'" in why(path, window="chunk")
     with pytest.raises(NothingMeasured, match="the convention names no anchor; most frequent ranges: 'iteration %'"):
-        rows(path, "compute_ns", convention=BUILT_IN["generic"])
+        rows(path, "compute_ns", convention=BUILT_IN_CONVENTIONS["generic"])
 
 
 def test_no_anchor_names_the_convention_that_has_one(gpu: OneProcess) -> None:
@@ -160,7 +165,7 @@ def test_no_anchor_names_the_convention_that_has_one(gpu: OneProcess) -> None:
     kineto = "Set convention: kineto, which has an anchor for it (in a command --convention kineto), or window: run"
     assert why(gpu).endswith(f"{kineto} (`pytest-nsys TRACE --window run`)")
     with pytest.raises(NothingMeasured, match=r"no range matches the anchor 'chunk'.*Set convention: \{anchor: …\}"):
-        rows(gpu, "compute_ns", window="chunk", convention=BUILT_IN["kineto"])
+        rows(gpu, "compute_ns", window="chunk", convention=BUILT_IN_CONVENTIONS["kineto"])
 
 
 @pytest.mark.parametrize("kernels", ["contained", "clipped", "launched"])
@@ -292,13 +297,13 @@ def track(*some: K, launches: Sequence[int] | None = None, ranges: Sequence[Rang
 
 
 def chosen(found: RankTrack, mode: str, span: Span = Span.RANGE, window: Window = WINDOW) -> list[int]:
-    return list(in_window(found, window, WindowSpec(span=span, kernels=KernelsMode(mode))))
+    return list(select_window_kernels(found, window, WindowSpec(span=span, kernels=KernelsMode(mode))))
 
 
 def window_of(*some: K, mode: str = "contained", **more: Any) -> RankWindow:
     found = track(*some, **more)
     spec = WindowSpec(kernels=KernelsMode(mode))
-    return RankWindow(found, WINDOW, spec, in_window(found, WINDOW, spec))
+    return RankWindow(found, WINDOW, spec, select_window_kernels(found, WINDOW, spec))
 
 
 # What is in a window
@@ -364,7 +369,7 @@ def test_kernels_that_were_launched_in_another_order_than_they_ran() -> None:
 
 def test_the_whole_run_is_every_kernel() -> None:
     found = track(("gemm", 0, 10, 7), ("gemm", 900, 950, 7))
-    assert list(in_window(found, WINDOW, WindowSpec("run", kernels=KernelsMode.LAUNCHED))) == [0, 1]
+    assert list(select_window_kernels(found, WINDOW, WindowSpec("run", kernels=KernelsMode.LAUNCHED))) == [0, 1]
     whole = RankWindow(found, WINDOW, WindowSpec("run", kernels=KernelsMode.CLIPPED), range(2))
     assert list(whole.durations_ns) == [10, 50]
     assert (whole.start_ns, whole.end_ns) == (LOW, HIGH)
@@ -398,17 +403,20 @@ def test_communication_is_what_has_a_stream_of_its_own_and_a_barrier_what_has_no
     )
     assert [list(some) for some in (found.communication, found.barriers, found.compute)] == [[0, 3], [2], [1, 4]]
     assert list(found.exposed_ns) == [5, 0, 0, 20, 0]
-    assert (found.compute_time.covered_ns(0, 999), found.communication_time.covered_ns(0, 999)) == (35, 35)
-    assert found.all_communication_time.covered_ns(0, 999) == 10 + 30  # the barrier until the next begins
-    uses = [(use.stream.number, use.communication_kernels, use.compute_kernels) for use in found.streams]
+    assert (found.compute_time.measure_covered_ns(0, 999), found.communication_time.measure_covered_ns(0, 999)) == (
+        35,
+        35,
+    )
+    assert found.all_communication_time.measure_covered_ns(0, 999) == 10 + 30  # the barrier until the next begins
+    uses = [(use.stream.number, use.communication_kernels, use.compute_kernels) for use in found.stream_uses]
     assert uses == [(7, 1, 1), (9, 0, 1), (28, 2, 0)]
-    assert [(use.communication_ns, use.compute_ns) for use in found.streams] == [(20, 25), (0, 10), (35, 0)]
-    assert [use.purpose for use in found.streams] == ["compute", "compute", "unknown"]
+    assert [(use.communication_ns, use.compute_ns) for use in found.stream_uses] == [(20, 25), (0, 10), (35, 0)]
+    assert [use.purpose for use in found.stream_uses] == ["compute", "compute", "unknown"]
 
 
 def test_time_and_number_by_name() -> None:
     found = window_of(("a", 100, 110, 7), ("b", 110, 115, 7), ("a", 120, 121, 7))
-    assert found.by_name == {(0, 0): (11, 2), (1, 1): (5, 1)}
+    assert found.totals_by_name == {(0, 0): (11, 2), (1, 1): (5, 1)}
 
 
 def test_the_usual_length_is_that_of_kernels_that_no_communication_touched() -> None:
@@ -421,13 +429,13 @@ def test_the_usual_length_is_that_of_kernels_that_no_communication_touched() -> 
         (NCCL, 130, 140, 7),
         ("norm", 139, 150, 9),
     )
-    assert found.track.alone_median_ns == {found.kernels.full_name[2]: Fraction(11, 2)}
-    assert list(found.under_communication) == [1, 5]
+    assert found.track.isolated_median_ns == {found.kernels.full_name[2]: Fraction(11, 2)}
+    assert list(found.compute_under_communication) == [1, 5]
 
 
 def test_communication_before_the_window_runs_beside_its_compute() -> None:
     found = window_of((NCCL, 90, 105, 28), ("gemm", 100, 110, 7), ("gemm", 110, 120, 7))
-    assert (list(found.communication), list(found.under_communication)) == ([], [0])
+    assert (list(found.communication), list(found.compute_under_communication)) == ([], [0])
 
 
 RANGES = [Range(0, 100, 1, "layer00.stage2_f"), Range(100, 200, 1, "layer00.stage4_f")]
@@ -441,37 +449,37 @@ def test_the_purpose_of_a_stream_is_what_all_of_its_kernels_say(launches: Sequen
     own = replace(STEP, purposes=(Purpose("a", stages=("stage2*",)), Purpose("b", stages=("stage4*",))))
     some = [(NCCL, 110 + 10 * i, 115 + 10 * i, 28) for i in range(len(launches))]
     found = track(*some, launches=launches, ranges=RANGES)
-    found.convention = found.around.convention = own
-    (use,) = RankWindow(found, WINDOW, WindowSpec(), range(len(launches))).streams
+    found.convention = found.trace_context.convention = own
+    (use,) = RankWindow(found, WINDOW, WindowSpec(), range(len(launches))).stream_uses
     assert use.purpose == purpose
 
 
 def test_a_kernel_without_a_launch_row_is_looked_up_where_it_starts() -> None:
     found = window_of((NCCL, 110, 120, 28), (NCCL, 150, 160, 28), launches=[50, NO_LAUNCH], ranges=RANGES)
-    assert [found.context(i)[0] for i in (0, 1)] == ["stage2_f", "stage4_f"]
-    assert indices(found.by_stage) == [("stage2_f", [0]), ("stage4_f", [1])]
+    assert [found.get_context(i)[0] for i in (0, 1)] == ["stage2_f", "stage4_f"]
+    assert indices(found.communication_by_stage) == [("stage2_f", [0]), ("stage4_f", [1])]
 
 
 def test_kernels_are_grouped_by_stage_in_the_order_of_their_names() -> None:
     found = window_of(
         (NCCL, 110, 120, 28), ("gemm", 111, 115, 7), (NCCL, 130, 140, 28), launches=[150, 50, 50], ranges=RANGES
     )
-    assert indices(found.by_stage) == [("stage2_f", [2]), ("stage4_f", [0])]
-    assert indices(found.all_by_stage) == [("stage2_f", [1, 2]), ("stage4_f", [0])]
-    places = {(name, stage): list(own) for (name, stage, _), own in found.by_place.items()}
+    assert indices(found.communication_by_stage) == [("stage2_f", [2]), ("stage4_f", [0])]
+    assert indices(found.kernels_by_stage) == [("stage2_f", [1, 2]), ("stage4_f", [0])]
+    places = {(name, stage): list(own) for (name, stage, _), own in found.communication_by_context.items()}
     assert places == {(NCCL, "stage4_f"): [0], (NCCL, "stage2_f"): [2]}
 
 
 def test_kernels_without_a_launch_row_are_counted() -> None:
     some = [(NCCL, 110, 115, 28), ("gemm", 120, 125, 7), ("gemm", 130, 135, 7), (NCCL, 140, 145, 28)]
-    assert track(*some, launches=[NO_LAUNCH, NO_LAUNCH, 100, 100]).launched == (4, 2, 0, 0)
+    assert track(*some, launches=[NO_LAUNCH, NO_LAUNCH, 100, 100]).launch_coverage == (4, 2, 0, 0)
 
 
 def test_the_longest_kernel_says_how_far_back_to_look() -> None:
-    assert track(("a", 0, 10, 7), ("b", 5, 40, 7), ("c", 90, 95, 7)).longest_ns == 35
-    assert track().longest_ns == 0
+    assert track(("a", 0, 10, 7), ("b", 5, 40, 7), ("c", 90, 95, 7)).longest_kernel_ns == 35
+    assert track().longest_kernel_ns == 0
     found = track(("a", 0, 101, 7), ("b", 98, 99, 7))
-    assert bisect_left(found.kernels.start_ns, LOW - found.longest_ns) == 0
+    assert bisect_left(found.kernels.start_ns, LOW - found.longest_kernel_ns) == 0
     assert chosen(found, "clipped") == [0]
 
 
@@ -480,9 +488,9 @@ def test_streams_stand_with_those_that_compute_first_and_by_what_tells_them_apar
         return StreamUse(Stream(device, 1, number), 1, 1, 10, 10, purpose)
 
     uses = [use(0, 28, "a"), use(1, 7, "compute"), use(0, 9, "compute"), use(0, 7, "compute"), use(0, 20, "mixed")]
-    found = in_order(uses)
+    found = sort_streams(uses)
     assert [name for name, _ in found] == ["stream 0/1/7", "stream 9", "stream 1/1/7", "stream 20", "stream 28"]
-    assert [use.purpose == COMPUTE for _, use in found] == [True, True, True, False, False]
+    assert [use.purpose == COMPUTE_PURPOSE for _, use in found] == [True, True, True, False, False]
 
 
 def test_what_no_window_can_hold_is_told(gpu: OneProcess) -> None:
@@ -500,4 +508,4 @@ def test_what_no_window_can_hold_is_told(gpu: OneProcess) -> None:
 )
 def test_of_steady_steps_what_shows_one_window_has_their_kind(typed: str, one: str) -> None:
     """A range may be called 'steady state'."""
-    assert of_one_window(typed) == one
+    assert shorten_steady_label(typed) == one

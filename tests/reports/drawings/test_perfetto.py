@@ -13,9 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_nsys.analysis.metrics.registry import METRICS
-from pytest_nsys.core.conventions import BUILT_IN
+from pytest_nsys.core.conventions import BUILT_IN_CONVENTIONS
 from pytest_nsys.core.intervals import Intervals
-from pytest_nsys.reports.drawings.lanes import Slice, without_crossings
+from pytest_nsys.reports.drawings.lanes import Slice, split_crossing_slices
 from tests.support.chrome import chrome, nanoseconds
 from tests.support.commands import run
 from tests.support.gates import ANCHOR, Project
@@ -26,7 +26,7 @@ from tests.support.samples.data_parallel import DataParallelShape, write_data_pa
 from tests.support.samples.gpu_state import allocate
 from tests.support.samples.kineto import KinetoBuilder
 from tests.support.samples.known_step import BLOCKS, COPIES, LATE, STALLS, known_step
-from tests.traces.test_cut import COLLECTIVE, CONVENTIONS, FORMATS, NAMES, NCCL, cut, kineto, nsys
+from tests.traces.test_cut_trace import COLLECTIVE, CONVENTIONS, FORMATS, NAMES, NCCL, cut, kineto, nsys
 
 
 def draw(trace: Path, *options: str | Path, name: str = "window.json.gz") -> Path:
@@ -171,8 +171,8 @@ def test_exposed_spans_sum_to_the_metric(tmp_path: Path) -> None:
     for event in shown.lane("exposed communication"):
         assert event["args"]["exposed_ns"] == nanoseconds(event["dur"])
         found[event["args"]["stage"]] = found.get(event["args"]["stage"], 0) + nanoseconds(event["dur"])
-    with captures(trace, convention=BUILT_IN["pithtrain"]) as opened:
-        rows = opened.rows(METRICS["exposed_ns"], opened.spec("median")).rows
+    with captures(trace, convention=BUILT_IN_CONVENTIONS["pithtrain"]) as opened:
+        rows = opened.measure_rows(METRICS["exposed_ns"], opened.make_spec("median")).rows
     assert found == {stage: value for (rank, stage), value in (row for row in rows) if rank == 0 and value}
 
 
@@ -226,8 +226,7 @@ def test_a_red_of_memory_leads_to_its_curve(project: Project) -> None:
     def edit(_: TraceBuilder, processes: list[Process]) -> None:
         allocate(processes[1], 500, 1 << 30)
 
-    project.trace(edit=edit)
-    project.gate("- {assert: peak_allocated_bytes < 1GiB, allow_missing: {'*': [0]}}")
+    project.gated("- {assert: peak_allocated_bytes < 1GiB, allow_missing: {'*': [0]}}", edit=edit)
     said = project.pytest("--nsys-trace=run.sqlite", code=1)
     (line,) = [line for line in said.splitlines() if "next:" in line]
     words = line.split("pytest-nsys ")[1].split()
@@ -268,7 +267,7 @@ SPANS = st.lists(st.tuples(st.integers(0, 30), st.integers(0, 8)).map(lambda pai
 @given(SPANS, st.integers(0, 40), st.integers(0, 40))
 def test_what_is_not_covered(spans: list[tuple[int, int]], start: int, end: int) -> None:
     covered = {t for s, e in spans for t in range(s, e)}
-    found = list(Intervals.of(spans).uncovered(start, end))
+    found = list(Intervals.from_spans(spans).list_uncovered(start, end))
     assert {t for s, e in found for t in range(s, e)} == set(range(start, end)) - covered
     assert all(a[1] < b[0] for a, b in pairwise(found))
     assert all(s < e for s, e in found)
@@ -276,7 +275,7 @@ def test_what_is_not_covered(spans: list[tuple[int, int]], start: int, end: int)
 
 @given(SPANS, st.booleans())
 def test_spans_of_a_lane_do_not_cross(spans: list[tuple[int, int]], nested: bool) -> None:
-    lanes = without_crossings([Slice(s, e, "", "", {}) for s, e in spans], nested=nested)
+    lanes = split_crossing_slices([Slice(s, e, "", "", {}) for s, e in spans], may_nest=nested)
     assert sorted((s.start_ns, s.end_ns) for lane in lanes for s in lane) == sorted(spans)
     for lane in lanes:
         for a, b in _pairs(lane):

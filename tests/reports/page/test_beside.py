@@ -7,12 +7,12 @@ import pytest
 
 from pytest_nsys.analysis.budget.budget import GapPart
 from pytest_nsys.analysis.budget.operations import Operation
-from pytest_nsys.analysis.budget.timeline import Bar, DrawnGap, Timeline, TimelineLane
+from pytest_nsys.analysis.budget.timeline import Bar, Timeline, TimelineGap, TimelineLane
 from pytest_nsys.analysis.explain.budget_lines import BudgetPart
 from pytest_nsys.core.model import Stream
 from pytest_nsys.reports.drawings.pictures import Picture
 from pytest_nsys.reports.page import timeline_view
-from pytest_nsys.reports.page.timeline_view import timeline_views
+from pytest_nsys.reports.page.timeline_view import build_timeline_views
 from tests.support.gates import Project
 from tests.support.page import Page
 from tests.support.samples.builder import TraceBuilder
@@ -23,17 +23,19 @@ def timeline(
     began_ns: int | None, length_ns: int, *, clock: str = "", error_ns: int | None = 0, **more: Any
 ) -> Timeline:
     """A window with one kernel, from 10 ns on."""
-    lane = TimelineLane("stream 7", "compute", "compute", 1, 4, [Bar(10, 14, "gemm", family="gemm")], exposed=[(3, 9)])
+    lane = TimelineLane(
+        "stream 7", "compute", "compute", 1, 4, [Bar(10, 14, "gemm", family="gemm")], exposed_spans=[(3, 9)]
+    )
     found = Timeline(
-        place="",
+        coordinates_text="",
         window="step",
-        measured="window median",
+        window_rule="window median",
         start_ns=0,
         length_ns=length_ns,
-        began_ns=began_ns,
-        clock=clock,
+        common_start_ns=began_ns,
+        clock_text=clock,
         clock_error_ns=error_ns,
-        kernels=1,
+        kernel_count=1,
         bands=[(5, 25, "stage1_f")],
         lanes=[lane],
     )
@@ -46,7 +48,7 @@ def picture(rank: int, head: Timeline, base: Timeline | None = None, beside: str
 
 def drawn(*pictures: Picture) -> list[tuple[int, list[int], str]]:
     """Of each picture how long it is, when the kernels of its first lane start, and what is told below."""
-    views = timeline_views(pictures)
+    views = build_timeline_views(pictures)
     starts = [view["data"]["sides"][-1]["lanes"][0]["s"] for view in views]
     return [(view["length_ns"], own, view["note"]) for view, own in zip(views, starts, strict=True)]
 
@@ -55,20 +57,20 @@ def test_windows_of_several_ranks_share_a_scale() -> None:
     """Rank 1 begins 40 ns later and ends 30 ns later; what lies outside of a window is no lane."""
     found = drawn(picture(0, timeline(began_ns=1_000, length_ns=100)), picture(1, timeline(1_040, 90)))
     assert found == [(130, [10], ""), (130, [50], "its window begins 40 ns after the first one here")]
-    first, second = timeline_views([picture(0, timeline(1_000, 100)), picture(1, timeline(1_040, 90))])
+    first, second = build_timeline_views([picture(0, timeline(1_000, 100)), picture(1, timeline(1_040, 90))])
     paths = [{path.css: path.d for path in view["sides"][0]["lanes"][0]["paths"]} for view in (first, second)]
     assert [each["outside"] for each in paths] == ["M100 10h30", "M0 10h40"]
     assert paths[1]["family-gemm"].startswith("M50 10")
 
 
 def test_everything_of_a_window_moves_with_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(timeline_view, "budget_view", lambda *_: None)
-    monkeypatch.setattr(timeline_view, "large_parts", lambda _: {*BudgetPart})
+    monkeypatch.setattr(timeline_view, "build_budget_view", lambda *_: None)
+    monkeypatch.setattr(timeline_view, "select_large_parts", lambda _: {*BudgetPart})
     stream = Stream(0, 1, 7)
     by, waiting = (Operation("copy", "copy", "none", stream, a, b) for a, b in ((2, 4), (9, 12)))
-    gap = DrawnGap(GapPart(7, 9, BudgetPart.COPY, waiting, by), arrow=(0, 0))
+    gap = TimelineGap(GapPart(7, 9, BudgetPart.COPY, waiting, by), arrow_lanes=(0, 0))
     one = timeline(1_040, 90, gaps=[gap], budget={})
-    (side,) = timeline_views([picture(0, timeline(1_000, 100)), picture(1, one)])[1]["data"]["sides"]
+    (side,) = build_timeline_views([picture(0, timeline(1_000, 100)), picture(1, one)])[1]["data"]["sides"]
     assert side["bands"] == [[45, 20, 0]]
     assert (side["gaps"]["s"], side["gaps"]["d"]) == ([47], [2])
     assert side["gaps"]["a"] == {0: [0, 44, 0, 49]}
@@ -106,7 +108,7 @@ def test_base_and_head_have_a_clock_each() -> None:
         picture(0, timeline(1_000, 100), timeline(70_000, 100)),
         picture(1, timeline(1_040, 90), timeline(70_010, 90)),
     ]
-    base, head = timeline_views(pictures)[1]["data"]["sides"]
+    base, head = build_timeline_views(pictures)[1]["data"]["sides"]
     assert (base["lanes"][0]["s"], head["lanes"][0]["s"]) == ([20], [50])
 
 

@@ -19,13 +19,12 @@ STARVED, DARK = (224, 189, 0), (255, 240, 106)
 
 def write(path: Path, late_ns: int = LATE, *, whole_graph: bool = False) -> Path:
     """Five known steps, of which the third is the window."""
-    trace = TraceBuilder()
-    gpu = trace.process()
+    gpu = TraceBuilder().process()
     for step in range(5):
         known_step(gpu, 2 * WINDOW * step, late_ns)
         if whole_graph:
             graph_trace(gpu, 2 * WINDOW * step + 9_000 * US, 2 * WINDOW * step + 9_100 * US)
-    return trace.write(path)
+    return gpu.trace.write(path)
 
 
 def page_of(project: Project, *options: str, gate: str = GATE) -> Page:

@@ -14,17 +14,24 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_nsys.analysis.budget import timeline
-from pytest_nsys.analysis.budget.timeline import timeline_of
+from pytest_nsys.analysis.budget.timeline import build_timeline
 from pytest_nsys.analysis.captures.cache import CaptureCache
-from pytest_nsys.analysis.explain.parts import Change, ChangeKind, Explained, Explanation, Root, What
-from pytest_nsys.analysis.windows.spans import WindowSpec
-from pytest_nsys.core.conventions import BUILT_IN
+from pytest_nsys.analysis.explain.breakdown_model import (
+    Change,
+    ChangeKind,
+    Explanation,
+    RootCause,
+    RowActivity,
+    RowExplanation,
+)
+from pytest_nsys.analysis.windows.window_selection import WindowSpec
+from pytest_nsys.core.conventions import BUILT_IN_CONVENTIONS
 from pytest_nsys.core.intervals import Intervals
 from pytest_nsys.reports.drawings.pictures import Picture
-from pytest_nsys.reports.page.page import LONG, NO_BREAK, broken, embedded, unparted
-from pytest_nsys.reports.page.session_page import session_page
-from pytest_nsys.reports.page.timeline_view import Mark, marks_of, timeline_views
-from pytest_nsys.stored.baselines.store import digest_of, window_beside
+from pytest_nsys.reports.page.session_page import render_session_page
+from pytest_nsys.reports.page.templating import LONG_WORD, NO_BREAK, break_words, embed_json, keep_units_together
+from pytest_nsys.reports.page.timeline_view import KernelMark, build_timeline_views, list_marks
+from pytest_nsys.stored.baselines.store import build_window_path, compute_digest
 from tests.support import git_project
 from tests.support.commands import run
 from tests.support.gates import Exposed, Project, write_trace
@@ -227,20 +234,22 @@ def test_compute_has_the_colour_of_its_family_and_what_hides_less_is_marked(proj
 
 
 def test_a_root_is_marked_in_its_stage_and_on_its_rank() -> None:
-    def row(rank: int, *roots: Change, kernel: str = "gemm") -> Explained:
+    def row(rank: int, *roots: Change, kernel: str = "gemm") -> RowExplanation:
         labels: dict[str, int | str] = {"rank": rank, "stage": "stage4_f"}
-        return Explained(
-            labels, Explanation(5, (Change(Root(ChangeKind.LONGER, What.KERNEL, kernel), 0, 0, 5),), 0), roots
+        return RowExplanation(
+            labels,
+            Explanation(5, (Change(RootCause(ChangeKind.LONGER, RowActivity.KERNEL, kernel), 0, 0, 5),), 0),
+            roots,
         )
 
-    slow = Change(Root(ChangeKind.LONGER, What.COLLECTIVE, "SendRecv", "stage4_f"), 1, 5, 10)
-    late = Change(Root(ChangeKind.LATER, What.HOST, "gemm"), 1, 5, 10)
-    assert marks_of([row(1, slow)], 1) == [Mark("SendRecv", "stage4_f")]
-    assert marks_of([row(0, slow)], 1) == [Mark("SendRecv", "stage4_f")]  # that rank 0 waits for
-    assert marks_of([row(1, slow)], 0) == []
-    assert marks_of([row(1, late)], 1) == [Mark("gemm", None, of_host=True)]
-    assert marks_of([row(1)], 1) == [Mark("gemm", "stage4_f")]
-    assert marks_of([row(1)], 0) == []
+    slow = Change(RootCause(ChangeKind.LONGER, RowActivity.COLLECTIVE, "SendRecv", "stage4_f"), 1, 5, 10)
+    late = Change(RootCause(ChangeKind.LATER, RowActivity.HOST, "gemm"), 1, 5, 10)
+    assert list_marks([row(1, slow)], 1) == [KernelMark("SendRecv", "stage4_f")]
+    assert list_marks([row(0, slow)], 1) == [KernelMark("SendRecv", "stage4_f")]  # that rank 0 waits for
+    assert list_marks([row(1, slow)], 0) == []
+    assert list_marks([row(1, late)], 1) == [KernelMark("gemm", None, is_host=True)]
+    assert list_marks([row(1)], 1) == [KernelMark("gemm", "stage4_f")]
+    assert list_marks([row(1)], 0) == []
 
 
 def test_of_kernels_that_share_a_name_the_one_that_changed_is_marked(project: Project) -> None:
@@ -276,7 +285,7 @@ def test_the_window_that_is_kept_of_the_accepted_run_stands_above_head(project: 
     (stored,) = (project.root / "baselines").rglob("*.json")
     whole = stored.read_text()
     told = json.loads(whole)
-    assert told["provenance"].pop("window") == digest_of(window_beside(stored).read_bytes())
+    assert told["provenance"].pop("window") == compute_digest(build_window_path(stored).read_bytes())
     stored.write_text(json.dumps(told))
     assert [[side["name"] for side in data["sides"]] for data in page(project).data] == [[""]] * 2  # of which run?
     stored.write_text(whole)
@@ -300,9 +309,10 @@ def test_causes_and_numbers_are_those_of_the_json_report(project: Project) -> No
     (assertion,) = report["gate_files"][0]["assertions"]
     parts = [part["text"] for cause in assertion["causes"] for part in cause["parts"]]
     assert parts
-    assert {*map(unparted, parts), *(unparted(row["value"]["text"]) for row in assertion["rows"])} <= {
-        *found.texts["td"]
-    }
+    assert {
+        *map(keep_units_together, parts),
+        *(keep_units_together(row["value"]["text"]) for row in assertion["rows"]),
+    } <= {*found.texts["td"]}
 
 
 # The steady windows, and the past
@@ -327,7 +337,7 @@ def test_too_few_windows_are_said_to_be_too_few(project: Project) -> None:
 
 
 def test_the_work_for_it_is_bounded(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pytest_nsys.reports.drawings.pictures.MOST_STEADY_KERNELS", 10)
+    monkeypatch.setattr("pytest_nsys.reports.drawings.pictures.MAX_STEADY_KERNELS", 10)
     found = judged(project, ranks=1)
     assert "Left out: about 12 kernels would have to be read" in found.text
     assert not found.by_class("dot")
@@ -380,7 +390,7 @@ def test_names_stay_text(project: Project) -> None:
 
 @given(st.text())
 def test_json_in_a_page_ends_nothing_and_reads_back(text: str) -> None:
-    written = embedded({"name": text})
+    written = embed_json({"name": text})
     assert not set("<>&\u2028\u2029") & set(written)
     assert written.isascii()
     assert json.loads(written)["name"] == text
@@ -396,7 +406,7 @@ def test_the_page_says_what_the_gate_sees_as_the_summary_does(tmp_path: Path) ->
 
 def test_reds_of_the_merge_base_keep_their_lines_and_columns() -> None:
     text = "1 ms > 2 ms\nperf/a.nsys.yaml:4: <exposed>\n  rank  now\n  0     2 ms"
-    told = session_page(make_session(record(), merge_base=base_verdict("1 failed", red=True, reds=[text])))
+    told = render_session_page(make_session(record(), merge_base=base_verdict("1 failed", red=True, reds=[text])))
     assert f"<pre>{escape(text)}</pre>" in told
     assert "<h2>Gate of the merge base</h2>" in told
     bullets = told.partition("<h2>Gate of the merge base</h2>")[2].partition("</ul>")[0]
@@ -474,7 +484,7 @@ def test_eight_ranks_of_two_thousand_kernels_fit_into_two_megabytes(project: Pro
 
 
 def test_many_short_kernels_are_taken_together_and_totals_stay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(timeline, "MANY_KERNELS", 100)
+    monkeypatch.setattr(timeline, "MIN_MERGED_KERNELS", 100)
 
     def busy(_: TraceBuilder, processes: list[Process]) -> None:
         for n in range(500):
@@ -482,15 +492,15 @@ def test_many_short_kernels_are_taken_together_and_totals_stay(tmp_path: Path, m
             processes[0].kernel("small", at, at + 1_000)
 
     path = write_trace(tmp_path / "run.sqlite", ranks=1, edit=busy)
-    run = CaptureCache().captures([str(path)], tmp_path, BUILT_IN["pithtrain"]).runs[0]
-    (window,) = run.measured(WindowSpec()).ranks[0]
-    found = timeline_of(window)
+    run = CaptureCache().open_captures([str(path)], tmp_path, BUILT_IN_CONVENTIONS["pithtrain"]).runs[0]
+    (window,) = run.load_windows(WindowSpec()).windows_by_rank[0]
+    found = build_timeline(window)
     compute = found.lanes[0]
-    assert compute.kernels == sum(bar.kernels for bar in compute.bars) == 502
+    assert compute.kernel_count == sum(bar.kernel_count for bar in compute.bars) == 502
     assert len(compute.bars) == 3
     assert compute.busy_ns == sum(window.durations_ns[i] for i in window.compute)
     assert "500 short kernels" in [bar.name for bar in compute.bars]
-    (view,) = timeline_views([Picture("", "", 0, head=found)])
+    (view,) = build_timeline_views([Picture("", "", 0, head=found)])
     assert view["note"] == "500 short kernels are drawn together with their neighbours"
     run.close()
 
@@ -498,10 +508,10 @@ def test_many_short_kernels_are_taken_together_and_totals_stay(tmp_path: Path, m
 @given(st.lists(st.tuples(st.integers(0, 300), st.integers(0, 40)), max_size=30), st.integers(0, 20))
 def test_taken_together_covers_what_was_there(spans: list[tuple[int, int]], cell: int) -> None:
     bars = [timeline.Bar(a, a + n, "k") for a, n in sorted(spans)]
-    merged = list(timeline._together(bars, cell))
-    assert sum(bar.kernels for bar in merged) == len(bars)
-    before, after = (Intervals.of((bar.start_ns, bar.end_ns) for bar in some) for some in (bars, merged))
-    assert before.common_ns(after) == before.total_ns
+    merged = list(timeline._merge_short_bars(bars, cell))
+    assert sum(bar.kernel_count for bar in merged) == len(bars)
+    before, after = (Intervals.from_spans((bar.start_ns, bar.end_ns) for bar in some) for some in (bars, merged))
+    assert before.measure_common_ns(after) == before.total_ns
     assert after.total_ns - before.total_ns <= cell * len(bars)
 
 
@@ -515,19 +525,19 @@ def test_taken_together_covers_what_was_there(spans: list[tuple[int, int]], cell
         ),
         ("at::native::elementwise_kernel<float>", ["at::", "native::", "elementwise_", "kernel<", "float>"]),
         ("ncclDevKernelAllReduceSumBf16Ring", ["nccl", "Dev", "Kernel", "All", "Reduce", "Sum", "Bf16", "Ring"]),
-        ("0" * (LONG + 1), ["0" * LONG, "0"]),
+        ("0" * (LONG_WORD + 1), ["0" * LONG_WORD, "0"]),
         ("", [""]),
     ],
 )
 def test_long_names_break_where_a_reader_would(text: str, parts: list[str]) -> None:
-    assert broken(text) == parts
+    assert break_words(text) == parts
 
 
 @given(st.text(max_size=80))
 def test_nothing_is_lost_and_nothing_stays_too_long(text: str) -> None:
-    parts = broken(text)
+    parts = break_words(text)
     assert "".join(parts) == text
-    assert all(len(word) <= LONG for part in parts for word in part.split())
+    assert all(len(word) <= LONG_WORD for part in parts for word in part.split())
 
 
 @pytest.mark.parametrize(
@@ -539,4 +549,4 @@ def test_nothing_is_lost_and_nothing_stays_too_long(text: str) -> None:
     ],
 )
 def test_no_line_parts_a_number_from_its_unit(text: str, whole: str) -> None:
-    assert unparted(text) == whole.replace("_", NO_BREAK)
+    assert keep_units_together(text) == whole.replace("_", NO_BREAK)

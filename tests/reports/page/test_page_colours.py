@@ -6,10 +6,10 @@ from itertools import combinations
 import pytest
 
 from pytest_nsys.analysis.explain.budget_lines import BudgetPart
-from pytest_nsys.reports.page.budget_view import css
-from pytest_nsys.reports.page.page import TEMPLATES
+from pytest_nsys.reports.page.budget_view import find_css_class
+from pytest_nsys.reports.page.templating import TEMPLATE_FOLDER
 
-STYLE = (TEMPLATES / "page.css").read_text(encoding="utf-8")
+STYLE = (TEMPLATE_FOLDER / "page.css").read_text(encoding="utf-8")
 PAIRS = {name: (light, dark) for name, light, dark in re.findall(r"--([\w-]+): light-dark\((#\w+), (#\w+)\);", STYLE)}
 THEMES = ("light", "dark")
 
@@ -97,6 +97,8 @@ def test_text_is_read_on_every_ground(name: str, theme: str) -> None:
 
 
 def test_every_part_of_the_budget_has_a_pattern_of_its_own() -> None:
-    drawn = dict(re.findall(r'\("(\w+)", "(M[^"]+)"\)', (TEMPLATES / "parts.html.j2").read_text(encoding="utf-8")))
-    assert {f"part-{name}" for name in drawn} == {css(part) for part in BudgetPart}
+    drawn = dict(
+        re.findall(r'\("(\w+)", "(M[^"]+)"\)', (TEMPLATE_FOLDER / "parts.html.j2").read_text(encoding="utf-8"))
+    )
+    assert {f"part-{name}" for name in drawn} == {find_css_class(part) for part in BudgetPart}
     assert all(one != other for one, other in combinations(drawn.values(), 2))

@@ -10,17 +10,26 @@ from xml.etree import ElementTree
 import pytest
 
 from pytest_nsys.core.model import Value
-from pytest_nsys.reports.page.plots import HEIGHT, SPARK_WIDTH, WIDTH, sparkline, told_below, trend_svg
-from pytest_nsys.reports.words.trend import Moment, Trend, on_one_scale
-from pytest_nsys.stored.history.shifts import shifts_of
+from pytest_nsys.reports.page.plots import (
+    HEIGHT,
+    SPARK_WIDTH,
+    WIDTH,
+    list_trend_notes,
+    render_sparkline,
+    render_trend_svg,
+)
+from pytest_nsys.reports.words.trend import Trend, TrendPoint, align_scales
+from pytest_nsys.stored.history.shifts import find_shifts
 
 
 def trend(values: Sequence[Value], unit: str = "ns", title: str = "exposed_ns rank 0", **more: Any) -> Trend:
     """A row over time, on a scale of its own; ``more`` by run is what is known of it."""
     told = more.get("told", {})
-    moments = [Moment(value, f"2026-01-{n + 1:02d} 03:00", "abc", **told.get(n, {})) for n, value in enumerate(values)]
+    moments = [
+        TrendPoint(value, f"2026-01-{n + 1:02d} 03:00", "abc", **told.get(n, {})) for n, value in enumerate(values)
+    ]
     quantity = more.get("quantity", "exposed_ns")
-    return on_one_scale([Trend(title, quantity, unit, tuple(moments), shifts_of(values, unit))])[0]
+    return align_scales([Trend(title, quantity, unit, tuple(moments), find_shifts(values, unit))])[0]
 
 
 def texts(drawing: str) -> list[str]:
@@ -50,22 +59,22 @@ def of_class(drawing: str, name: str) -> list[ElementTree.Element]:
     ],
 )
 def test_a_sparkline_goes_from_minimum_to_maximum(values: list[Value], drawn: str) -> None:
-    assert sparkline(values) == drawn
+    assert render_sparkline(values) == drawn
 
 
 def test_a_long_sparkline_shows_the_newest() -> None:
-    drawn = sparkline([1_000, *range(SPARK_WIDTH)])
+    drawn = render_sparkline([1_000, *range(SPARK_WIDTH)])
     assert (len(drawn), drawn[0], drawn[-1]) == (SPARK_WIDTH, "▁", "█")
 
 
 @pytest.mark.parametrize("encoding", ["ascii", "latin-1", "no such encoding"])
 def test_a_sparkline_where_the_terminal_lacks_the_ticks(encoding: str) -> None:
-    assert sparkline([1, 2, 3, 4, 5, 6, 7, 8], encoding) == "_.:-=+*#"
-    assert sparkline([1, 8], "utf-16") == "▁█"
+    assert render_sparkline([1, 2, 3, 4, 5, 6, 7, 8], encoding) == "_.:-=+*#"
+    assert render_sparkline([1, 8], "utf-16") == "▁█"
 
 
 def test_a_plot_has_a_title_units_on_its_axis_and_a_point_for_each_value() -> None:
-    drawing = trend_svg(trend([900_000, 950_000, 1_500_000]), "trend-1")
+    drawing = render_trend_svg(trend([900_000, 950_000, 1_500_000]), "trend-1")
     root = ElementTree.fromstring(drawing)
     assert root.attrib["role"] == "img"
     assert (
@@ -94,40 +103,40 @@ def test_a_plot_has_a_title_units_on_its_axis_and_a_point_for_each_value() -> No
     ],
 )
 def test_ticks_are_round_have_their_unit_and_lie_on_the_plot(values: list[Value], unit: str, ticks: list[str]) -> None:
-    drawing = trend_svg(trend(values, unit), "t")
+    drawing = render_trend_svg(trend(values, unit), "t")
     assert [text for text in texts(drawing)[1:] if text and "2026" not in text] == ticks
     assert all(0 <= y <= HEIGHT and 0 <= x <= WIDTH for x, y in dots(drawing))
 
 
 def test_the_limit_the_run_that_moved_and_what_was_accepted_are_drawn_and_told() -> None:
-    told = {n: {"limit": 1_050} for n in range(4)} | {4: {"limit": 1_190, "accepted": "a new kernel"}}
+    told = {n: {"limit": 1_050} for n in range(4)} | {4: {"limit": 1_190, "acceptance_reason": "a new kernel"}}
     found = trend([1_000, 1_002, 998, 1_000, 1_200, 1_201, 1_199, 1_200], told=told)
-    drawing = trend_svg(found, "t")
+    drawing = render_trend_svg(found, "t")
     (limit,) = of_class(drawing, "limit")
     assert limit.attrib["d"].count("M") == 5
     (moved,) = of_class(drawing, "shift")
     (accepted,) = of_class(drawing, "accepted")
     assert float(moved.attrib["x1"]) == dots(drawing)[4][0]
     assert accepted.attrib["d"].startswith(f"M{moved.attrib['x1']} ")
-    assert told_below(found) == [
+    assert list_trend_notes(found) == [
         "moved 1 us → 1.2 us (+20%) at abc, 2026-01-05",
         "accepted at abc, 2026-01-05: a new kernel",
     ]
-    last = replace(found, moments=(*found.moments[:-1], replace(found.moments[-1], limit=9_000)))
-    assert told_below(last)[-1] == "limit 9 us, above the picture"
-    assert "limit 9 us" in trend_svg(last, "t")
+    last = replace(found, points=(*found.points[:-1], replace(found.points[-1], limit=9_000)))
+    assert list_trend_notes(last)[-1] == "limit 9 us, above the picture"
+    assert "limit 9 us" in render_trend_svg(last, "t")
 
 
 def test_what_hardly_moved_is_flat_beside_what_did() -> None:
-    small, large = on_one_scale([trend([1_000, 1_000, 999]), trend([1_000, 1_000, 3_970])])
-    heights = [max(y) - min(y) for y in ([y for _, y in dots(trend_svg(one, "t"))] for one in (small, large))]
+    small, large = align_scales([trend([1_000, 1_000, 999]), trend([1_000, 1_000, 3_970])])
+    heights = [max(y) - min(y) for y in ([y for _, y in dots(render_trend_svg(one, "t"))] for one in (small, large))]
     assert heights[0] < 1 < 100 < heights[1]
 
 
 def test_text_of_somebody_else_is_only_text() -> None:
     evil = 'a<script>alert("1")</script>&\x1b[31m\x00\ud800]]>'
-    moments = (Moment(1, evil, evil, accepted=evil), Moment(2, evil, evil, limit=1))
-    drawing = trend_svg(on_one_scale([Trend(evil, evil, "ns", moments)])[0], "t")
+    moments = (TrendPoint(1, evil, evil, acceptance_reason=evil), TrendPoint(2, evil, evil, limit=1))
+    drawing = render_trend_svg(align_scales([Trend(evil, evil, "ns", moments)])[0], "t")
     root = ElementTree.fromstring(drawing)
     assert {node.tag for node in root.iter()} <= {"svg", "title", "text", "line", "polyline", "circle", "path"}
     assert "\x1b" not in drawing
@@ -135,14 +144,15 @@ def test_text_of_somebody_else_is_only_text() -> None:
 
 
 def test_a_plot_fetches_nothing() -> None:
-    drawing = trend_svg(trend([1, 2]), "t")
+    drawing = render_trend_svg(trend([1, 2]), "t")
     assert re.findall(r"(?:href|src|url\(|@import)", drawing) == []
     assert "<script" not in drawing
 
 
 def test_the_same_values_give_the_same_bytes() -> None:
     values = [Fraction(n * n, 7) for n in range(1, 30)]
-    assert trend_svg(trend(values), "t") == trend_svg(trend(list(values)), "t")
+    assert render_trend_svg(trend(values), "t") == render_trend_svg(trend(list(values)), "t")
     assert all(
-        re.fullmatch(r"-?[0-9]+(\.[0-9])?", n) for n in re.findall(r'c[xy]="([^"]*)"', trend_svg(trend(values), "t"))
+        re.fullmatch(r"-?[0-9]+(\.[0-9])?", n)
+        for n in re.findall(r'c[xy]="([^"]*)"', render_trend_svg(trend(values), "t"))
     )

@@ -6,15 +6,20 @@ from pathlib import Path
 
 import pytest
 
-from pytest_nsys.analysis.captures.captures import OF_A_RUN
+from pytest_nsys.analysis.captures.captures import DEFAULT_NOTE_METRICS
 from pytest_nsys.analysis.fact_bounds import Bounds
 from pytest_nsys.analysis.facts.fact import Weight
 from pytest_nsys.analysis.metrics.registry import METRICS
-from pytest_nsys.analysis.summary.findings import Figures, Finding, findings_of
-from pytest_nsys.analysis.summary.losses import FindingKind
+from pytest_nsys.analysis.summary.findings import Figures, Finding, list_findings
+from pytest_nsys.analysis.summary.lost_time import FindingKind
 from pytest_nsys.cli.options import MeasureOptions
-from pytest_nsys.core.kernel_names import readable_names
-from pytest_nsys.reports.screens.findings import command_for, nothing_found, sentence, win_words
+from pytest_nsys.core.kernel_names import make_display_names
+from pytest_nsys.reports.screens.findings import (
+    describe_nothing_found,
+    format_finding,
+    format_finding_command,
+    format_win,
+)
 from tests.support.commands import run as command
 from tests.support.reference_data import DATA
 
@@ -137,7 +142,7 @@ SENTENCES = [
 
 @pytest.mark.parametrize(("each", "text"), SENTENCES, ids=lambda each: getattr(each, "kind", ""))
 def test_sentences(each: Finding, text: str) -> None:
-    assert sentence(each) == text
+    assert format_finding(each) == text
 
 
 OPERATION = "void at::native::vectorized_elementwise_kernel<4, at::native::{}Functor<{}>>(int)"
@@ -153,17 +158,17 @@ ENTRY = "void ck_tile::kentry<ck_tile::gfx950_t, 2, ck_tile::FmhaFwdKernel<ck_ti
     ],
 )
 def test_kernels_are_called_as_a_table_calls_them_beside_others(name: str, beside: list[str], called: str) -> None:
-    text = sentence(finding(FindingKind.LAUNCHES, {**BEFORE, "before": name}, ranks=(0,)), beside=beside)
+    text = format_finding(finding(FindingKind.LAUNCHES, {**BEFORE, "before": name}, ranks=(0,)), other_names=beside)
     assert text.endswith(f" before {called}")
-    assert readable_names([*beside, name])[name] == called
+    assert make_display_names([*beside, name])[name] == called
 
 
 def test_a_collective_is_called_by_its_kind_and_no_parameter_makes_it_one() -> None:
     name = "void deep_ep::intranode::dispatch<8>(ReduceScatterArgs)"
-    text = sentence(finding(FindingKind.COMMUNICATION, {**SENDRECV, "kernel": name}, ranks=(0,)))
+    text = format_finding(finding(FindingKind.COMMUNICATION, {**SENDRECV, "kernel": name}, ranks=(0,)))
     assert text == "1 ms of exposed communication, longest dispatch of stage4_f"
     name = f"void ncclDevKernel_AllReduce_Sum_{'long_' * 20}bf16(ncclSendRecvArgs)"
-    text = sentence(finding(FindingKind.COMMUNICATION, {**SENDRECV, "kernel": name}, ranks=(0,)))
+    text = format_finding(finding(FindingKind.COMMUNICATION, {**SENDRECV, "kernel": name}, ranks=(0,)))
     assert text == "1 ms of exposed communication, longest AllReduce of stage4_f"
 
 
@@ -172,23 +177,23 @@ def test_every_kind_has_a_sentence() -> None:
 
 
 def test_names_of_others_stay_on_their_line() -> None:
-    text = sentence(finding(FindingKind.STALLED, {**BEFORE, "before": "k\x1b[2J\n" + "x" * 300}))
+    text = format_finding(finding(FindingKind.STALLED, {**BEFORE, "before": "k\x1b[2J\n" + "x" * 300}))
     assert text.isprintable()
     assert len(text) < 160
 
 
 def test_a_win_is_a_share_of_the_step_and_a_doubt_has_none() -> None:
-    assert win_words(finding(FindingKind.COPIES)) == "at most 5% of the step"
-    assert win_words(finding(FindingKind.COPIES), "run") == "at most 5% of the run"
-    assert win_words(finding(FindingKind.PROFILER)) == ""
+    assert format_win(finding(FindingKind.COPIES)) == "at most 5% of the step"
+    assert format_win(finding(FindingKind.COPIES), "run") == "at most 5% of the run"
+    assert format_win(finding(FindingKind.PROFILER)) == ""
 
 
 def test_commands_name_the_user_s_own_traces() -> None:
     paths = ["my run/a.sqlite", "b.sqlite"]
-    assert command_for(finding(FindingKind.LAUNCHES, BEFORE), paths) == (
+    assert format_finding_command(finding(FindingKind.LAUNCHES, BEFORE), paths) == (
         "pytest-nsys 'my run/a.sqlite' b.sqlite --view budget"
     )
-    assert command_for(finding(FindingKind.PROFILER), ["a.sqlite"]) == "pytest-nsys check a.sqlite"
+    assert format_finding_command(finding(FindingKind.PROFILER), ["a.sqlite"]) == "pytest-nsys check a.sqlite"
 
 
 @pytest.mark.parametrize(
@@ -201,11 +206,11 @@ def test_commands_name_the_user_s_own_traces() -> None:
     ],
 )
 def test_where_there_is_less_room_less_is_told(width: int, text: str) -> None:
-    assert sentence(finding(FindingKind.LAUNCHES, BEFORE), width) == text
+    assert format_finding(finding(FindingKind.LAUNCHES, BEFORE), width) == text
 
 
 def test_nothing_stands_out() -> None:
-    assert nothing_found(Fraction(97, 100)) == "nothing stands out: 97% of the step computes"
+    assert describe_nothing_found(Fraction(97, 100)) == "nothing stands out: 97% of the step computes"
 
 
 REAL = sorted(path for path in DATA.glob("*/*") if path.name.endswith((".sqlite", ".json.gz")))
@@ -217,10 +222,12 @@ REAL = sorted(path for path in DATA.glob("*/*") if path.name.endswith((".sqlite"
 def test_each_command_that_a_finding_names_answers(path: Path) -> None:
     if "_cpu_" in path.name:
         return
-    with MeasureOptions().one_run([str(path)]) as (run, spec):
-        found = findings_of(run, spec, most=len(FindingKind))
-        doubts = run.facts_about(spec, Bounds(world=run.runs[0].workload.world), *map(METRICS.__getitem__, OF_A_RUN))
+    with MeasureOptions().open_one_run([str(path)]) as (run, spec):
+        found = list_findings(run, spec, limit=len(FindingKind))
+        doubts = run.list_facts(
+            spec, Bounds(world=run.runs[0].workload.world), *map(METRICS.__getitem__, DEFAULT_NOTE_METRICS)
+        )
     doubtful = any(fact.weight is Weight.ERROR for fact in doubts)
-    for words in {command_for(finding, [str(path)]) for finding in found}:
+    for words in {format_finding_command(finding, [str(path)]) for finding in found}:
         asked = shlex.split(words)[1:]
         command(*asked, code=1 if doubtful and asked[0] == "check" else 0)

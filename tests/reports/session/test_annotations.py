@@ -8,8 +8,8 @@ import pytest
 
 from pytest_nsys.core.errors import Mistake
 from pytest_nsys.gates.model import JudgedRow, Outcome
-from pytest_nsys.reports.session.annotations import AT_MOST, annotation_lines
-from pytest_nsys.reports.session.record import Record
+from pytest_nsys.reports.session.annotations import MAX_ANNOTATIONS, render_annotations
+from pytest_nsys.reports.session.record import AssertionRecord
 from tests.support.gates import Project
 from tests.support.reports import base_verdict, make_session, record
 
@@ -24,8 +24,8 @@ def understood(line: str) -> dict[str, str]:
     return {"kind": match["kind"], "text": unquote(match["text"])} | {k: unquote(v) for k, v in properties.items()}
 
 
-def of(*records: Record, **more: Any) -> list[dict[str, str]]:
-    return [understood(line) for line in annotation_lines(make_session(*records, **more))]
+def of(*records: AssertionRecord, **more: Any) -> list[dict[str, str]]:
+    return [understood(line) for line in render_annotations(make_session(*records, **more))]
 
 
 def test_each_kind_at_its_line(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -60,7 +60,7 @@ def test_each_kind_at_its_line(project: Project, monkeypatch: pytest.MonkeyPatch
     "name", ["a: b, c=d", "100%", "100%25", "a::error::b", "two\nlines", "\r", "\x1b[31m", "‮", "é 窓"]
 )
 def test_what_is_escaped(name: str) -> None:
-    (line,) = annotation_lines(make_session(record(name, file=f"perf/{name}.nsys.yaml", message=name)))
+    (line,) = render_annotations(make_session(record(name, file=f"perf/{name}.nsys.yaml", message=name)))
     found = understood(line)
     clean = "".join(c if c.isprintable() else "�" for c in name)
     assert len(line.splitlines()) == 1
@@ -72,7 +72,7 @@ def test_what_is_escaped(name: str) -> None:
 
 @pytest.mark.parametrize(("count", "shown"), [(1, 1), (9, 9), (10, 10), (11, 10), (500, 10)])
 def test_at_most_ten_of_a_kind(count: int, shown: int) -> None:
-    assert AT_MOST == 10
+    assert MAX_ANNOTATIONS == 10
     found = of(
         *(record(f"red {n}", line=n) for n in range(1, count + 1)),
         *(record(f"soft {n}", good=True, severity="warn") for n in range(count)),
@@ -88,7 +88,7 @@ def test_at_most_ten_of_a_kind(count: int, shown: int) -> None:
 
 def test_mistakes_and_a_merge_base_that_is_red() -> None:
     mistakes = (Mistake("test_it.py", "no GPU"), Mistake("a.nsys.yaml", "unknown metric 'overlp'", 3, 5))
-    red = base_verdict("1 failed", red=True, accepted=(), judged=(), new=(), notes=(), differences=())
+    red = base_verdict("1 failed", red=True, accepted_texts=(), judged_gates=(), new_paths=(), notes=(), differences=())
     found = of(mistakes=mistakes, merge_base=red)
     title, told = "nsys gate: not judged", "gate of the merge base: 1 failed"
     assert found == [

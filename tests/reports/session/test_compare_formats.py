@@ -9,7 +9,7 @@ import jsonschema
 import pytest
 
 from pytest_nsys import compare
-from pytest_nsys.reports.page.page import NO_BREAK
+from pytest_nsys.reports.page.templating import NO_BREAK
 from pytest_nsys.reports.session import json_report as comparison_json
 from tests.support.commands import run
 from tests.support.gates import Project

@@ -10,14 +10,22 @@ from typing import Any
 
 import pytest
 
-from pytest_nsys.analysis.explain.parts import Change, ChangeKind, Explained, Explanation, Root, StepChange, What
-from pytest_nsys.analysis.windows.spans import UsedWindow
+from pytest_nsys.analysis.explain.breakdown_model import (
+    Change,
+    ChangeKind,
+    Explanation,
+    RootCause,
+    RowActivity,
+    RowExplanation,
+    StepChange,
+)
+from pytest_nsys.analysis.windows.window_selection import UsedWindow
 from pytest_nsys.core.errors import Mistake
 from pytest_nsys.core.model import Label, Value, Window
 from pytest_nsys.gates.model import JudgedRow, Outcome
-from pytest_nsys.reports.page.root_view import sections_of
-from pytest_nsys.reports.session.headline import as_sentence, of_session
-from pytest_nsys.reports.session.record import Record
+from pytest_nsys.reports.page.root_view import list_sections
+from pytest_nsys.reports.session.headline import as_sentence, format_headline
+from pytest_nsys.reports.session.record import AssertionRecord
 from pytest_nsys.reports.session.session import NotRunFile, Session
 from tests.support.commands import run
 from tests.support.gates import Project
@@ -36,25 +44,27 @@ def row(value: Value | None, baseline: Value | None = None, limit: Value | None 
 
 def cause(
     rank: int = 0, kernel: str = "flash_fwd_kernel", both: tuple[int, int] = (8, 10), stage: str = ""
-) -> Explained:
+) -> RowExplanation:
     """A row with a root: a kernel that is longer, before and now in ms."""
     labels = {"rank": rank} | ({"stage": stage} if stage else {})
-    change = Change(Root(ChangeKind.LONGER, What.KERNEL, kernel), rank, both[0] * MS, both[1] * MS, 4, 4)
-    return Explained(labels, Explanation(change.change_ns, (), change.change_ns), (change,))
+    change = Change(RootCause(ChangeKind.LONGER, RowActivity.KERNEL, kernel), rank, both[0] * MS, both[1] * MS, 4, 4)
+    return RowExplanation(labels, Explanation(change.change_ns, (), change.change_ns), (change,))
 
 
-def red(name: str = "red", subject: str = "window_ns", unit: str = "ns", world: int = 2, **more: Any) -> Record:
+def red(
+    name: str = "red", subject: str = "window_ns", unit: str = "ns", world: int = 2, **more: Any
+) -> AssertionRecord:
     windows = (UsedWindow(0, 0, Window(0, 1, more.pop("window", "ProfilerStep#7"))),)
     told = {"outcome": more.pop("outcome", "failed"), "key": key(world), "windows": windows}
     return record(name, subject=subject, unit=unit, **told, **more)
 
 
-def slow(ranks: tuple[int, ...] = (0, 1), **more: Any) -> Record:
+def slow(ranks: tuple[int, ...] = (0, 1), **more: Any) -> AssertionRecord:
     judged = tuple(row(18_800_000, 16_800_000, 17_640_000, labels={"rank": rank}) for rank in ranks)
     return red(judged=judged, **{"causes": tuple(map(cause, ranks)), **more})
 
 
-def green(name: str = "green", value: int = 84, limit: int = 60, **more: Any) -> Record:
+def green(name: str = "green", value: int = 84, limit: int = 60, **more: Any) -> AssertionRecord:
     amounts = (Fraction(value, 100), None, Fraction(limit, 100))
     held = row(*amounts, margin=Fraction(value - limit, 100), outcome=Outcome.PASSED)
     return record(name, "passed", subject="overlap", unit="%", judged=(held,), **more)
@@ -80,11 +90,11 @@ def test_the_least_headroom_is_of_the_row_that_used_most_of_its_tolerance() -> N
     one = record("exposed", "passed", subject="exposed_ns", unit="ns", judged=(narrow, within(0, 5_000, 1)))
     other = record("window", "passed", subject="window_ns", unit="ns", judged=(wide, within(1_000, 10_000, 1)))
     said = "Both assertions passed; least headroom 10% of tolerance: window_ns 1.09 ms, limit 1.1 ms, rank 0"
-    assert of_session(make_session(one, other)) == of_session(make_session(other, one)) == said
-    assert other.verdict.nearest is wide
+    assert format_headline(make_session(one, other)) == format_headline(make_session(other, one)) == said
+    assert other.verdict.nearest_row is wide
     assert row(5, None, 5).headroom == 0  # below a strict limit, and red
     assert row(5, None, 5, outcome=Outcome.PASSED).headroom is None
-    assert one.verdict.nearest is narrow
+    assert one.verdict.nearest_row is narrow
 
 
 @pytest.mark.parametrize(
@@ -107,24 +117,24 @@ def test_the_least_headroom_is_of_the_row_that_used_most_of_its_tolerance() -> N
         ),
     ],
 )
-def test_a_longer_step(records: list[Record], expected: str) -> None:
-    assert of_session(make_session(*records, exit_status=1)) == expected
+def test_a_longer_step(records: list[AssertionRecord], expected: str) -> None:
+    assert format_headline(make_session(*records, exit_status=1)) == expected
 
 
 @pytest.mark.parametrize(("now_ns", "between"), [(5 * MS, ": "), (5 * MS - 1, ", most of it not explained; ")])
 def test_a_root_of_less_than_half_of_a_longer_step_says_so(now_ns: int, between: str) -> None:
-    change = Change(Root(ChangeKind.LONGER, What.KERNEL, "gemm"), 0, 4 * MS, now_ns, 4, 4)
-    causes = (Explained({"rank": 0}, Explanation(2 * MS, (), 0), (change,)),)
-    said = of_session(make_session(slow((0,), world=1, causes=causes)))
+    change = Change(RootCause(ChangeKind.LONGER, RowActivity.KERNEL, "gemm"), 0, 4 * MS, now_ns, 4, 4)
+    causes = (RowExplanation({"rank": 0}, Explanation(2 * MS, (), 0), (change,)),)
+    said = format_headline(make_session(slow((0,), world=1, causes=causes)))
     assert said.startswith(f"Step 12% slower (16.8 → 18.8 ms){between}gemm")
 
 
 def test_the_step_leads_whatever_else_is_worse() -> None:
     worse = red("a", "exposed_ns", judged=(row(9 * MS, MS, MS),))
-    assert of_session(make_session(worse, slow())).startswith("Step 12% slower")
+    assert format_headline(make_session(worse, slow())).startswith("Step 12% slower")
 
 
-def exposed(step: tuple[int, int] | None) -> Record:
+def exposed(step: tuple[int, int] | None) -> AssertionRecord:
     """A red of 6 ms on rank 1 of a step of so many ns, before and now."""
     at = {"rank": 1, "stage": "stage4_f"}
     change = None if step is None else StepChange(*({1: length} for length in step))
@@ -133,16 +143,16 @@ def exposed(step: tuple[int, int] | None) -> Record:
 
 
 DISPATCH = "moe_dispatch 60% longer"
-GONE = Root(ChangeKind.GONE, What.KERNEL, "weight_grad")
+GONE = RootCause(ChangeKind.GONE, RowActivity.KERNEL, "weight_grad")
 
 
 def test_what_made_a_step_faster_is_told_of_what_is_red_by_it() -> None:
     change = Change(GONE, 0, 2 * MS, 0, 2, 0)
-    causes = (Explained({"rank": 0}, Explanation(3 * MS, (), 3 * MS), (change,)),)
+    causes = (RowExplanation({"rank": 0}, Explanation(3 * MS, (), 3 * MS), (change,)),)
     step = StepChange({0: 20 * MS}, {0: 18 * MS})
     less = red("e", "exposed_ns", judged=(row(4 * MS, MS, 2 * MS),), causes=causes, step=step)
     said = "kernel weight_grad is gone (2 times, 2 ms), exposed 1 → 4 ms on rank 0"
-    assert of_session(make_session(less)) == f"Step 10% faster (20 → 18 ms); {said}"
+    assert format_headline(make_session(less)) == f"Step 10% faster (20 → 18 ms); {said}"
 
 
 @pytest.mark.parametrize(
@@ -156,33 +166,35 @@ def test_what_made_a_step_faster_is_told_of_what_is_red_by_it() -> None:
 def test_a_comparison_says_why_a_step_is_faster_before_what_got_worse(change_ns: int, expected: str) -> None:
     step = StepChange({0: 20 * MS}, {0: 18 * MS})
     shorter = Change(SHORT, 0, 4 * MS, 4 * MS + change_ns, 2, 2)
-    causes = (Explained({"rank": 0}, Explanation(-2 * MS, (), -2 * MS), (shorter,)),)
+    causes = (RowExplanation({"rank": 0}, Explanation(-2 * MS, (), -2 * MS), (shorter,)),)
     held = row(18 * MS, 20 * MS, 21 * MS, outcome=Outcome.IMPROVED)
     better = record("s", "improved", subject="window_ns", unit="ns", judged=(held,), causes=causes, step=step)
-    added = (Explained({"rank": 0}, Explanation(3 * MS, (), 3 * MS), (Change(GONE, 0, 2 * MS, 0, 2, 0),)),)
+    added = (RowExplanation({"rank": 0}, Explanation(3 * MS, (), 3 * MS), (Change(GONE, 0, 2 * MS, 0, 2, 0),)),)
     worse = red("e", "exposed_ns", judged=(row(4 * MS, MS, 2 * MS),), causes=added, step=step)
     compared: Any = object()
-    said = of_session(make_session(better, worse, comparison=compared))
+    said = format_headline(make_session(better, worse, comparison=compared))
     assert said.startswith(f"{expected}kernel weight_grad is gone (2 times, 2 ms), exposed 1 → 4 ms on rank 0")
-    alone = of_session(make_session(better, worse))
+    alone = format_headline(make_session(better, worse))
     assert alone.startswith("Step 10% faster (20 → 18 ms); kernel weight_grad is gone")
 
 
 def test_one_root_of_what_is_faster_and_of_what_is_red_is_told_once() -> None:
     step = StepChange({0: 20 * MS}, {0: 18 * MS})
     shorter = Change(SHORT, 0, 4 * MS, 2 * MS, 2, 2)
-    causes = (Explained({"rank": 0}, Explanation(-2 * MS, (), -2 * MS), (shorter,)),)
+    causes = (RowExplanation({"rank": 0}, Explanation(-2 * MS, (), -2 * MS), (shorter,)),)
     held = row(18 * MS, 20 * MS, 21 * MS, outcome=Outcome.IMPROVED)
     better = record("s", "improved", subject="window_ns", unit="ns", judged=(held,), causes=causes, step=step)
     worse = red("e", "sequence", judged=(row(2, 1, 1),), causes=causes, step=step, unit="hash")
     compared: Any = object()
-    said = of_session(make_session(better, worse, comparison=compared))
+    said = format_headline(make_session(better, worse, comparison=compared))
     told = "Step 10% faster (20 → 18 ms): gemm 50% shorter on rank 0; improved and red: window_ns −10% (20 → 18 ms)"
     assert said == f"{told}, rank 0"
 
 
-SHORT = Root(ChangeKind.SHORTER, What.KERNEL, "gemm")
-COVER = Change(Root(ChangeKind.SHORTER, What.COVER, "gemm"), 0, 3 * MS, 0, exposes="ncclDevKernel_SendRecv")
+SHORT = RootCause(ChangeKind.SHORTER, RowActivity.KERNEL, "gemm")
+COVER = Change(
+    RootCause(ChangeKind.SHORTER, RowActivity.COVER, "gemm"), 0, 3 * MS, 0, exposed_kernel="ncclDevKernel_SendRecv"
+)
 
 
 @pytest.mark.parametrize(
@@ -207,15 +219,17 @@ COVER = Change(Root(ChangeKind.SHORTER, What.COVER, "gemm"), 0, 3 * MS, 0, expos
         ),
     ],
 )
-def test_a_state_of_rows_is_one_line(subject: str, root: Root, world: int, more: dict[str, Any], expected: str) -> None:
+def test_a_state_of_rows_is_one_line(
+    subject: str, root: RootCause, world: int, more: dict[str, Any], expected: str
+) -> None:
     at: dict[str, Label] = {"rank": 0} | ({"stage": "stage2_f"} if subject == "exposed_ns" else {})
     change = Change(root, 0, 2 * MS, 0 if root is GONE else MS, 2, 0 if root is GONE else 2)
-    causes = (Explained(at, Explanation(3 * MS, (COVER,), 0), (change,)),)
+    causes = (RowExplanation(at, Explanation(3 * MS, (COVER,), 0), (change,)),)
     step = StepChange({0: 20 * MS}, {0: 20 * MS})
     told = red(
         "e", subject, judged=(row(4 * MS, MS, 2 * MS, labels=at),), causes=causes, step=step, world=world, **more
     )
-    assert of_session(make_session(told)) == f"Step unchanged (20 ms): {expected}"
+    assert format_headline(make_session(told)) == f"Step unchanged (20 ms): {expected}"
 
 
 @pytest.mark.parametrize(
@@ -228,13 +242,13 @@ def test_a_state_of_rows_is_one_line(subject: str, root: Root, world: int, more:
     ],
 )
 def test_beside_an_unchanged_median_step_one_nearly_so_is_silent(period: int | None, now: int, expected: str) -> None:
-    change = Explained({"rank": 0}, Explanation(MS, (), MS), (Change(GONE, 0, 2 * MS, 0, 2, 0),))
+    change = RowExplanation({"rank": 0}, Explanation(MS, (), MS), (Change(GONE, 0, 2 * MS, 0, 2, 0),))
     step = StepChange({0: 20 * MS}, {0: 1000 * now})
     records = [red("e", "exposed_ns", judged=(row(4 * MS, MS, 2 * MS),), causes=(change,), step=step)]
     if period is not None:
         usual = row(1000 * period, 20 * MS, 21 * MS, outcome=Outcome.PASSED, labels={"rank": 0, "quantile": "p50"})
         records.append(record("p", "passed", subject="period_ns", unit="ns", judged=(usual,)))
-    assert of_session(make_session(*records)).startswith(expected)
+    assert format_headline(make_session(*records)).startswith(expected)
 
 
 @pytest.mark.parametrize(
@@ -250,7 +264,7 @@ def test_beside_an_unchanged_median_step_one_nearly_so_is_silent(period: int | N
 def test_the_step_is_told_before_what_is_red_and_blamed_on_it_only_where_that_accounts_for_it(
     step: tuple[int, int] | None, expected: str
 ) -> None:
-    assert of_session(make_session(exposed(step))) == expected
+    assert format_headline(make_session(exposed(step))) == expected
 
 
 P90: dict[str, Label] = {"rank": 0, "quantile": "p90"}
@@ -338,8 +352,8 @@ P90: dict[str, Label] = {"rank": 0, "quantile": "p90"}
         ),
     ],
 )
-def test_every_mixture(records: list[Record], expected: str) -> None:
-    assert of_session(make_session(*records)) == expected
+def test_every_mixture(records: list[AssertionRecord], expected: str) -> None:
+    assert format_headline(make_session(*records)) == expected
 
 
 OVERLP = Mistake("perf/a.nsys.yaml", "unknown metric 'overlp'", 7, 3)
@@ -363,7 +377,7 @@ GREEN = "1 assertion passed; least headroom 40% of limit: overlap 84%, limit 60%
     ],
 )
 def test_a_session_in_which_not_all_was_judged_well(session: Session, expected: str) -> None:
-    assert of_session(session) == expected
+    assert format_headline(session) == expected
 
 
 def test_every_output_of_a_session_and_a_comparison_says_the_same(project: Project) -> None:
@@ -401,13 +415,13 @@ def test_the_sentence_names_only_roots_of_reds_whatever_the_order() -> None:
             causes = (cause(rank, kernel, (8, now)),)
             judged = (row(now * MS, 8 * MS, 8 * MS, **at),)
             records.append(red(f"a{n}", "exposed_ns", judged=judged, causes=causes, step=step, **told))
-        said = of_session(make_session(*records))
+        said = format_headline(make_session(*records))
         reds = [each for each in records if each.state == "failed"]
-        blamed = {own.roots[0].root.name for each in reds for own in each.verdict.causes}
+        blamed = {own.root_causes[0].root.name for each in reds for own in each.verdict.causes}
         assert set(re.findall(r"\bk\d\b", said)) <= blamed
         assert bool(re.search(r"\bk\d\b", said)) == bool(reds)
         chance.shuffle(records)
-        assert of_session(make_session(*records)) == said
+        assert format_headline(make_session(*records)) == said
 
 
 def test_a_comparison_without_a_red_row_says_what_a_session_says(project: Project) -> None:
@@ -423,14 +437,14 @@ def test_a_comparison_without_a_red_row_says_what_a_session_says(project: Projec
 AT: dict[str, Label] = {"rank": 1, "stage": "all_gather"}
 
 
-def of(name: str, metric: str, kernel: str = "", **more: Any) -> Record:
+def of(name: str, metric: str, kernel: str = "", **more: Any) -> AssertionRecord:
     """A red at one place; with a ``kernel`` it is explained by that."""
     causes = (cause(1, kernel, stage="all_gather"),) if kernel else ()
     return red(name, metric, judged=(row(2, None, 1, labels=AT),), causes=causes, **more)
 
 
-def found(*records: Record) -> list[tuple[str, list[str]]]:
-    return [(group.title, [each.name for each in group.records]) for group in sections_of(make_session(*records))]
+def found(*records: AssertionRecord) -> list[tuple[str, list[str]]]:
+    return [(group.title, [each.name for each in group.records]) for group in list_sections(make_session(*records))]
 
 
 def test_reds_of_one_root_are_one_group() -> None:

@@ -10,16 +10,16 @@ import jsonschema
 import pytest
 
 from pytest_nsys import reports
-from pytest_nsys.analysis.explain.parts import ChangeKind, What
+from pytest_nsys.analysis.explain.breakdown_model import ChangeKind, RowActivity
 from pytest_nsys.analysis.metrics.structure import ContentKind
 from pytest_nsys.core.errors import Mistake
 from pytest_nsys.gates.model import Comparator, Outcome, Severity
 from pytest_nsys.merge_base.differences import FileKind
-from pytest_nsys.reports.session.json_report import FORMAT, report, report_text
+from pytest_nsys.reports.session.json_report import FORMAT, build_report, render_report
 from pytest_nsys.reports.session.session import NOTHING_JUDGED, STATES
-from pytest_nsys.tools.files import write_whole
+from pytest_nsys.tools.files import write_atomically
 from pytest_nsys.verdicts.comparison import Result
-from pytest_nsys.verdicts.refresh_modes import Mode
+from pytest_nsys.verdicts.refresh_modes import RefreshMode
 from tests.support.gates import Project
 from tests.support.reports import SCHEMA, base_verdict, by_name, checked, make_session, record, report_of
 
@@ -42,7 +42,7 @@ def test_the_schema_knows_the_format_and_every_word() -> None:
     parts = SCHEMA["$defs"]
     assert [*parts["Counts"]["properties"]] == parts["Assertion"]["properties"]["state"]["enum"] == [*STATES]
     assert parts["Assertion"]["properties"]["comparator"]["enum"] == ["", *Comparator]
-    for words in (ChangeKind, ContentKind, FileKind, Outcome, Result, Severity, What):
+    for words in (ChangeKind, ContentKind, FileKind, Outcome, Result, Severity, RowActivity):
         assert parts[words.__name__]["enum"] == sorted(words)
 
 
@@ -154,7 +154,7 @@ def test_a_change_within_the_noise(project: Project) -> None:
     project.gate("tolerance: {rel: 10%}\nassertions:\n  - max exposed_ns below baseline plus tolerance")
     quiet = [f"--nsys-trace={project.trace(f'{n}.sqlite', exposed_us=192 + 4 * n).name}" for n in range(5)]
     project.refresh(quiet[2])
-    project.refresh(*quiet, mode=Mode.CALIBRATE)
+    project.refresh(*quiet, mode=RefreshMode.CALIBRATE)
     project.trace(exposed_us=230)
     found = report_of(project, "--nsys-trace=run.sqlite", "-v", code=0)
     ((name, assertion),) = by_name(found).items()
@@ -308,11 +308,11 @@ def test_mistakes_under_xdist(project: Project) -> None:
 
 def test_a_file_is_replaced_whole_or_not_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "report.json"
-    write_whole(path, b"old")
+    write_atomically(path, b"old")
     path.chmod(0o640)
     link = tmp_path / "link.json"
     link.symlink_to(path)
-    write_whole(link, b"new")
+    write_atomically(link, b"new")
     assert (path.read_bytes(), stat.S_IMODE(path.stat().st_mode), link.is_symlink()) == (b"new", 0o640, True)
 
     def full(*_: object) -> None:
@@ -320,13 +320,13 @@ def test_a_file_is_replaced_whole_or_not_at_all(tmp_path: Path, monkeypatch: pyt
 
     monkeypatch.setattr(Path, "replace", full)
     with pytest.raises(OSError, match="No space"):
-        write_whole(path, b"newer")
+        write_atomically(path, b"newer")
     assert path.read_bytes() == b"new"
     assert sorted(p.name for p in tmp_path.iterdir()) == ["link.json", "report.json"]
 
 
 def test_a_device_is_not_replaced_by_a_file(tmp_path: Path) -> None:
-    write_whole(Path(os.devnull), b"gone")
+    write_atomically(Path(os.devnull), b"gone")
     assert not Path(os.devnull).is_file()
     assert list(tmp_path.iterdir()) == []
 
@@ -358,7 +358,7 @@ def test_the_verdict_is_the_worst_one() -> None:
 
 
 def test_what_the_merge_base_says_is_told() -> None:
-    found = report(make_session(record(), merge_base=base_verdict(red=True)))
+    found = build_report(make_session(record(), merge_base=base_verdict(red=True)))
     jsonschema.Draft202012Validator(SCHEMA).validate(found)
     assert (found["verdict"], found["good"]) == ("failed", False)
     told = found["merge_base"]
@@ -366,4 +366,4 @@ def test_what_the_merge_base_says_is_told() -> None:
     assert told["differences"] == [
         {"file": "3 rows", "kind": "gate file", "state": "changed", "added": 1, "removed": 2}
     ]
-    assert report_text(make_session(record())).endswith("}\n")
+    assert render_report(make_session(record())).endswith("}\n")

@@ -5,14 +5,22 @@ from collections.abc import Iterator
 
 import pytest
 
-from pytest_nsys.analysis.explain.parts import Change, ChangeKind, Explained, Explanation, Root, StepChange, What
-from pytest_nsys.core.model import Step
+from pytest_nsys.analysis.explain.breakdown_model import (
+    Change,
+    ChangeKind,
+    Explanation,
+    RootCause,
+    RowActivity,
+    RowExplanation,
+    StepChange,
+)
+from pytest_nsys.core.model import NextStep
 from pytest_nsys.gates.model import JudgedRow, Outcome
-from pytest_nsys.reports.session.markdown import summary
-from pytest_nsys.reports.session.record import Record
-from pytest_nsys.reports.session.story_lines import SHOWN_ROOTS, story_lines, wrapped
-from pytest_nsys.reports.words.alike_rows import group_alike
-from pytest_nsys.reports.words.explanation import explanation
+from pytest_nsys.reports.session.markdown import render_summary
+from pytest_nsys.reports.session.record import AssertionRecord
+from pytest_nsys.reports.session.story_lines import SHOWN_ROOTS, render_story_lines, wrap_line
+from pytest_nsys.reports.words.alike_rows import group_alike_rows
+from pytest_nsys.reports.words.verdict_text import render_explanation
 from tests.support.reports import key, make_session, record
 
 MS = 1_000_000
@@ -20,20 +28,22 @@ WIDTH = 100
 MOST_LINES, MOST_WITH_ROOTS, MOST_MARKDOWN = 34, 54, 60
 """Of the terminal 40, of which pytest has six: what ran, its own summary, and how many failed."""
 
-GEMM = Root(ChangeKind.LONGER, What.KERNEL, "flash_fwd_kernel")
+GEMM = RootCause(ChangeKind.LONGER, RowActivity.KERNEL, "flash_fwd_kernel")
 
 
-def red(name: str, ranks: int, configuration: str = "", spread: int = 0, root: Root = GEMM) -> Record:
+def red(name: str, ranks: int, configuration: str = "", spread: int = 0, root: RootCause = GEMM) -> AssertionRecord:
     """An assertion that failed on all ranks, each by another millisecond where there is a ``spread``."""
     changes = [Change(root, rank, 8 * MS, (10 + rank * spread) * MS, 4, 4) for rank in range(ranks)]
     where = {} if root is GEMM else {"stage": root.name}
     rows = [
         JudgedRow(
-            {"rank": each.rank, **where}, each.now_ns, 9 * MS, Outcome.FAILED, baseline=each.before_ns, margin=-MS
+            {"rank": each.rank, **where}, each.current_ns, 9 * MS, Outcome.FAILED, baseline=each.baseline_ns, margin=-MS
         )
         for each in reversed(changes)
     ]
-    causes = [Explained({"rank": each.rank, **where}, Explanation(each.change_ns, (), 0), (each,)) for each in changes]
+    causes = [
+        RowExplanation({"rank": each.rank, **where}, Explanation(each.change_ns, (), 0), (each,)) for each in changes
+    ]
     step = StepChange({0: 20 * MS}, {0: 22 * MS})
     made = record(
         name,
@@ -45,16 +55,18 @@ def red(name: str, ranks: int, configuration: str = "", spread: int = 0, root: R
         key=key(ranks),
         configuration=configuration,
         run="runs/model.sqlite (64 ranks, NVIDIA H100 80GB HBM3, generic)",
-        next_steps=(Step(f"pytest-nsys baseline refresh {'perf/' * 9}gate.nsys.yaml --reason '…'", "accept this run"),),
+        next_steps=(
+            NextStep(f"pytest-nsys baseline refresh {'perf/' * 9}gate.nsys.yaml --reason '…'", "accept this run"),
+        ),
         line=len(name),
     )
-    return Record(
+    return AssertionRecord(
         **{field: getattr(made, field) for field in made.__slots__ if field != "explanation"},
-        explanation=tuple(explanation(made.verdict, made.next_steps)),
+        explanation=tuple(render_explanation(made.verdict, made.next_steps)),
     )
 
 
-def session(ranks: int, assertions: int, configurations: int, spread: int = 0) -> list[Record]:
+def session(ranks: int, assertions: int, configurations: int, spread: int = 0) -> list[AssertionRecord]:
     names = [f"model-{n}" for n in range(configurations)] if configurations > 1 else [""]
     return [red("compute" + "e" * n, ranks, name, spread) for name in names for n in range(assertions)]
 
@@ -71,11 +83,11 @@ def outside_of_folded(markdown: str) -> list[str]:
 @pytest.mark.sampled(10)
 def test_whatever_the_ranks_and_assertions(ranks: int, assertions: int, configurations: int, spread: int) -> None:
     told = make_session(*session(ranks, assertions, configurations, spread))
-    lines = story_lines(told, WIDTH)
+    lines = render_story_lines(told, WIDTH)
     assert len(lines) <= MOST_LINES
     assert max(len(line) for line in lines if "pytest-nsys" not in line) <= WIDTH
     assert sum(line.startswith("flash_fwd_kernel") for line in lines) == 1
-    assert len(outside_of_folded(summary(told))) <= MOST_MARKDOWN
+    assert len(outside_of_folded(render_summary(told))) <= MOST_MARKDOWN
 
 
 @pytest.mark.parametrize("assertions", [1, 4])
@@ -83,10 +95,10 @@ def test_whatever_the_ranks_and_assertions(ranks: int, assertions: int, configur
 @pytest.mark.sampled(5)
 def test_whatever_the_number_of_roots(roots: int, assertions: int) -> None:
     """The first is told whole, of each other what failed for it, in a line."""
-    kernels = [Root(ChangeKind.LONGER, What.KERNEL, f"kernel_{chr(97 + n)}") for n in range(roots)]
+    kernels = [RootCause(ChangeKind.LONGER, RowActivity.KERNEL, f"kernel_{chr(97 + n)}") for n in range(roots)]
     names = [f"compute{n}{'e' * a}" for n in range(roots) for a in range(assertions)]
     told = make_session(*(red(name, 64, root=kernels[n // assertions]) for n, name in enumerate(names)))
-    lines = story_lines(told, WIDTH)
+    lines = render_story_lines(told, WIDTH)
     assert len(lines) <= MOST_LINES + 4 * min(roots - 1, SHOWN_ROOTS) <= MOST_WITH_ROOTS
     assert sum(line.startswith("  why:") for line in lines) == 1
     assert sum(bool(re.match(r"(\d\. )?kernel_", line)) for line in lines) == min(roots, SHOWN_ROOTS)
@@ -94,7 +106,7 @@ def test_whatever_the_number_of_roots(roots: int, assertions: int) -> None:
 
 
 def test_what_is_folded_is_counted() -> None:
-    lines = story_lines(make_session(*session(64, 12, 8)), WIDTH)
+    lines = render_story_lines(make_session(*session(64, 12, 8)), WIDTH)
     assert lines[0] == "perf/gate.nsys.yaml (8 configurations): 96 assertions: 96 failed"
     assert lines[1] == "flash_fwd_kernel 25% longer on 64 of 64 ranks, 8 of 8 configurations"
     assert "  … 9 more assertions" in lines
@@ -116,17 +128,17 @@ def rows(*values: tuple[int, int, int]) -> Iterator[JudgedRow]:
     ],
 )
 def test_which_ranks_are_alike(judged: list[tuple[int, int, int]], expected: list[tuple[int, list[int]]]) -> None:
-    assert [(worst.labels["rank"], ranks) for worst, ranks in group_alike(rows(*judged))] == expected
+    assert [(worst.labels["rank"], ranks) for worst, ranks in group_alike_rows(rows(*judged))] == expected
 
 
 def test_a_command_is_folded_as_a_shell_takes_it() -> None:
     command = "pytest-nsys baseline refresh perf/gate.nsys.yaml --trace=runs/long/regressed.sqlite --reason x"
     line = f"  next:   {command}  (accept this run as the new normal)"
-    told = wrapped(line, 60)
+    told = wrap_line(line, 60)
     assert told == [
         "  next:   pytest-nsys baseline refresh perf/gate.nsys.yaml \\",
         "            --trace=runs/long/regressed.sqlite --reason x",
         "          (accept this run as the new normal)",
     ]
     assert "\n".join(told[:2]).removeprefix("  next:   ").replace("\\\n", "").split() == command.split()
-    assert wrapped(line, 200) == [line]
+    assert wrap_line(line, 200) == [line]

@@ -8,13 +8,20 @@ from typing import Any
 
 import pytest
 
-from pytest_nsys.analysis.windows.spans import UsedWindow
+from pytest_nsys.analysis.windows.window_selection import UsedWindow
 from pytest_nsys.core.errors import Mistake
-from pytest_nsys.core.model import Note, Step, Window
+from pytest_nsys.core.model import NextStep, Note, Window
 from pytest_nsys.gates.model import Difference, JudgedRow, Outcome
 from pytest_nsys.merge_base.differences import FileDifference, FileKind
-from pytest_nsys.reports.session.markdown import AT_MOST_BYTES, cell, code, cut, prose, summary
-from pytest_nsys.reports.words.explanation import WORST_ROWS
+from pytest_nsys.reports.session.markdown import (
+    MAX_BYTES,
+    cut_to_size,
+    escape_prose,
+    format_code,
+    format_code_cell,
+    render_summary,
+)
+from pytest_nsys.reports.words.verdict_text import SHOWN_WORST_ROWS
 from tests.support.commands import run
 from tests.support.faults import FAULTS
 from tests.support.gates import Project
@@ -100,11 +107,13 @@ def test_a_red_summary(project: Project) -> None:
 
 
 def test_a_mistake_and_nothing_judged() -> None:
-    text = summary(make_session(mistakes=(Mistake("gate.nsys.yaml", "unknown metric 'overlp'", 3, 3),), exit_status=2))
+    text = render_summary(
+        make_session(mistakes=(Mistake("gate.nsys.yaml", "unknown metric 'overlp'", 3, 3),), exit_status=2)
+    )
     head = "## Not judged: gate.nsys.yaml:3:3: unknown metric 'overlp'\n\nPerformance gate: error. "
     head += "1 mistake kept files from being judged.\n\n### Not judged\n\n"
     assert text.startswith(f"{head}- `gate.nsys.yaml:3:3`: unknown metric 'overlp'\n")
-    text = summary(make_session(exit_status=5))
+    text = render_summary(make_session(exit_status=5))
     assert text.startswith(
         "## pytest ended with exit status 5 (no tests)\n\nPerformance gate: nothing judged. no assertion"
     )
@@ -122,7 +131,7 @@ def test_it_is_appended(project: Project) -> None:
 
 def test_what_others_wrote_counts(project: Project) -> None:
     project.gated("\n".join(f"- {{id: n{n}, assert: overlap >= 60%}}" for n in range(300)))
-    (project.root / "summary.md").write_bytes(b"x" * (AT_MOST_BYTES - 1000))
+    (project.root / "summary.md").write_bytes(b"x" * (MAX_BYTES - 1000))
     project.pytest("--nsys-trace=run.sqlite", "--nsys-summary=summary.md", code=0)
     text = (project.root / "summary.md").read_text()
     assert "300 assertions: 300 passed" in text
@@ -144,7 +153,7 @@ def test_a_file_that_is_full_already_stays_below_the_limit_of_github(project: Pr
 
 
 def test_warned_improved_waived_and_expected() -> None:
-    text = summary(
+    text = render_summary(
         make_session(
             record("a", "failed", good=True, severity="warn"),
             record("b", "improved", good=True),
@@ -158,13 +167,13 @@ def test_warned_improved_waived_and_expected() -> None:
 
 
 def test_at_most_some_rows() -> None:
-    text = summary(make_session(record(judged=tuple(row(n) for n in range(100)), unit="count")))
-    assert len(tables(text)[0]) == 2 + WORST_ROWS
-    assert f"… {100 - WORST_ROWS} more rows.\n" in text
+    text = render_summary(make_session(record(judged=tuple(row(n) for n in range(100)), unit="count")))
+    assert len(tables(text)[0]) == 2 + SHOWN_WORST_ROWS
+    assert f"… {100 - SHOWN_WORST_ROWS} more rows.\n" in text
 
 
 def test_what_decided_between_captures_is_a_column() -> None:
-    text = summary(make_session(record(judged=(row(9, test="p 0.004"),), unit="count")))
+    text = render_summary(make_session(record(judged=(row(9, test="p 0.004"),), unit="count")))
     assert tables(text)[0][0][-1] == "test"
     assert tables(text)[0][2][-1] == "p 0.004"
 
@@ -172,7 +181,7 @@ def test_what_decided_between_captures_is_a_column() -> None:
 def test_what_the_merge_base_says_is_a_section() -> None:
     changed = FileDifference("perf/a.nsys.yaml", FileKind.GATE_FILE, 1, 1, "changed", ["- overlap >= 60%"])
     base = base_verdict("1 failed", red=True, reds=["50% < 60%\n  more"], differences=[changed])
-    text = summary(make_session(record(), merge_base=base, refreshed=("b.json: new",)))
+    text = render_summary(make_session(record(), merge_base=base, refreshed=("b.json: new",)))
     assert "### Gate of the merge base: red\n\n1 failed.\n" in text
     assert "```\n50% < 60%\n  more\n```" in text
     assert "- perf/a.nsys.yaml: changed, +1 -1\n" in text
@@ -215,10 +224,10 @@ def test_somebody_elses_text_is_never_markup(text: str) -> None:
         rows=2,
         judged=(row(9, labels={"stage": text}),),
         differences=(Difference(text, text, text),),
-        next_steps=(Step(text, text),),
+        next_steps=(NextStep(text, text),),
         windows=(UsedWindow(0, 0, Window(0, 1, text)),),
     )
-    shown = summary(make_session(hostile, mistakes=(Mistake(text, text, 1, 1),), merge_base=base_verdict(text)))
+    shown = render_summary(make_session(hostile, mistakes=(Mistake(text, text, 1, 1),), merge_base=base_verdict(text)))
     assert [{len(line) for line in table} for table in tables(shown)] == [{3}, {3}, {7}]
     outside = re.sub(r"(?<!`)(`+)(?!`).+?(?<!`)\1(?!`)", "", shown)  # of code spans, in which nothing is markup
     outside = re.sub(r"\\[!-/:-@\[-`{-~]", "", outside).replace("@<!-- -->", "")
@@ -242,24 +251,24 @@ def test_somebody_elses_text_is_never_markup(text: str) -> None:
     ],
 )
 def test_code_holds_any_backtick(text: str, shown: str) -> None:
-    assert code(text) == shown
+    assert format_code(text) == shown
 
 
 def test_a_sentence_is_as_long_as_it_is() -> None:
-    assert prose("long " * 300) == "long " * 300
+    assert escape_prose("long " * 300) == "long " * 300
 
 
 def test_a_bar_in_a_cell() -> None:
-    assert (code("a|b"), cell("a|b"), prose("a|b")) == ("`a|b`", "`a\\|b`", "a\\|b")
+    assert (format_code("a|b"), format_code_cell("a|b"), escape_prose("a|b")) == ("`a|b`", "`a\\|b`", "a\\|b")
 
 
 @pytest.mark.parametrize("letter", ["x", "é", "�", "|"])
 @pytest.mark.sampled(3)
 def test_it_is_never_too_long(letter: str) -> None:
     many = [record(f"n{n} {letter * 350}", message=letter * 1900, line=n) for n in range(2000)]
-    text = summary(make_session(*many))
-    assert len(text.encode()) <= AT_MOST_BYTES < 2**20
-    assert len(text.encode()) > AT_MOST_BYTES - 20_000
+    text = render_summary(make_session(*many))
+    assert len(text.encode()) <= MAX_BYTES < 2**20
+    assert len(text.encode()) > MAX_BYTES - 20_000
     assert "\n\nPerformance gate: failed. 2000 assertions: 2000 failed.\n" in text
     assert text.endswith("more lines; the JSON report holds everything.\n")
     assert "**Cut here: too long for GitHub.**" in text
@@ -268,15 +277,17 @@ def test_it_is_never_too_long(letter: str) -> None:
 def test_what_fits_is_not_cut() -> None:
     parts = ["a" * 9] * 12  # 120 bytes
     for room in range(100, 140):
-        text = cut(parts, room)
+        text = cut_to_size(parts, room)
         assert len(text) <= room
         assert ("Cut here" not in text) == (room >= 120)
 
 
 def test_what_failed_is_said_beside_what_has_no_data() -> None:
     gone = record("gone", "no data", message="2 rows of the baseline gone", line=4)
-    assert "\nPerformance gate: failed. 2 assertions: 1 no data, 1 failed." in summary(make_session(record(), gone))
-    assert "\nPerformance gate: no data. " in summary(make_session(gone))
+    assert "\nPerformance gate: failed. 2 assertions: 1 no data, 1 failed." in render_summary(
+        make_session(record(), gone)
+    )
+    assert "\nPerformance gate: no data. " in render_summary(make_session(gone))
 
 
 def test_a_slow_rank_of_several_leads_to_its_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

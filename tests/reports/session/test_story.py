@@ -6,30 +6,40 @@ from typing import Any
 
 import pytest
 
-from pytest_nsys.analysis.explain.parts import Change, ChangeKind, Explained, Explanation, Root, StepChange, What
-from pytest_nsys.analysis.windows.spans import UsedWindow
+from pytest_nsys.analysis.explain.breakdown_model import (
+    Change,
+    ChangeKind,
+    Explanation,
+    RootCause,
+    RowActivity,
+    RowExplanation,
+    StepChange,
+)
+from pytest_nsys.analysis.windows.window_selection import UsedWindow
 from pytest_nsys.core.model import Label, Window
 from pytest_nsys.gates.model import JudgedRow, Outcome
-from pytest_nsys.reports.session.record import Record
-from pytest_nsys.reports.session.roots import called_in
-from pytest_nsys.reports.session.story import Story, StoryRoot, story_of
+from pytest_nsys.reports.session.record import AssertionRecord
+from pytest_nsys.reports.session.root_sentence import choose_story_names
+from pytest_nsys.reports.session.story import Story, StoryRoot, build_story
 from tests.support.reports import key, record
 
 MS = 1_000_000
-GEMM = Root(ChangeKind.LONGER, What.KERNEL, "gemm")
-REDUCE = Root(ChangeKind.LONGER, What.COLLECTIVE, "AllReduce")
+GEMM = RootCause(ChangeKind.LONGER, RowActivity.KERNEL, "gemm")
+REDUCE = RootCause(ChangeKind.LONGER, RowActivity.COLLECTIVE, "AllReduce")
 
 
-def on(rank: int, root: Root = GEMM, before: int = 8 * MS, now: int = 10 * MS) -> Change:
+def on(rank: int, root: RootCause = GEMM, before: int = 8 * MS, now: int = 10 * MS) -> Change:
     return Change(root, rank, before, now, 4, 4)
 
 
-def why(change: Change, *more: Change, **labels: Label) -> Explained:
+def why(change: Change, *more: Change, **labels: Label) -> RowExplanation:
     """A row that is explained by roots, the first of which is all that it changed by."""
-    return Explained(labels or {"rank": change.rank}, Explanation(change.change_ns, (), 0), (change, *more))
+    return RowExplanation(labels or {"rank": change.rank}, Explanation(change.change_ns, (), 0), (change, *more))
 
 
-def red(name: str, *causes: Explained, rows: int = 0, step: tuple[int, int] | None = None, **more: Any) -> Record:
+def red(
+    name: str, *causes: RowExplanation, rows: int = 0, step: tuple[int, int] | None = None, **more: Any
+) -> AssertionRecord:
     """An assertion that failed by one row for each that is explained, and by ``rows`` more."""
     labels = [each.labels for each in causes] + [{"rank": 100 + n} for n in range(rows)]
     judged = [JudgedRow(own, 12, 11, Outcome.FAILED, baseline=10, margin=-1) for own in labels]
@@ -39,8 +49,8 @@ def red(name: str, *causes: Explained, rows: int = 0, step: tuple[int, int] | No
     return record(name, judged=judged, causes=causes, step=change, **told)
 
 
-def story(*records: Record) -> Story:
-    return story_of(records)
+def story(*records: AssertionRecord) -> Story:
+    return build_story(records)
 
 
 def told(root: StoryRoot) -> dict[str, int]:
@@ -57,9 +67,8 @@ TILES = [f"device_kernel<CollectiveMma, 4, 128, {tile}, 64>" for tile in (64, 96
 
 @pytest.mark.parametrize(("beside", "called"), [(TILES, "96"), (TILES[1:], "CollectiveMma")])
 def test_a_kernel_is_called_by_what_tells_it_from_all_that_ran_with_it(beside: list[str], called: str) -> None:
-    root = on(0, Root(ChangeKind.LONGER, What.KERNEL, TILES[1]))
-    found = story(red("a", why(root)._replace(beside=frozenset(beside))))
-    assert called in called_in(found)[TILES[1]]
+    root = on(0, RootCause(ChangeKind.LONGER, RowActivity.KERNEL, TILES[1]))
+    assert called in choose_story_names(story(red("a", why(root)._replace(window_kernels=frozenset(beside)))))[TILES[1]]
 
 
 def test_a_root_that_assertions_ranks_and_configurations_share_is_one() -> None:
@@ -70,8 +79,8 @@ def test_a_root_that_assertions_ranks_and_configurations_share_is_one() -> None:
     names = sorted((each.record.name, each.record.configuration) for each in root.reds)
     assert names == [("a", "x"), ("a", "y"), ("b", "x"), ("b", "y")]
     assert (root.root, root.ranks, moved(root)) == (GEMM, [0, 1], {2 * MS, 3 * MS})
-    assert root.addresses == ["perf/gate.nsys.yaml[x]", "perf/gate.nsys.yaml[y]"] == found.failed
-    assert found.unexplained == ()
+    assert root.addresses == ["perf/gate.nsys.yaml[x]", "perf/gate.nsys.yaml[y]"] == found.failed_addresses
+    assert found.unexplained_reds == ()
 
 
 def test_a_row_stands_below_its_largest_root_and_smaller_ones_stand_beside() -> None:
@@ -102,20 +111,22 @@ def test_the_root_of_the_step_leads_a_larger_one() -> None:
 
 
 def test_ranks_that_wait_for_a_slow_one() -> None:
-    slow = on(1, Root(ChangeKind.LONGER, What.ALL, ""))
+    slow = on(1, RootCause(ChangeKind.LONGER, RowActivity.ALL, ""))
     (root,) = story(red("a", why(slow), why(slow, rank=0))).roots
-    assert (root.ranks, root.waiting, told(root)) == ([1], (0,), {"a": 2})
+    assert (root.ranks, root.waiting_ranks, told(root)) == ([1], (0,), {"a": 2})
 
 
 def test_a_row_that_waits_for_a_rank_stands_below_what_made_that_late() -> None:
     """Also where its own window begins when that rank comes, and shows nothing."""
-    late = on(1, Root(ChangeKind.LATER, What.HOST, "gemm"))
+    late = on(1, RootCause(ChangeKind.LATER, RowActivity.HOST, "gemm"))
     waits = Explanation(
-        2 * MS, (Change(Root(ChangeKind.WAITED, What.COLLECTIVE, "AllReduce"), 0, 0, 2 * MS, straggler=1),), 0
+        2 * MS,
+        (Change(RootCause(ChangeKind.WAITED, RowActivity.COLLECTIVE, "AllReduce"), 0, 0, 2 * MS, straggler=1),),
+        0,
     )
-    found = story(red("p", why(late), subject="period_ns"), red("w", Explained({"rank": 0}, waits)))
+    found = story(red("p", why(late), subject="period_ns"), red("w", RowExplanation({"rank": 0}, waits)))
     (root,) = found.roots
-    assert (told(root), found.unexplained) == ({"p": 1, "w": 1}, ())
+    assert (told(root), found.unexplained_reds) == ({"p": 1, "w": 1}, ())
 
 
 def test_a_limit_stands_below_the_root_of_the_same_row() -> None:
@@ -124,19 +135,19 @@ def test_a_limit_stands_below_the_root_of_the_same_row() -> None:
     assert told(root) == {"o": 1, "e": 1}
     launches = red("l", rows=1, subject="launches", unit="count")
     found = story(launches, red("e", why(on(100))))
-    assert [(each.record.name, len(each.rows)) for each in found.unexplained] == [("l", 1)]
+    assert [(each.record.name, len(each.rows)) for each in found.unexplained_reds] == [("l", 1)]
 
 
 def test_an_assertion_stands_in_one_place_also_where_ranks_show_no_root() -> None:
     (root,) = (found := story(red("a", why(on(0)), rows=2))).roots
-    assert ([row.labels["rank"] for row in root.reds[0].rows], found.unexplained) == ([0, 100, 101], ())
+    assert ([row.labels["rank"] for row in root.reds[0].rows], found.unexplained_reds) == ([0, 100, 101], ())
 
 
 def test_rows_of_a_stage_without_a_root_are_told_apart_from_those_that_have_one() -> None:
-    nothing = Explained({"rank": 0, "stage": "b"}, Explanation(MS, (), MS))
+    nothing = RowExplanation({"rank": 0, "stage": "b"}, Explanation(MS, (), MS))
     found = story(red("a", why(on(0), rank=0, stage="a"), nothing))
     assert [told(each) for each in found.roots] == [{"a": 1}]
-    assert [(each.record.name, len(each.rows)) for each in found.unexplained] == [("a", 1)]
+    assert [(each.record.name, len(each.rows)) for each in found.unexplained_reds] == [("a", 1)]
 
 
 @pytest.mark.parametrize(
@@ -151,7 +162,7 @@ def test_rows_of_a_stage_without_a_root_are_told_apart_from_those_that_have_one(
 def test_what_happened_to_the_step(step: tuple[int, int], share: Fraction, unchanged: bool) -> None:
     found = story(red("a", why(on(0)), step=step)).step
     assert found is not None
-    assert (found.before_ns, found.now_ns, found.share, found.unchanged) == (*step, share, unchanged)
+    assert (found.before_ns, found.now_ns, found.share, found.is_unchanged) == (*step, share, unchanged)
 
 
 def test_the_step_that_moved_most_is_told_and_a_window_only_where_there_is_no_step() -> None:
@@ -179,10 +190,10 @@ def test_one_mistake_of_a_gate_file_is_told_once() -> None:
 
 def test_warnings_are_told_where_nothing_failed() -> None:
     warned = red("w", why(on(0)), severity="warn", good=True)
-    assert story(warned).warning
+    assert story(warned).is_warning
     assert [told(each) for each in story(warned).roots] == [{"w": 1}]
     failed = story(warned, red("r", why(on(1, REDUCE))))
-    assert not failed.warning
+    assert not failed.is_warning
     assert [each.root for each in failed.roots] == [REDUCE]
 
 

@@ -9,8 +9,8 @@ from fractions import Fraction
 
 import pytest
 
-from pytest_nsys.gates.model import FromBaseline, JudgedRow, Outcome, Tolerance
-from pytest_nsys.reports.session.summary import summary_lines
+from pytest_nsys.gates.model import BaselineLimit, JudgedRow, Outcome, Tolerance
+from pytest_nsys.reports.session.summary import render_terminal_summary
 from tests.support.gates import Project, heard
 from tests.support.reports import record
 
@@ -51,19 +51,19 @@ def test_it_fits(columns: int) -> None:
     where: dict[str, int | str] = {"rank": 0, "stage": "stage2_f"}
     low = JudgedRow(where, Fraction(3, 10), Fraction(6, 10), Outcome.FAILED, margin=Fraction(-3, 10))
     slow = JudgedRow(where, 700_000, 220_000, Outcome.FAILED, 200_000, tolerance=20_000, margin=-480_000)
-    within = FromBaseline(Tolerance(Fraction(5, 100), {"ns": Fraction(20_000)}))
+    within = BaselineLimit(Tolerance(Fraction(5, 100), {"ns": Fraction(20_000)}))
     records = [
         record("stage2 overlap >= 60%", judged=[low], unit="%", comparator=">=", rows=4),
         record("exposed_ns below baseline plus tolerance", judged=[slow], unit="ns", limit=within, rows=4),
         record("stage9 overlap >= 60%", "no data", message="no stage is like stage9*; there are stage2_f, stage4_f"),
     ]
-    lines = summary_lines(records, width=columns)
+    lines = render_terminal_summary(records, width=columns)
     assert max(map(len, lines)) <= columns
     together = " ".join(" ".join(lines).replace(",", " ").split())
     for cell in ("30%", ">= 60%", "−30 pp", "rank 0 stage2_f", "<= 220 us", "700 us", "stage9"):
         assert cell in together, together
     assert "max(5%" not in together
-    more = " ".join(" ".join(summary_lines(records, verbose=True, width=columns)).split())
+    more = " ".join(" ".join(render_terminal_summary(records, verbose=True, width=columns)).split())
     for cell in ("<= 220 us (baseline + max(5%, 20us))", "≥ 20 us (noise not measured)", "worst of 4"):
         assert cell in more, more
 

@@ -5,7 +5,7 @@ import shlex
 
 import pytest
 
-from pytest_nsys.verdicts.refresh_modes import Mode
+from pytest_nsys.verdicts.refresh_modes import RefreshMode
 from tests.support.gates import Project
 
 RUN = "--nsys-trace=run.sqlite"
@@ -210,7 +210,7 @@ def test_a_limit_that_cannot_be_looser_says_so(project: Project) -> None:
 def test_one_more_accepted_run_may_leave_it_red(project: Project) -> None:
     project.accepted("- exposed_ns below baseline plus 5%")
     project.trace(exposed_us=574)
-    assert left(project.refresh(RUN, mode=Mode.ACCEPT_RUN)) == [
+    assert left(project.refresh(RUN, mode=RefreshMode.ACCEPT_RUN)) == [
         "still red: line 3 `exposed_ns below baseline plus 5%` is 574 us now in rank 0 stage2_f, and --accept-run adds "
         "one run to the accepted ones, whose median counts: refresh without --accept-run"
     ]

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from pytest_nsys.reports.tables.bars import Pen
-from pytest_nsys.reports.tables.formats import CellKind, Column, Format, Row, Table, times
+from pytest_nsys.reports.tables.formats import CellKind, Column, Format, Row, Table, make_time_columns
 from tests.support.commands import run
 from tests.support.samples.builder import TraceBuilder
 
@@ -21,7 +21,11 @@ def lines(table: Table, width: int) -> list[str]:
 @pytest.mark.parametrize("width", [80, 90, 100, 140])
 @pytest.mark.parametrize("many", [1, 4, 12])
 def test_a_table_fits_with_all_of_its_figures(width: int, many: int) -> None:
-    columns = [Column("kernel", CellKind.KERNEL), Column("family"), *times(*(f"figure_{i}_ns" for i in range(many)))]
+    columns = [
+        Column("kernel", CellKind.KERNEL),
+        Column("family"),
+        *make_time_columns(*(f"figure_{i}_ns" for i in range(many))),
+    ]
     rows: list[Row] = [(f"{LONG}{end}(int)", "communication", *(1_000_000 + i for i in range(many))) for end in "ab"]
     said = lines(Table(columns, rows), width)
     assert max(map(len, said)) <= width
@@ -45,19 +49,18 @@ def test_what_has_no_figures_stays_whole() -> None:
 @pytest.mark.parametrize(("columns", "expected"), [("", 100), ("80", 80), ("40", 80), ("200", 200)])
 def test_a_terminal_says_how_wide_it_is(monkeypatch: pytest.MonkeyPatch, columns: str, expected: int) -> None:
     monkeypatch.setenv("COLUMNS", columns)
-    assert Pen.of(io.StringIO()).columns == expected
+    assert Pen.from_stream(io.StringIO()).columns == expected
 
 
 @pytest.mark.parametrize("columns", [80, 100, 200])
 def test_the_screen_and_the_views_fit_a_terminal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, columns: int) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", str(columns))
-    trace = TraceBuilder()
-    process = trace.process()
+    process = TraceBuilder().process()
     for i in range(12):
         name = f"{LONG}{i}"
         process.kernel("kernel", 100 * i, 100 * i + 90, launch_ns=50 * i, demangled=f"{name}(int)")
-    trace.write(Path("a.sqlite"))
+    process.trace.write(Path("a.sqlite"))
     screen = run("a.sqlite", code=0).stdout.splitlines()
     assert max(map(len, screen)) <= min(columns, 100)
     assert len(screen) <= 40

@@ -58,7 +58,7 @@ def test_a_report_of_a_session(kept: Project, target: str, why: str) -> None:
     assert contents(kept) == before
 
 
-OPTIONS = [setting.option for setting in SETTINGS.values() if setting.writes]
+OPTIONS = [setting.option for setting in SETTINGS.values() if setting.report_function]
 
 
 @pytest.mark.parametrize("option", OPTIONS)

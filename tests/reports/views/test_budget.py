@@ -10,17 +10,32 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_nsys.analysis.explain.budget_lines import Blocking, BudgetFacts, BudgetPart, Delayed, about_edges, ceiling
-from pytest_nsys.core.kernel_names import readable_names
-from pytest_nsys.core.numbers import Scale, format_value, percent
-from pytest_nsys.reports.page.budget_view import budget_view
-from pytest_nsys.reports.tables.bars import shared_out
-from pytest_nsys.reports.views.budget import WIDTH, BudgetReport, held_up, lines_of, producer_words
+from pytest_nsys.analysis.explain.budget_lines import (
+    BlockingProducer,
+    BudgetFacts,
+    BudgetPart,
+    LaunchDelay,
+    compute_throughput_ceiling,
+    describe_uncertain_edges,
+)
+from pytest_nsys.core.kernel_names import make_display_names
+from pytest_nsys.core.numbers import Scale, format_percent, format_value
+from pytest_nsys.reports.page.budget_view import build_budget_view
+from pytest_nsys.reports.tables.bars import distribute_cells
+from pytest_nsys.reports.views.budget import (
+    BAR_WIDTH,
+    BudgetReport,
+    build_budget_lines,
+    describe_blocking,
+    format_producer,
+)
 
 BOUNDS = "blocked and stalled are bounds"
-COMBINE = Blocking(kind="collective", name="combine", stage="stage4_b", waiting="grouped_gemm", ns=1_020_000, gaps=12)
+COMBINE = BlockingProducer(
+    kind="collective", name="combine", stage="stage4_b", waiting="grouped_gemm", ns=1_020_000, gaps=12
+)
 
-LATE = Delayed(part="launch-starved", waiting="gelu", stage="stage3_f", ns=1_000_000, gaps=1)
+LATE = LaunchDelay(part="launch-starved", waiting="gelu", stage="stage3_f", ns=1_000_000, gaps=1)
 
 
 PARTS: dict[BudgetPart, int] = {
@@ -64,9 +79,9 @@ def facts(parts: Mapping[BudgetPart, int] | None = None, **more: Any) -> BudgetF
 def lines(parts: Mapping[BudgetPart, int] | None = None, **more: Any) -> dict[str, list[str]]:
     """What the table of one budget says by part; of a part with two lines, of both."""
     found: dict[str, list[str]] = {}
-    for line in lines_of(facts(parts, **more)):
-        above = "" if line.ceiling is None else f"+{percent(line.ceiling)}"
-        words = (line.bound, format_value(line.ns), percent(line.share), above)
+    for line in build_budget_lines(facts(parts, **more)):
+        above = "" if line.ceiling is None else f"+{format_percent(line.ceiling)}"
+        words = (line.bound, format_value(line.duration_ns), format_percent(line.share), above)
         found.setdefault(line.part, []).append(" ".join(filter(None, words)))
     return found
 
@@ -116,13 +131,13 @@ def test_what_launch_starved_time_went_to_is_told_and_is_no_part_of_its_own() ->
 
 def test_a_window_without_any_compute_has_no_ceiling() -> None:
     assert lines(dict.fromkeys(PARTS, 0) | {BudgetPart.STARVED: 10_000_000})["without compute"] == ["10 ms 100%"]
-    assert ceiling(10, 10) is None
-    assert ceiling(0, 10) == 0
-    assert ceiling(1, 4) == Fraction(1, 3)
+    assert compute_throughput_ceiling(10, 10) is None
+    assert compute_throughput_ceiling(0, 10) == 0
+    assert compute_throughput_ceiling(1, 4) == Fraction(1, 3)
 
 
 def test_programs_get_nanoseconds_and_ceilings() -> None:
-    (row,) = json.loads(json.dumps(BudgetReport({3: facts()}).json_rows()))
+    (row,) = json.loads(json.dumps(BudgetReport({3: facts()}).build_json_rows()))
     assert row["rank"] == 3
     assert (row["window_ns"], row["launch_starved_ns"], row["between_steps_ns"]) == (10_000_000, 1_000_000, None)
     assert (row["blocking_comm_max_ns"], row["at_least"], row["ceilings"]["launch-starved"]) == (2_000_000, True, 1 / 9)
@@ -130,7 +145,7 @@ def test_programs_get_nanoseconds_and_ceilings() -> None:
 
 
 def test_the_page_has_the_table_in_one_unit_with_signs_for_bounds() -> None:
-    shown = budget_view([("", facts())], "rank 0", 0)
+    shown = build_budget_view([("", facts())], "rank 0", 0)
     assert shown is not None
     (table,) = shown["tables"]
     assert [column.name for column in table.columns] == ["part", "time", "share", "ceiling"]
@@ -146,10 +161,10 @@ def test_kernels_are_called_as_a_person_reads_them() -> None:
         "_ZN5aiter24add_rmsnorm_quant_kernelIDF16bLi256EEvPT0_",
         "void cutlass::Kernel<cutlass_80_gemm>(int)",
     )
-    copy = Blocking("copy", "copy", "none", mangled, 1_000_000, 1)
-    late = Delayed("stalled", product, "none", 1_000_000, 1)
+    copy = BlockingProducer("copy", "copy", "none", mangled, 1_000_000, 1)
+    late = LaunchDelay("stalled", product, "none", 1_000_000, 1)
     scale = Scale("ms", Fraction(1_000_000))
-    assert held_up(facts(producers=[copy], before=[late]), scale) == [
+    assert describe_blocking(facts(producers=[copy], before=[late]), scale) == [
         "copy blocks add_rmsnorm_quant_kernel for 1 ms in 1 gap",
         "stalled before cutlass_80_gemm for 1 ms in 1 gap",
     ]
@@ -163,13 +178,13 @@ def test_kernels_are_called_as_a_person_reads_them() -> None:
         (replace(COMBINE, name="a\x1b[1mb"), "stage4_b a\ufffd blocks grouped_gemm for 1.02 ms in 12 gaps"),
     ],
 )
-def test_a_producer_is_a_sentence(each: Blocking, said: str) -> None:
-    called = readable_names([each.name, each.waiting])
-    assert producer_words(each, Scale("ms", Fraction(1_000_000)), called) == said
+def test_a_producer_is_a_sentence(each: BlockingProducer, said: str) -> None:
+    called = make_display_names([each.name, each.waiting])
+    assert format_producer(each, Scale("ms", Fraction(1_000_000)), called) == said
 
 
 def test_who_blocked_and_what_was_late_are_told_by_rank() -> None:
-    assert list(BudgetReport({0: facts(), 3: facts(producers=[])}).producers()) == [
+    assert list(BudgetReport({0: facts(), 3: facts(producers=[])}).describe_producers()) == [
         "rank 0: stage4_b combine blocks grouped_gemm for 1.02 ms in 12 gaps",
         "rank 0: launch-starved before stage3_f gelu for 1 ms in 1 gap",
         "rank 3: launch-starved before stage3_f gelu for 1 ms in 1 gap",
@@ -199,16 +214,16 @@ def test_who_blocked_and_what_was_late_are_told_by_rank() -> None:
     ],
 )
 def test_why_figures_are_bounds(more: Mapping[str, Any], said: list[str]) -> None:
-    assert list(about_edges([facts(**more)])) == said
+    assert list(describe_uncertain_edges([facts(**more)])) == said
 
 
 def test_bars_are_as_long_as_their_windows_and_tell_the_parts_apart() -> None:
     report = BudgetReport({0: facts(), 11: facts({BudgetPart.COMPUTE: 1_000_000})})
-    first, second, legend = ("".join(text for _, text in line) for line in report.bars("utf-8"))
+    first, second, legend = ("".join(text for _, text in line) for line in report.draw_bars("utf-8"))
     assert first == "rank 0   " + "█" * 36 + "·" * 6 + "▓" * 9 + "▒" * 6 + "░" * 3 + "  10 ms"
-    assert second == "rank 11  " + ("█" * 6 + "·" * 6 + "▓" * 9 + "▒" * 6 + "░" * 3).ljust(WIDTH) + "  5 ms"
+    assert second == "rank 11  " + ("█" * 6 + "·" * 6 + "▓" * 9 + "▒" * 6 + "░" * 3).ljust(BAR_WIDTH) + "  5 ms"
     assert legend.split("  ")[:2] == ["█ compute", "· launch-starved"]
-    plain = ["".join(text for _, text in line) for line in report.bars("ascii")]
+    plain = ["".join(text for _, text in line) for line in report.draw_bars("ascii")]
     assert plain[0] == "rank 0   " + "#" * 36 + "." * 6 + "X" * 9 + "x" * 6 + "-" * 3 + "  10 ms"
     assert all(line.isascii() for line in plain)
 
@@ -219,7 +234,7 @@ def test_bars_are_as_long_as_their_windows_and_tell_the_parts_apart() -> None:
 )
 def test_a_bar_has_its_cells_and_no_part_is_off_by_one(lengths: list[int], cells: int) -> None:
     parts = dict(zip(BudgetPart, lengths, strict=True))
-    found = shared_out(parts, cells)
+    found = distribute_cells(parts, cells)
     assert sum(found.values()) == cells
     for part, ns in parts.items():
         assert abs(found[part] - Fraction(ns * cells, sum(lengths))) < 1

@@ -4,35 +4,35 @@ from typing import Any
 
 import pytest
 
-from pytest_nsys.analysis.explain.budget_lines import BudgetPart
-from pytest_nsys.analysis.explain.parts import (
+from pytest_nsys.analysis.explain.breakdown_model import (
     NEXT_STEP,
     BudgetChange,
     Change,
     ChangeKind,
-    Explained,
     Explanation,
-    Root,
-    What,
+    RootCause,
+    RowActivity,
+    RowExplanation,
 )
-from pytest_nsys.reports.words.causes import cause_lines
-from pytest_nsys.reports.words.roots import cause_words
+from pytest_nsys.analysis.explain.budget_lines import BudgetPart
+from pytest_nsys.reports.words.cause_text import render_cause_lines
+from pytest_nsys.reports.words.change_text import describe_cause
 
 US = 1_000
 MS = 1_000_000
-COPY = Root(ChangeKind.NEW, What.COPY, "copy from device to device")
-GONE = Root(ChangeKind.GONE, What.KERNEL, "gemm")
-SLOW = Root(ChangeKind.LONGER, What.ALL, "")
+COPY = RootCause(ChangeKind.NEW, RowActivity.COPY, "copy from device to device")
+GONE = RootCause(ChangeKind.GONE, RowActivity.KERNEL, "gemm")
+SLOW = RootCause(ChangeKind.LONGER, RowActivity.ALL, "")
 NCCL = "ncclDevKernel_AllReduce_Sum_bf16_RING_LL"
-WAITS = Change(Root(ChangeKind.WAITED, What.COLLECTIVE, NCCL), 0, 1 * MS, 3_500 * US, 3, 3, straggler=3)
-IDLE = Change(Root(ChangeKind.LONGER, What.IDLE, "flash_fwd_kernel"), 0, 9 * US, 1_699 * US)
-COVER = Change(Root(ChangeKind.GONE, What.COVER, "gemm"), 0, 1_800 * US, 0, 2, 0, exposes=NCCL)
+WAITS = Change(RootCause(ChangeKind.WAITED, RowActivity.COLLECTIVE, NCCL), 0, 1 * MS, 3_500 * US, 3, 3, straggler=3)
+IDLE = Change(RootCause(ChangeKind.LONGER, RowActivity.IDLE, "flash_fwd_kernel"), 0, 9 * US, 1_699 * US)
+COVER = Change(RootCause(ChangeKind.GONE, RowActivity.COVER, "gemm"), 0, 1_800 * US, 0, 2, 0, exposed_kernel=NCCL)
 
 
-def row(change_ns: int, cause: Change, *roots: Change, rank: int = 0) -> Explained:
+def row(change_ns: int, cause: Change, *roots: Change, rank: int = 0) -> RowExplanation:
     moved = BudgetChange(((BudgetPart.COMPUTE, change_ns),), None, 0, change_ns)
     told = Explanation(change_ns, (cause,), change_ns - cause.change_ns, moved)
-    return Explained({"rank": rank}, told, roots, beside=frozenset({NCCL, "gemm", "flash_fwd_kernel"}))
+    return RowExplanation({"rank": rank}, told, roots, window_kernels=frozenset({NCCL, "gemm", "flash_fwd_kernel"}))
 
 
 ROWS = {
@@ -78,12 +78,12 @@ ROWS = {
 @pytest.mark.parametrize("name", ROWS)
 def test_the_roots_of_a_row_with_amounts(name: str) -> None:
     told, lines = ROWS[name]
-    assert cause_lines([told]) == lines
+    assert render_cause_lines([told]) == lines
 
 
 def test_all_parts_only_where_all_is_asked_for() -> None:
     told = row(1_690 * US, IDLE, Change(COPY, 0, 0, 1_680 * US, 0, 6))
-    lines = cause_lines([told], verbose=True)
+    lines = render_cause_lines([told], verbose=True)
     assert lines[1] == "  +1.68 ms  new copy from device to device (6 times)"
     assert lines[2:] == [
         "in parts:",
@@ -95,42 +95,48 @@ def test_all_parts_only_where_all_is_asked_for() -> None:
 def test_ranks_of_which_the_same_is_so_are_told_together() -> None:
     slow = Change(SLOW, 3, 17 * MS, 19_500 * US)
     rows = [row(2_500 * US + rank * 40 * US, WAITS, slow, rank=rank) for rank in (2, 0, 1)]
-    assert cause_lines(rows)[-1] == "the same: ranks 0–1 (+2.5 ms to +2.54 ms)"
+    assert render_cause_lines(rows)[-1] == "the same: ranks 0–1 (+2.5 ms to +2.54 ms)"
 
 
 def test_causes_that_make_up_for_one_another_are_not_told() -> None:
-    less = IDLE._replace(before_ns=IDLE.now_ns, now_ns=IDLE.before_ns)
+    less = IDLE._replace(baseline_ns=IDLE.current_ns, current_ns=IDLE.baseline_ns)
     told = row(0, IDLE)._replace(explanation=Explanation(10, (IDLE, less), 10))
-    assert cause_lines([told]) == ["rank 0, +10 ns:"]
+    assert render_cause_lines([told]) == ["rank 0, +10 ns:"]
 
 
 def cause(
-    kind: ChangeKind, of: What, name: str, before: int, now: int, counts: tuple[int, int] = (2, 2), **more: Any
+    kind: ChangeKind, of: RowActivity, name: str, before: int, now: int, counts: tuple[int, int] = (2, 2), **more: Any
 ) -> Change:
-    return Change(Root(kind, of, name), 0, before * US, now * US, *counts, **more)
+    return Change(RootCause(kind, of, name), 0, before * US, now * US, *counts, **more)
 
 
 @pytest.mark.parametrize(
     ("told", "words"),
     [
-        (cause(ChangeKind.LONGER, What.KERNEL, "gemm", 400, 450), "gemm 400 → 450 us"),
-        (cause(ChangeKind.OFTEN, What.KERNEL, "gemm", 400, 600, counts=(2, 3)), "gemm 400 → 600 us, 2 → 3 times"),
-        (cause(ChangeKind.NEW, What.KERNEL, "gemm", 0, 600, counts=(0, 3)), "new kernel gemm (3 times, 600 us)"),
-        (cause(ChangeKind.GONE, What.KERNEL, "gemm", 6, 0, counts=(1, 0)), "kernel gemm is gone (once, 6 us)"),
-        (cause(ChangeKind.ELSEWHERE, What.COLLECTIVE, "nccl", 0, 200), "nccl in the way of compute: 0 → 200 us"),
+        (cause(ChangeKind.LONGER, RowActivity.KERNEL, "gemm", 400, 450), "gemm 400 → 450 us"),
         (
-            cause(ChangeKind.WAITED, What.COLLECTIVE, "nccl", 100, 350, straggler=3),
+            cause(ChangeKind.OFTEN, RowActivity.KERNEL, "gemm", 400, 600, counts=(2, 3)),
+            "gemm 400 → 600 us, 2 → 3 times",
+        ),
+        (cause(ChangeKind.NEW, RowActivity.KERNEL, "gemm", 0, 600, counts=(0, 3)), "new kernel gemm (3 times, 600 us)"),
+        (cause(ChangeKind.GONE, RowActivity.KERNEL, "gemm", 6, 0, counts=(1, 0)), "kernel gemm is gone (once, 6 us)"),
+        (cause(ChangeKind.ELSEWHERE, RowActivity.COLLECTIVE, "nccl", 0, 200), "nccl in the way of compute: 0 → 200 us"),
+        (
+            cause(ChangeKind.WAITED, RowActivity.COLLECTIVE, "nccl", 100, 350, straggler=3),
             "nccl waits for rank 3: 100 → 350 us",
         ),
-        (cause(ChangeKind.LATER, What.HOST, "gemm", 0, 20), "the GPU waits for the host before gemm: 0 → 20 us"),
-        (cause(ChangeKind.LATER, What.HOST, NEXT_STEP, 0, 20), "the GPU waits for the host between steps: 0 → 20 us"),
+        (cause(ChangeKind.LATER, RowActivity.HOST, "gemm", 0, 20), "the GPU waits for the host before gemm: 0 → 20 us"),
+        (
+            cause(ChangeKind.LATER, RowActivity.HOST, NEXT_STEP, 0, 20),
+            "the GPU waits for the host between steps: 0 → 20 us",
+        ),
         (IDLE, "the GPU is idle before flash_fwd_kernel, already launched: 0.009 → 1.7 ms"),
         (COVER, f"gemm hides 0 ms of {NCCL} (was 1.8 ms): it is gone"),
         (
-            cause(ChangeKind.ELSEWHERE, What.COVER, "gemm", 300, 200, exposes="nccl"),
+            cause(ChangeKind.ELSEWHERE, RowActivity.COVER, "gemm", 300, 200, exposed_kernel="nccl"),
             "gemm hides 200 us of nccl (was 300 us)",
         ),
     ],
 )
 def test_a_part_of_a_change_in_words(told: Change, words: str) -> None:
-    assert cause_words(told) == words
+    assert describe_cause(told) == words

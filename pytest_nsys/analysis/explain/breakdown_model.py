@@ -1,0 +1,294 @@
+"""Which data describe what a window was made of, and what changed between two of them?
+
+A window is a table: a row says of the kernels of one name, stage and stream how many there are and how long. It is made
+by :mod:`pytest_nsys.analysis.budget.breakdown`. A change is the difference of two such tables in a row, or in a sum of
+rows: :mod:`pytest_nsys.analysis.explain.causes` finds all that a value is made of,
+:mod:`pytest_nsys.analysis.explain.root_causes` what changed by itself. Reports put it in words.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cached_property
+from typing import NamedTuple
+
+from pytest_nsys.analysis.explain.budget_lines import BudgetPart
+from pytest_nsys.core.model import Label
+
+
+class RowActivity(enum.StrEnum):
+    """Says what a row, or a change, is of.
+
+    HOST is time in which the GPU waits for the launch of a kernel, IDLE time before a kernel that was launched. Only
+    changes are of ALL compute alike, of compute as COVER of communication, and of a RANK.
+    """
+
+    KERNEL = "kernel"
+    COLLECTIVE = "collective"
+    COPY = "copy"
+    MEMSET = "memset"
+    CALL = "call"
+    HOST = "host"
+    IDLE = "idle"
+    ALL = "all compute"
+    COVER = "cover"
+    RANK = "rank"
+
+
+class ChangeKind(enum.StrEnum):
+    """Says what happened to something between two runs.
+
+    What is ELSEWHERE has another stream or stage, or went behind compute or out of it.
+    """
+
+    LONGER = "longer"
+    SHORTER = "shorter"
+    OFTEN = "more often"
+    RARELY = "less often"
+    NEW = "new"
+    GONE = "gone"
+    REPLACED = "replaced"
+    WAITED = "waited for a rank"
+    LATER = "launched later"
+    ELSEWHERE = "elsewhere"
+
+
+AT_END = "[the window's end]"
+"""Stands for the kernel that ends a gap where none does."""
+
+NEXT_STEP = "[the next step]"
+"""Stands for what ends the time between two steps."""
+
+
+class RankWait(NamedTuple):
+    """Says how long a rank was in a collective before the last rank came, and which one that was."""
+
+    wait_ns: int
+    last_rank: int
+
+
+OWN_STREAM = -1
+"""Stands for the stream of communication that runs on none that computes."""
+
+
+class BreakdownRow(NamedTuple):
+    """Holds the kernels, copies or calls of one name; kernels are also of one stage and stream."""
+
+    activity: RowActivity
+    name: str
+    stage: str
+    stream: int
+    """The number of the compute stream, from 0 on by stream id, for another run may give other ids; or OWN_STREAM."""
+    number: int
+    length_ns: int
+    """The length of all together; of a call the time without compute in which the host stood in it."""
+    exposed_ns: int = 0
+    """The time in which no compute ran, of communication on a stream of its own."""
+    wait_ns_by_rank: Mapping[int, int] | None = {}
+    """The time they waited for the last rank, by that rank; None where the ranks of one cannot be matched."""
+    launched_count: int = 0
+    """The number of them that have a launch."""
+    launch_sum_ns: int = 0
+    """The sum of their launch times from the window's start on."""
+    launches_before: int = 0
+    """The number of compute launches before each of them, summed."""
+    order: int = 0
+    """The sum of their places among the kernels of that stage and stream, by start: a kernel that took the place of
+    another one has its order, where as many run before them.
+    """
+    ns_by_kernel: Mapping[str, int] = {}
+    """The time in which compute hid communication, or in which a copy blocked a kernel, by kernel."""
+
+    @property
+    def is_barrier(self) -> bool:
+        """Whether it is communication on a stream that computes."""
+        return self.activity is RowActivity.COLLECTIVE and self.stream != OWN_STREAM
+
+    @property
+    def is_hideable(self) -> bool:
+        """Whether it is communication that compute may hide."""
+        return self.activity is RowActivity.COLLECTIVE and self.stream == OWN_STREAM
+
+
+Amounts = Mapping[tuple[RowActivity, str], int]
+"""Time in ns by kind of activity and name."""
+
+
+@dataclass(frozen=True)
+class Breakdown:
+    """Describes one window of one rank as rows, which are comparable between runs.
+
+    Kernels are named by ``core.kernel_names.make_stable_name``, which gives the same name in every run.
+    """
+
+    rows: Sequence[BreakdownRow]
+    # The window's length by what ran (KERNEL, COLLECTIVE without compute), and before which kernel the GPU stood idle,
+    # until that was launched (HOST) and after (IDLE).
+    time_ns: Amounts
+    # The time without compute by what held it up: the kernel that waited, or the producer that blocked; None where the
+    # trace does not say it.
+    budget: Mapping[BudgetPart, Mapping[str, int]] | None = None
+    unrecorded: Collection[RowActivity] = ()  # what the trace does not record: calls, copies
+    clock_mhz: int | None = None  # the median clock of the SMs, None where the window has no sample
+
+    @cached_property
+    def counts(self) -> Counter[tuple[RowActivity, str]]:
+        """The number of kernels, copies and calls of each name."""
+        counts = Counter[tuple[RowActivity, str]]()
+        for part in self.rows:
+            counts[part.activity, part.name] += part.number
+        return counts
+
+    @cached_property
+    def kernel_names(self) -> frozenset[str]:
+        """The names of all its kernels, beside which ``make_display_names`` tells those of a change apart."""
+        names = {name for ns_by_name in (self.budget or {}).values() for name in ns_by_name} | {
+            name for _, name in self.time_ns
+        }
+        for part in self.rows:
+            names |= {
+                *part.ns_by_kernel,
+                *([part.name] if part.activity in (RowActivity.KERNEL, RowActivity.COLLECTIVE) else []),
+            }
+        return frozenset(names)
+
+    def select_rows(self, *activities: RowActivity) -> Iterator[BreakdownRow]:
+        return (part for part in self.rows if part.activity in activities)
+
+    def sum_waits(self, name: str, stage: object = None) -> Counter[int]:
+        """Return how long the communication kernels of a name, and a stage, wait in all, in ns, by the rank that comes
+        last.
+        """
+        waits = Counter[int]()
+        for part in self.rows:
+            if part.name == name and stage in (None, part.stage):
+                waits.update(part.wait_ns_by_rank or {})
+        return waits
+
+    def sum_time_ns(self, *activities: RowActivity) -> int:
+        """Return how much of the window went to these activities, in ns."""
+        return sum(ns for (activity, _), ns in self.time_ns.items() if activity in activities)
+
+    @property
+    def length_ns(self) -> int:
+        return sum(self.time_ns.values())
+
+
+class RootCause(NamedTuple):
+    """Names what changed and what happened to it, so that rows, ranks and configurations can share it."""
+
+    kind: ChangeKind
+    activity: RowActivity
+    # What tells it apart from others. Of HOST the kernel before which the GPU waits (AT_END: no more is launched until
+    # the window ends; NEXT_STEP: nothing runs between two steps), empty where all are launched later; empty of ALL and
+    # of a RANK, too.
+    name: str
+    stage: str = ""
+    instead_of: str = ""  # of REPLACED: what ran in the same place before
+
+
+class Change(NamedTuple):
+    """Describes how something changed on one rank.
+
+    The quantity, in ns, is the length, or the part of it that a value is made of. Of HOST and calls it is how long the
+    GPU had nothing to do for it, of LATER collectives what is exposed of them, of ELSEWHERE how long it runs there, of
+    COVER what it hides.
+    """
+
+    root: RootCause
+    rank: int  # where it happened: the row that it explains may be of another rank, which waits for this one
+    baseline_ns: int
+    current_ns: int
+    baseline_count: int = 0  # how many kernels, copies or calls there were
+    current_count: int = 0
+    clock_mhz: tuple[int, int] | None = None  # before and now, where both traces have the GPU's clock and it differs
+    straggler: int | None = None  # the rank that it waits for, or that was the slowest before
+    exposed_kernel: str = ""  # the communication that lost most of its COVER
+
+    @property
+    def change_ns(self) -> int:
+        """The time by which a value grew because of this change; less cover makes it grow."""
+        return (
+            self.baseline_ns - self.current_ns
+            if self.root.activity is RowActivity.COVER
+            else self.current_ns - self.baseline_ns
+        )
+
+    @property
+    def count_change(self) -> int:
+        """The number of kernels, copies or calls that were added; negative where some are gone."""
+        return self.current_count - self.baseline_count
+
+    @property
+    def sort_key(self) -> tuple[int, int, RootCause]:
+        return -abs(self.change_ns), self.rank, self.root
+
+
+class BudgetChange(NamedTuple):
+    """Describes how the budget of a window changed: the parts add up to the change of its length."""
+
+    parts: tuple[tuple[BudgetPart, int], ...]
+    # The compute kernel whose time moved most, the way that of all compute did, and by how much; None where compute did
+    # not move.
+    largest_kernel: tuple[str, int] | None
+    baseline_ns: int
+    current_ns: int
+
+    @property
+    def change_ns(self) -> int:
+        """The time by which the window got longer."""
+        return self.current_ns - self.baseline_ns
+
+
+class Explanation(NamedTuple):
+    """Explains a change by its causes, largest first, and by what none accounts for: together they are the change."""
+
+    change_ns: int
+    causes: tuple[Change, ...]
+    unexplained_ns: int
+    budget_change: BudgetChange | None = None  # for a metric of which the budget says something
+
+    @property
+    def leading_cause(self) -> Change | None:
+        """The largest cause that went the way of the change; None where no cause did."""
+        return next((cause for cause in self.causes if cause.change_ns * self.change_ns > 0), None)
+
+
+class RowExplanation(NamedTuple):
+    """Explains why a row of a metric changed."""
+
+    labels: Mapping[str, Label]  # of an aggregate those of the row that it was taken from
+    explanation: Explanation
+    root_causes: tuple[Change, ...] = ()  # behind most of the change, the largest first; empty where none is
+    alike_on_all_ranks: tuple[
+        Change, ...
+    ] = ()  # the same roots on all ranks, whose own rows need not have moved so far
+    window_kernels: frozenset[str] = frozenset()  # the kernels of both windows: a root's name tells it apart from these
+
+
+UNCHANGED_SHARE = Fraction(5, 1000)
+"""The share of its length by which a step has to move to count as changed."""
+
+
+class StepChange(NamedTuple):
+    """Holds the length of a step in both runs, by rank, in ns; of windows that are no steps their lengths."""
+
+    baseline_ns: Mapping[int, int]
+    current_ns: Mapping[int, int]
+
+    @property
+    def slowest_ns(self) -> tuple[int, int]:
+        """The length of the slowest rank that both sides know, in the baseline and now; 0 where there is none."""
+        shared_ranks = self.baseline_ns.keys() & self.current_ns.keys()
+        baseline, current = (max((side[rank] for rank in shared_ranks), default=0) for side in self)
+        return baseline, current
+
+    @property
+    def is_faster(self) -> bool:
+        """Whether the step got faster, by more than counts as unchanged."""
+        baseline, current = self.slowest_ns
+        return baseline - current >= baseline * UNCHANGED_SHARE and current < baseline

@@ -1,0 +1,166 @@
+"""Which root causes are behind a row's change: what changed itself, on its rank or on one that it waits for?
+
+Each cause is credited to the roots that act through its kernel, as far as they changed; what only follows from
+something else, as a kernel that moved, to the largest of those that may have moved it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from fractions import Fraction
+
+from pytest_nsys.analysis.explain.breakdown_model import Change, ChangeKind, RootCause, RowActivity
+from pytest_nsys.analysis.explain.root_causes import RootCauseCandidate, RootCauses
+from pytest_nsys.core.memoize import group_by_key
+
+EXPLAINED_SHARE = Fraction(4, 5)
+"""The share of all that was credited which the root causes of a row account for."""
+
+MIN_CREDITED_SHARE = Fraction(1, 20)
+"""The share of the row's change which each root cause accounts for, at least."""
+
+NOISE_SHARE = Fraction(1, 50)
+"""The share by which something has to get longer or shorter to be a root cause where others are."""
+
+_HOST: Collection[RowActivity] = (RowActivity.HOST, RowActivity.CALL)
+_COPIES: Collection[RowActivity] = (RowActivity.COPY, RowActivity.MEMSET)
+_COMPUTE: Collection[RowActivity] = (RowActivity.KERNEL, RowActivity.ALL)
+_GPU: Collection[RowActivity] = (*_COMPUTE, RowActivity.COLLECTIVE, *_COPIES)
+_TIME_CHANGES = (ChangeKind.LONGER, ChangeKind.SHORTER, ChangeKind.LATER)
+_COUNTED_ACTIVITIES = {"launches and gaps": (RowActivity.CALL,), "machine": (RowActivity.COPY,)}
+
+
+def find_root_causes(
+    roots: RootCauses,
+    causes: Mapping[int, Sequence[Change]],
+    change_ns: int,
+    find_step_roots: Callable[[], RootCauses | None] = lambda: None,
+) -> tuple[Change, ...]:
+    """Find what accounts for most of a row's change, by its causes on each rank, largest first; empty where nothing
+    does.
+
+    A rank may be waited for because of what is not in its window: then ``find_step_roots`` gives the root causes of the
+    step.
+    """
+    for noise_share in (NOISE_SHARE, Fraction(0)):
+        ledger = _CreditLedger(roots, find_step_roots, noise_share)
+        for rank, rank_causes in causes.items():
+            ledger.credit_causes(rank, [cause for cause in rank_causes if cause.change_ns * change_ns > 0])
+        if root_changes := _select_most_credited(ledger.credited_ns, abs(change_ns)):
+            return root_changes
+    return ()
+
+
+def find_count_changes(roots: RootCauses, ranks: Iterable[int], subject: str, name: str) -> tuple[Change, ...]:
+    """Find most of what runs more or less often on these ranks, or otherwise, largest first.
+
+    It looks at what metrics of a subject count, and for a kernel's name at that alone.
+    """
+    activities = _COUNTED_ACTIVITIES.get(subject, (RowActivity.KERNEL, RowActivity.COLLECTIVE))
+    candidates = [
+        candidate
+        for rank in ranks
+        for candidate in roots.list_candidates(rank)
+        if candidate.change.root.activity in activities
+    ]
+    count_changes = [candidate for candidate in candidates if candidate.change.root.kind not in _TIME_CHANGES]
+    named_changes = [
+        candidate for candidate in count_changes if any(kernel.startswith(name) for kernel in candidate.acting_kernels)
+    ]
+    return _select_most_credited(
+        {
+            candidate.change: max(candidate.change.baseline_ns, candidate.change.current_ns, 1)
+            for candidate in (named_changes or count_changes)
+        },
+        0,
+    )
+
+
+def _select_most_credited(credited_ns: Mapping[Change, int], change_ns: int) -> tuple[Change, ...]:
+    """Return the root causes with the largest sums over ranks, on each of these; little ones are left out."""
+    sums, changes = Counter[RootCause](), group_by_key((change.root, change) for change in credited_ns)
+    for change, ns in credited_ns.items():
+        sums[change.root] += ns
+    total, selected_ns, selected_changes = sums.total(), 0, list[Change]()
+    for root, ns in sorted(sums.items(), key=lambda item: (-item[1], item[0])):
+        if selected_ns >= EXPLAINED_SHARE * total or ns < MIN_CREDITED_SHARE * change_ns:
+            break
+        selected_changes += sorted(changes[root], key=lambda change: change.sort_key)
+        selected_ns += ns
+    return tuple(selected_changes)
+
+
+class _CreditLedger:
+    """Counts how much of a row is credited to each root cause: never more than it changed."""
+
+    def __init__(
+        self, roots: RootCauses, find_step_roots: Callable[[], RootCauses | None], noise_share: Fraction
+    ) -> None:
+        self._roots, self._find_step_roots, self._noise_share = roots, find_step_roots, noise_share
+        self.credited_ns: Counter[Change] = Counter()
+
+    def credit_causes(self, rank: int, causes: Iterable[Change]) -> None:
+        """Credit what each of these causes on a rank leads to: first what it names, then what may have led to it."""
+        uncredited = [
+            (cause, self._credit_candidates(self._find_direct_roots(rank, cause), abs(cause.change_ns)))
+            for cause in causes
+        ]
+        for cause, ns in uncredited if self._noise_share else ():  # of what is within the noise nothing follows
+            for candidates in self._find_indirect_roots(rank, cause):
+                ns = self._credit_candidates(candidates, ns)
+
+    def _credit_candidates(self, candidates: Iterable[RootCauseCandidate], ns: int) -> int:
+        """Credit candidates, each as far as it changed. Return what is left, in ns."""
+        for candidate in candidates:
+            credited_ns = min(ns, candidate.max_credit_ns - self.credited_ns[candidate.change])
+            if credited_ns > 0:
+                self.credited_ns[candidate.change] += credited_ns
+                ns -= credited_ns
+        return ns
+
+    def _select_candidates(
+        self, rank: int, sign: int, activities: Collection[RowActivity], roots: RootCauses | None = None
+    ) -> Iterator[RootCauseCandidate]:
+        """Yield the candidates of a rank that made something longer (1) or shorter (−1), and by more than noise."""
+        for candidate in (roots or self._roots).list_candidates(rank):
+            change = candidate.change
+            is_length_change = change.root.kind in (ChangeKind.LONGER, ChangeKind.SHORTER)
+            is_noise = is_length_change and abs(change.change_ns) < self._noise_share * change.baseline_ns
+            has_direction = sign * change.change_ns > 0 or candidate.runs_otherwise
+            if change.root.activity in activities and has_direction and not is_noise:
+                yield candidate
+
+    def _find_direct_roots(self, rank: int, cause: Change) -> Iterator[RootCauseCandidate]:
+        """Yield the candidates that act through the kernel of a cause."""
+        kind, activity, name, *_ = cause.root
+        is_late = activity is RowActivity.HOST or (activity is RowActivity.COVER and kind is ChangeKind.ELSEWHERE)
+        is_less = cause.change_ns < 0 or (activity is RowActivity.COVER and not is_late)
+        activities = (*_HOST, *_COPIES) if is_late else _GPU
+        yield from (
+            candidate
+            for candidate in self._select_candidates(rank, -1 if is_less else 1, activities)
+            if name in candidate.acting_kernels
+        )
+        if cause.exposed_kernel:  # it hides less of what runs later
+            yield from (
+                candidate
+                for candidate in self._select_candidates(rank, 1, [RowActivity.COLLECTIVE])
+                if cause.exposed_kernel in candidate.acting_kernels
+            )
+
+    def _find_indirect_roots(self, rank: int, cause: Change) -> Iterator[Iterator[RootCauseCandidate]]:
+        """Yield the candidates that may have led to a cause, the nearest group first."""
+        activity, straggler, sign = cause.root.activity, cause.straggler, 1 if cause.change_ns > 0 else -1
+        if straggler is not None and straggler != rank:
+            straggler_roots = [*self._select_candidates(straggler, sign, (*_HOST, *_GPU))]
+            yield iter(straggler_roots)
+            if not straggler_roots and (step_roots := self._find_step_roots()) is not None:
+                yield self._select_candidates(straggler, sign, (*_HOST, *_GPU), step_roots)
+            yield self._select_candidates(rank, -sign, _COMPUTE)  # it comes earlier, and the other when it always did
+        elif activity is RowActivity.COVER and cause.root.kind is ChangeKind.ELSEWHERE:
+            yield self._select_candidates(rank, sign, (*_HOST, *_GPU))
+        elif activity in (RowActivity.HOST, RowActivity.IDLE, RowActivity.COLLECTIVE, *_COPIES):
+            yield self._select_candidates(rank, sign, (*_COPIES, *_HOST, RowActivity.COLLECTIVE))
+            is_idle = activity in (RowActivity.HOST, RowActivity.IDLE)  # the more, the less runs
+            yield self._select_candidates(rank, -sign, (*_COMPUTE, RowActivity.COLLECTIVE) if is_idle else _COMPUTE)

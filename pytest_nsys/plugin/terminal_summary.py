@@ -1,0 +1,140 @@
+"""What does a terminal say at the end of a session? Every red once, in the summary of the gates, and nothing beside it.
+
+pytest has a section for each failed item, and a line in its short summary: of many items that one thing made red these
+say the same. Unless ``-v`` asks for all, the sections are left out and the lines are the first few; so are warnings,
+which the summary of the gates tells in a line. The reports keep the whole text, which JUnit and editors show.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from pytest_nsys.core.file_names import GATE_SUFFIX
+from pytest_nsys.outcomes import NsysWarning
+from pytest_nsys.plugin.session import get_nsys_session
+from pytest_nsys.plugin.terminal_text import print_terminal_line
+from pytest_nsys.reports.session.headline import format_headline
+from pytest_nsys.reports.session.story_lines import render_root_lines, render_story_lines, wrap_line
+from pytest_nsys.reports.session.summary import LOG_WIDTH, format_state_counts, render_terminal_summary
+
+if TYPE_CHECKING:
+    from pytest_nsys.plugin.reporting import SessionReporter
+
+OWN_CATEGORIES = ("failed", "error")
+"""pytest's categories whose reports have a section and a line each."""
+
+WARNINGS = "warnings"
+MOST_SHORT_LINES = 2  # of pytest's short summary, for each category
+DEFAULT_REPORT_CHARS = "fE"
+"""What pytest lists in its short summary where nobody says what."""
+
+
+@contextmanager
+def fold_sections(reporter: Any, config: pytest.Config) -> Generator[dict[str, list[Any]]]:
+    """Take the reports of gate files out of pytest's sections while it says all that it says at the end.
+
+    Yields the categories that they were taken from, as pytest counts them.
+    """
+    stats = reporter.stats
+    is_folded = config.get_verbosity() <= 0 and config.getoption("tbstyle") != "line"  # which is short already
+    all_reports = {name: stats[name] for name in OWN_CATEGORIES if name in stats} if is_folded else {}
+    stats |= {
+        name: [report for report in reports if not _is_gate_report(report)] for name, reports in all_reports.items()
+    }
+    own_warnings = (
+        [warning for warning in stats.get(WARNINGS, ()) if _is_verdict_warning(warning)]
+        if config.get_verbosity() in (-1, 0)
+        else []
+    )
+    if own_warnings:
+        stats[WARNINGS] = [warning for warning in stats[WARNINGS] if warning not in own_warnings]
+    try:
+        yield all_reports
+    finally:
+        if own_warnings:
+            stats[WARNINGS] += own_warnings  # pytest counts them below
+        hidden_count = sum(len(reports) - len(stats[name]) for name, reports in all_reports.items())
+        stats |= all_reports
+        if hidden_count and not config.getoption("no_summary", default=False):
+            print_terminal_line(reporter, f"… {hidden_count} more (-v shows them)")
+
+
+def _is_gate_report(report: Any) -> bool:
+    """Whether the summary of the gates tells the report. What an item printed only pytest shows."""
+    return (hasattr(report, "nsys") or hasattr(report, "nsys_merge_base")) and not report.sections
+
+
+def _is_verdict_warning(warning: Any) -> bool:
+    """Whether the warning is a verdict's, which the summary of the gates tells."""
+    return f"{NsysWarning.__name__}: " in warning.message and GATE_SUFFIX in (warning.nodeid or "").partition("::")[0]
+
+
+def print_gate_summary(
+    reporter: Any, exit_status: int, config: pytest.Config, all_reports: dict[str, list[Any]]
+) -> None:
+    """Print the section of the gates, and in one sentence what happened."""
+    stats, verbosity = reporter.stats, config.get_verbosity()
+    session = find_reporter(stats, config).gather_session(exit_status)
+    width = config.get_terminal_writer().fullwidth if reporter.isatty else None
+    if verbosity < -1:
+        lines = [format_state_counts(session.records)] if session.records else []
+    elif verbosity > 0:
+        lines = [
+            *render_terminal_summary(session.records, verbose=True, width=width),
+            *render_root_lines(session.story),
+        ]
+    else:
+        lines = render_story_lines(session, width or LOG_WIDTH, with_explanation=config.getoption("tbstyle") != "no")
+    if session.merge_base is not None:
+        told_texts = {record.full_explanation for record in session.bad}
+        lines = [*session.merge_base.render_lines(told_texts), *lines]
+    lines = [*lines, *_list_closing_lines(stats, exit_status, config)]
+    if (session.records or session.mistakes) and not session.has_only_passed:
+        lines += wrap_line(format_headline(session), width or LOG_WIDTH)
+    if lines:
+        reporter.section("nsys gate")
+        for line in lines:
+            print_terminal_line(reporter, line)
+    _fold_lines(reporter, config, all_reports)
+
+
+def _list_closing_lines(stats: dict[str, list[Any]], exit_status: int, config: pytest.Config) -> Iterator[str]:
+    """Yield the lines that say what the session did to baselines, and what had no trace."""
+    session = get_nsys_session(config)
+    if config.getoption("nsys_update_baselines") and exit_status != pytest.ExitCode.USAGE_ERROR:  # which pytest tells
+        from pytest_nsys.plugin.baseline_refresh import get_session_refresh
+
+        yield from get_session_refresh(session).render_lines(only_first=config.get_verbosity() <= 0)
+    if not_run := [report for reports in stats.values() for report in reports if hasattr(report, "nsys_not_run")]:
+        from pytest_nsys.plugin.not_run import count_once, render_not_run_lines
+
+        yield from render_not_run_lines(not_run)
+        count_once(stats, config)
+
+
+def _fold_lines(reporter: Any, config: pytest.Config, all_reports: dict[str, list[Any]]) -> None:
+    """Leave the first few lines in the short summary, unless somebody says what it lists."""
+    for name, reports in all_reports.items() if config.getoption("reportchars") == DEFAULT_REPORT_CHARS else ():
+        gate_reports = [report for report in reports if _is_gate_report(report)]
+        if len(gate_reports) > MOST_SHORT_LINES + 1:
+            hidden_ids = {id(report) for report in gate_reports[MOST_SHORT_LINES:]}
+            reporter.stats[name] = [report for report in reports if id(report) not in hidden_ids]
+
+
+def find_reporter(stats: dict[str, list[Any]], config: pytest.Config) -> SessionReporter:
+    """Return what gathered the reports of the session; in a session that writes none, one made of what pytest kept."""
+    from pytest_nsys.plugin.reporting import REPORTING_PLUGIN, SessionReporter
+
+    if isinstance(reporter := config.pluginmanager.get_plugin(REPORTING_PLUGIN), SessionReporter):
+        return reporter
+    reporter = SessionReporter(config, ())
+    for report in (report for reports in stats.values() for report in reports):
+        if isinstance(report, pytest.CollectReport):
+            reporter.pytest_collectreport(report)
+        elif isinstance(report, pytest.TestReport):
+            reporter.pytest_runtest_logreport(report)
+    return reporter

@@ -1,0 +1,274 @@
+"""How do causes read: a few lines for the worst row in a terminal, one cause, the time budget of a window?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from fractions import Fraction
+
+from pytest_nsys.analysis.explain.breakdown_model import (
+    BudgetChange,
+    Change,
+    ChangeKind,
+    Explanation,
+    RowActivity,
+    RowExplanation,
+)
+from pytest_nsys.core.conventions import NO_STAGE
+from pytest_nsys.core.memoize import group_by_key
+from pytest_nsys.core.model import Label
+from pytest_nsys.core.numbers import choose_scale, format_distinctly, format_signed
+from pytest_nsys.core.text_format import format_count, format_labels, format_rank_ranges, sanitize_line
+from pytest_nsys.core.units import TIME
+from pytest_nsys.reports.tables.formats import UNLIMITED_LENGTH, Table, build_text_table, make_number_column
+from pytest_nsys.reports.words.change_text import (
+    RootChange,
+    choose_display_names,
+    describe_cause,
+    describe_root_change,
+    format_before_after,
+)
+
+MAX_PARTS = 3
+MAX_CAUSES = 3
+MIN_PART_SHARE = Fraction(5, 100)
+"""A part that is less than this share of its whole is folded with others, or left out."""
+
+_NO_LONGER_HIDES = "; it hid communication"
+_CONSEQUENCES = {RowActivity.COVER: _NO_LONGER_HIDES, RowActivity.COLLECTIVE: _NO_LONGER_HIDES} | dict.fromkeys(
+    (RowActivity.HOST, RowActivity.IDLE), "; the GPU is idle instead"
+)
+"""What follows when something takes less time and the row still got worse, by what the leading cause is of."""
+
+
+def render_cause_lines(rows: Sequence[RowExplanation], *, verbose: bool = False) -> list[str]:
+    """Return what is behind the first row, which is the worst, the largest first; then a line for each other cause.
+
+    Rows with the same cause are named in one line. With ``verbose`` all parts of the first row's change follow.
+    """
+    groups = group_by_cause([row for row in rows if row.explanation.change_ns or row.explanation.causes])
+    if not groups:
+        return []
+    (worst_row, *same_rows), *other_groups = groups
+    lines = _render_explained_row(worst_row, list_cause_cells(worst_row, None if verbose else MAX_PARTS))
+    if verbose and worst_row.root_causes:
+        lines += ["in parts:", *_render_cause_cells(list_part_cells(worst_row.explanation))]
+    if verbose and worst_row.explanation.budget_change is not None:
+        lines.append(describe_budget_change(worst_row.explanation.budget_change))
+    if same_rows:
+        lines.append(f"the same: {describe_shared_rows(same_rows)}")
+    for group in other_groups[: MAX_CAUSES - 1]:
+        lines.append(f"{describe_shared_rows(group)}: {describe_leading_cause(group[0])}")
+    rest_count = sum(map(len, other_groups[MAX_CAUSES - 1 :]))
+    return [*lines, *([f"… {format_count(rest_count, 'row')} with other causes"] if rest_count else [])]
+
+
+def group_by_cause(rows: Iterable[RowExplanation]) -> list[list[RowExplanation]]:
+    """Return the rows in groups of one cause, in the order in which they come."""
+    return [*group_by_key((find_cause_key(row), row) for row in rows).values()]
+
+
+def find_cause_key(row: RowExplanation) -> object:
+    """Return what is behind a row, equal for rows of one cause; empty where no cause leads.
+
+    It is the roots, on whichever rank they are; without roots what the leading cause is about: a kernel, or the rank
+    that it waits for.
+    """
+    if row.root_causes:
+        return tuple(dict.fromkeys(change.root for change in row.root_causes))
+    cause = row.explanation.leading_cause
+    if cause is None:
+        return ""
+    if cause.root.name and cause.straggler is not None:
+        return f"{sanitize_line(cause.root.name, 60)} waits for rank {cause.straggler}"
+    return sanitize_line(cause.root.name, 60) or str(cause.root.activity)
+
+
+def describe_shared_rows(rows: Sequence[RowExplanation]) -> str:
+    """Return rows of one cause by their labels with their changes.
+
+    Rows that differ by rank alone read ``ranks 0–2 (+2.51 to +2.53 ms)``; of others the first is named, and how many
+    more.
+    """
+    first_row, changes_ns = rows[0], [row.explanation.change_ns for row in rows]
+    places_without_rank = {str({**row.labels, "rank": ""}) for row in rows}
+    ranks = sorted(rank for row in rows if isinstance(rank := row.labels.get("rank"), int))
+    if len(rows) > 1 and len(places_without_rank) == 1 and len(ranks) == len(rows):
+        end_texts = dict.fromkeys(format_signed(ns) for ns in (min(changes_ns), max(changes_ns)))
+        place = format_labels({**first_row.labels, "rank": format_rank_ranges(ranks)}).replace("rank", "ranks", 1)
+        return (
+            f"{sanitize_line(place, 100)} ({' to '.join(end_texts)})" if any(changes_ns) else sanitize_line(place, 100)
+        )
+    rest_text = f" and {format_count(len(rows) - 1, 'more row')}" if len(rows) > 1 else ""
+    change_text = f" ({change})" if (change := format_explained_change(first_row)) else ""
+    return f"{format_row_labels(first_row.labels)}{change_text}{rest_text}"
+
+
+def format_explained_change(row: RowExplanation) -> str:
+    """Return by how much time a row changed; empty where its change is no time, as of a count or a share of kernels."""
+    return format_signed(row.explanation.change_ns) if row.explanation.change_ns else ""
+
+
+def format_row_labels(labels: Mapping[str, Label]) -> str:
+    return sanitize_line(format_labels(labels), 100)
+
+
+def describe_leading_cause(row: RowExplanation) -> str:
+    """Return the first of what is behind a row in words."""
+    cells = list_cause_cells(row, MAX_PARTS)
+    return cells[0][1] if cells else "not explained"
+
+
+def _render_explained_row(row: RowExplanation, cells: Sequence[tuple[str, str]]) -> list[str]:
+    return [
+        f"{', '.join(filter(None, (format_row_labels(row.labels), format_explained_change(row))))}:",
+        *_render_cause_cells(cells),
+    ]
+
+
+def _render_cause_cells(cells: Sequence[tuple[str, str]]) -> list[str]:
+    return [f"{amount:>10}  {text}" for amount, text in cells]
+
+
+def list_cause_cells(row: RowExplanation, max_causes: int | None = None) -> list[tuple[str, str]]:
+    """Return what is behind a row as pairs of amount and text: each root, and what the roots leave unexplained.
+
+    A row without roots has the parts of its change instead.
+    """
+    if not row.root_causes:
+        return list_part_cells(row.explanation, max_causes)
+    change_ns, roots = row.explanation.change_ns, _select_own_roots(row)
+    sign = -1 if change_ns < 0 else 1
+    amounts = [sign * abs(change.change_ns) for change in roots]
+    display_names = choose_display_names(
+        (change.root for change in roots), _list_waiting_kernels(row), row.window_kernels
+    )
+    cells = [
+        (
+            "" if change.root.kind is ChangeKind.ELSEWHERE else format_signed(ns),
+            _describe_root(row, change, display_names),
+        )
+        for change, ns in zip(roots[:max_causes], amounts, strict=False)
+    ]
+    if len(cells) < len(amounts):
+        cells.append(
+            (format_signed(sum(amounts[max_causes:])), format_count(len(amounts) - len(cells), "smaller cause"))
+        )
+    straggler_causes = [
+        cause for cause in row.explanation.causes if cause.root.activity is RowActivity.RANK and cause.change_ns
+    ]
+    cells += [(format_signed(cause.change_ns), describe_cause(cause)) for cause in straggler_causes]
+    left_ns = change_ns - sum(amounts) - sum(cause.change_ns for cause in straggler_causes)
+    if change_ns and all(amount for amount, _ in cells) and abs(left_ns) >= abs(change_ns) * MIN_PART_SHARE:
+        falls_short = left_ns * sign > 0
+        rest_text = (
+            "not explained by " + ("this" if len(amounts) == 1 else "these")
+            if falls_short
+            else "hidden or made up for elsewhere"
+        )
+        cells.append((format_signed(left_ns), rest_text))
+    return cells
+
+
+def _select_own_roots(row: RowExplanation) -> list[Change]:
+    """Return the roots behind a row; of a root that several ranks have the one of the row's own rank."""
+    roots_of_rank = {change.root for change in row.root_causes if change.rank == row.labels.get("rank")}
+    return [
+        change
+        for change in row.root_causes
+        if change.rank == row.labels.get("rank") or change.root not in roots_of_rank
+    ]
+
+
+def _describe_root(row: RowExplanation, change: Change, display_names: Mapping[str, str]) -> str:
+    """Return a root on one rank in words.
+
+    Where the row is of another rank, it says that that rank waits; where something takes less time, what follows from
+    it.
+    """
+    root, leading_cause = change.root, row.explanation.leading_cause
+    text = describe_root_change(
+        RootChange(root, (root.stage,) if root.stage not in ("", NO_STAGE) else (), (change,)),
+        display_names,
+        with_amount=False,
+    )
+    if root.kind in (ChangeKind.LONGER, ChangeKind.SHORTER) and root.activity not in (
+        RowActivity.CALL,
+        RowActivity.HOST,
+    ):
+        text += f" ({format_before_after(*format_distinctly(change.baseline_ns, change.current_ns, TIME))})"
+    if row.labels.get("rank", change.rank) != change.rank:
+        kernel = next(iter(_list_waiting_kernels(row)), "")
+        waiting_rank = format_row_labels({"rank": row.labels["rank"]})
+        waits_text = f"; {waiting_rank} waits{f' in {display_names[kernel]}' if kernel else ''} for it"
+        return f"rank {change.rank}: {text}{waits_text}"
+    took_less = change.change_ns < 0 < row.explanation.change_ns and root.kind is not ChangeKind.ELSEWHERE
+    if leading_cause is not None and took_less:
+        text += _CONSEQUENCES.get(leading_cause.root.activity, "")
+    return text
+
+
+def _list_waiting_kernels(row: RowExplanation) -> list[str]:
+    """Return the kernel in which the row's rank waits for another; empty where the row's own rank has the root."""
+    rank, leading_cause = row.labels.get("rank"), row.explanation.leading_cause
+    is_waiting = leading_cause is not None and any(rank not in (None, change.rank) for change in row.root_causes)
+    return [leading_cause.root.name] if is_waiting and leading_cause is not None and leading_cause.root.name else []
+
+
+def list_part_cells(explanation: Explanation, max_parts: int | None = None) -> list[tuple[str, str]]:
+    """Return the parts of a change as pairs of amount and text; none where they make up for one another.
+
+    With ``max_parts`` so many of the largest, the others as one, and none that is small beside the change.
+    """
+    causes = explanation.causes
+    largest_ns = max((abs(cause.change_ns) for cause in causes), default=0)
+    # The parts make up for one another: a sum near 0 of large parts explains nothing.
+    if max_parts is not None and abs(explanation.change_ns) < largest_ns * MIN_PART_SHARE:
+        return []
+    min_ns = 0 if max_parts is None else abs(explanation.change_ns) * MIN_PART_SHARE
+    # The largest part is always shown, however small it is beside the change.
+    shown_causes = [cause for n, cause in enumerate(causes[:max_parts]) if not n or abs(cause.change_ns) >= min_ns]
+    rest_ns = sum(cause.change_ns for cause in causes) - sum(cause.change_ns for cause in shown_causes)
+    cells = [(cause.change_ns, describe_cause(cause)) for cause in shown_causes]
+    if len(shown_causes) < len(causes) and abs(rest_ns) >= min_ns:
+        cells.append((rest_ns, format_count(len(causes) - len(shown_causes), "smaller cause")))
+    if explanation.unexplained_ns and abs(explanation.unexplained_ns) >= min_ns:
+        cells.append((explanation.unexplained_ns, "not explained"))
+    return [(format_signed(ns), text) for ns, text in cells]
+
+
+def describe_budget_change(budget: BudgetChange) -> str:
+    """Return how the parts of a window's budget changed: ``the window: compute +2 ms (of which flash_fwd_kernel +2
+    ms)``.
+
+    Parts of less than a twentieth of the largest are told as one.
+    """
+    scale = choose_scale([ns for _, ns in budget.parts], TIME)
+    min_ns = max(abs(ns) for _, ns in budget.parts) * MIN_PART_SHARE
+    shown_parts = [(part, ns) for part, ns in budget.parts if abs(ns) >= min_ns]
+    part_texts = [f"{part} {format_signed(ns, scale=scale)}" for part, ns in shown_parts]
+    if (
+        budget.largest_kernel is not None and shown_parts[0] == budget.parts[0]
+    ):  # then compute moved, and is the first part
+        name, ns = budget.largest_kernel
+        part_texts[0] += f" (of which {sanitize_line(name, 60)} {format_signed(ns, scale=scale)})"
+    if len(shown_parts) < len(budget.parts):
+        rest_ns = sum(ns for _, ns in budget.parts) - sum(ns for _, ns in shown_parts)
+        part_texts.append(f"the rest {format_signed(rest_ns, scale=scale)}")
+    return f"the window: {', '.join(part_texts)}"
+
+
+MAX_PAGE_PARTS = 6
+"""So many parts a page shows; smaller ones are one line, and the JSON report has them all."""
+
+CauseTable = tuple[str, str, Table]
+"""A row's labels, its change, and the table of its parts."""
+
+
+def build_cause_table(row: RowExplanation) -> CauseTable:
+    """Return why a row changed as a page tells it: its labels, its change, and the table of its parts."""
+    place = format_row_labels(row.labels)
+    cells = list_part_cells(row.explanation, MAX_PAGE_PARTS)
+    parts = build_text_table(
+        f"Causes of {place}", (make_number_column("change"), "what"), cells, max_length=UNLIMITED_LENGTH
+    )
+    return place, format_explained_change(row), parts

@@ -1,0 +1,243 @@
+"""How does a change read, without where it happened: ``flash_fwd_kernel 25% longer``, ``new copy from device to
+device``?
+
+Every output words a change by these functions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from fractions import Fraction
+from typing import NamedTuple
+
+from pytest_nsys.analysis.explain.breakdown_model import NEXT_STEP, Change, ChangeKind, RootCause, RowActivity
+from pytest_nsys.core.families import OTHER_KIND, find_collective_kind, find_communication_library
+from pytest_nsys.core.kernel_names import make_display_names
+from pytest_nsys.core.memoize import group_by_key
+from pytest_nsys.core.numbers import (
+    MINUS,
+    MULTIPLE_FROM,
+    format_distinctly,
+    format_percent,
+    format_range,
+    format_signed,
+    format_value,
+)
+from pytest_nsys.core.text_format import format_count, sanitize_line
+from pytest_nsys.core.units import TIME
+
+SHARE_DIGITS = 2
+"""Significant digits of a share of change: the rows have more."""
+
+ALIKE_CHANGE_SHARE = Fraction(10, 100)
+"""Changes of ranks that differ by no more of the larger one are told as that one."""
+
+MAX_NAMED_STAGES = 2
+MAX_NAME_LENGTH = 60
+
+_NOUNS = {
+    RowActivity.KERNEL: "kernel",
+    RowActivity.COLLECTIVE: "collective",
+    RowActivity.COPY: "copy",
+    RowActivity.CALL: "call",
+}
+
+
+class RootChange(NamedTuple):
+    """Describes one root of a change: what changed, in which stages, and by how much on each rank."""
+
+    root: RootCause
+    stages: tuple[str, ...]
+    changes: tuple[Change, ...]  # one for each rank
+
+    @property
+    def largest(self) -> Change:
+        """The change of the rank on which most changed; of equal ones that of the lowest rank."""
+        return min(self.changes, key=lambda change: (-abs(change.change_ns), change.rank))
+
+
+def choose_display_names(
+    roots: Iterable[RootCause], exposed_names: Collection[str], other_names: Collection[str]
+) -> dict[str, str]:
+    """Return the display name of each kernel and call of the roots, and of each kernel that is exposed or waited in.
+
+    Names are as short as they can be while they still tell a kernel from all others that ran (``other_names``). A
+    collective is called by its kind where no other of that kind ran.
+    """
+    roots = [*roots]
+    needed_names = {name for root in roots for name in (root.name, root.instead_of)} | {*exposed_names}
+    display_names = make_display_names(sorted((needed_names | {*other_names}) - {""}), MAX_NAME_LENGTH)
+    collectives = {root.name for root in roots if root.activity is RowActivity.COLLECTIVE} | {*exposed_names}
+    names_by_kind = group_by_key(
+        (find_collective_kind(name), name)
+        for name in sorted(collectives | set(filter(_is_communication_name, other_names)))
+        if name
+    )
+    display_names |= {
+        same_kind[0]: kind for kind, same_kind in names_by_kind.items() if len(same_kind) == 1 and kind != OTHER_KIND
+    }
+    return {name: display_names[name] for name in needed_names if name}
+
+
+def _is_communication_name(name: str) -> bool:
+    """Whether a kernel's name is that of a communication library, or of a known collective."""
+    return "nccl" in name.lower() or find_communication_library(name, name) is not None
+
+
+def describe_root_change(
+    root_change: RootChange, display_names: Mapping[str, str], *, on_all_ranks: bool = False, with_amount: bool = True
+) -> str:
+    """Return what happened to a root, without where.
+
+    The time of what came or went is left out unless ``with_amount``. ``on_all_ranks`` says that it happened on all
+    ranks.
+    """
+    root, largest = root_change.root, root_change.largest
+    name = display_names.get(root.name, root.name)
+    if root.activity is RowActivity.ALL:
+        return (
+            f"{'all kernels alike' if on_all_ranks else 'all compute'} "
+            f"{_format_share_change(root_change, signed=True)}{_format_clock_change(largest)}"
+        )
+    if root.activity is RowActivity.HOST:
+        before_kernel = f" before {name}" if name else ""
+        moment = " between steps" if root.name == NEXT_STEP else before_kernel
+        return f"the GPU waits for the host{moment}: {_format_times_of_change(largest)}"
+    if root.activity is RowActivity.CALL and root.kind in (ChangeKind.LONGER, ChangeKind.SHORTER):
+        direction = "longer" if largest.change_ns > 0 else "less"
+        return f"the GPU waits {_format_amounts(root_change)} {direction} while the host is in {name}"
+    match root.kind:
+        case ChangeKind.NEW | ChangeKind.GONE | ChangeKind.OFTEN | ChangeKind.RARELY:
+            return _describe_count_change(root_change, name, with_amount=with_amount)
+        case ChangeKind.REPLACED:
+            replaced_name = display_names.get(root.instead_of, root.instead_of)
+            return f"{replaced_name} replaced by {name} in the same place: {_format_times_of_change(largest)}"
+        case ChangeKind.LATER:
+            return f"{name}{_format_stages(root_change)} starts {_format_amounts(root_change)} later"
+        case ChangeKind.ELSEWHERE:
+            return f"{name}{_format_stages(root_change)} runs on another stream"
+    return f"{name}{_format_stages(root_change)} {_format_share_change(root_change)}"
+
+
+def describe_cause(cause: Change) -> str:
+    """Return one part of a change in words: what it took of the value before, and what it takes now."""
+    root, name = cause.root, sanitize_line(cause.root.name, MAX_NAME_LENGTH)
+    baseline_text, current_text = format_distinctly(cause.baseline_ns, cause.current_ns, TIME)
+    # Counts are told only where they differ: equal ones say nothing of the cause.
+    counts = (
+        f", {cause.baseline_count} → {_format_times(cause.current_count)}"
+        if cause.baseline_count and cause.current_count and cause.count_change
+        else ""
+    )
+    match root.activity:
+        case RowActivity.RANK:
+            return f"rank {cause.straggler} was the slowest before: {baseline_text}, this rank {current_text}"
+        case RowActivity.HOST:
+            return describe_root_change(RootChange(root, (), (cause,)), {root.name: name})
+        case RowActivity.IDLE:
+            return (
+                f"the GPU is idle before {name}, already launched: {format_before_after(baseline_text, current_text)}"
+            )
+        case RowActivity.COVER:
+            reason = {ChangeKind.SHORTER: ": it is shorter", ChangeKind.GONE: ": it is gone"}.get(root.kind, "")
+            hidden_name = sanitize_line(cause.exposed_kernel, MAX_NAME_LENGTH) or "the communication"
+            return f"{name} hides {current_text} of {hidden_name} (was {baseline_text}){reason}{counts}"
+    if root.kind is ChangeKind.WAITED:
+        return f"{name} waits for rank {cause.straggler}: {format_before_after(baseline_text, current_text)}{counts}"
+    if root.kind in (ChangeKind.NEW, ChangeKind.GONE):
+        return _describe_count_change(RootChange(root, (), (cause,)), name)
+    effect = " blocks compute:" if root.activity in (RowActivity.COPY, RowActivity.MEMSET) else ""
+    if root.kind is ChangeKind.ELSEWHERE:
+        effect = " in the way of compute:" if root.activity is RowActivity.COLLECTIVE else " elsewhere:"
+    return f"{name}{effect} {format_before_after(baseline_text, current_text)}{counts}"
+
+
+def _describe_count_change(root_change: RootChange, name: str, *, with_amount: bool = True) -> str:
+    """Return what came or went or runs another number of times, and with ``with_amount`` its time."""
+    root, change = root_change.root, root_change.largest
+    noun = _NOUNS.get(root.activity, str(root.activity))
+    full_name = name if name.startswith(noun) else f"{noun} {name}"
+    times = _format_times(change.baseline_count or change.current_count)
+    if not change.baseline_count:
+        return f"new {full_name} ({times}{f', {format_value(change.current_ns)}' if with_amount else ''})"
+    if not change.current_count:
+        short_name = name if noun in name else full_name
+        return f"{short_name} is gone ({times}{f', {format_value(change.baseline_ns)}' if with_amount else ''})"
+    verb = "is called" if root.activity is RowActivity.CALL else "runs"
+    count_change = (
+        f"{_format_times(change.current_count)} instead of "
+        f"{change.baseline_count if change.current_count > 1 else _format_times(change.baseline_count)}"
+    )
+    if (
+        root.activity is RowActivity.COLLECTIVE and 5 * abs(change.change_ns) <= change.baseline_ns
+    ):  # about the same time in other pieces, as with another bucket size: the mean says more than the sum
+        mean_ns = Fraction(change.baseline_ns, change.baseline_count), Fraction(change.current_ns, change.current_count)
+        return f"{name} {verb} {count_change} ({format_before_after(*format_distinctly(*mean_ns, TIME))} each)"
+    return f"{name} {verb} {count_change}" + (f" ({format_signed(change.change_ns)})" if with_amount else "")
+
+
+def _format_times(number: int) -> str:
+    return f"{number} times" if number > 1 else "once"
+
+
+def _format_share_change(root_change: RootChange, *, signed: bool = False) -> str:
+    """Return by what share of its length a root changed over the ranks: ``25% to 50% longer``; its time where it was
+    not there.
+    """
+    shares = [
+        Fraction(change.current_ns, change.baseline_ns) - 1 for change in root_change.changes if change.baseline_ns
+    ]
+    direction = "longer" if root_change.largest.change_ns > 0 else "shorter"
+    if not shares:
+        return f"{_format_amounts(root_change)} {direction}"
+    sign = ("+" if direction == "longer" else MINUS) if signed else ""
+    low, high = sorted(shares, key=abs)[0], max(shares, key=abs)
+    if high + 1 >= MULTIPLE_FROM:  # from there on a factor reads better than percent
+        return f"{round(high + 1)} times as long"
+    ends = [high] if abs(high - low) <= abs(high) * ALIKE_CHANGE_SHARE else [low, high]
+    words = " to ".join(sign + format_change_share(abs(share)) for share in ends)
+    return words if signed else f"{words} {direction}"
+
+
+def format_change_share(share: Fraction) -> str:
+    """Return a share of change as percent, whole from 10 % on: 100.1% would claim a precision that no change has."""
+    return format_percent(Fraction(round(100 * share), 100) if 10 * share >= 1 else share, SHARE_DIGITS)
+
+
+def _format_amounts(root_change: RootChange) -> str:
+    """Return by how much time a root changed, as a range where ranks differ."""
+    low, high = sorted(abs(change.change_ns) for change in root_change.changes)[0], abs(root_change.largest.change_ns)
+    return format_value(high) if high - low <= high * ALIKE_CHANGE_SHARE else format_range(low, high, TIME)
+
+
+def _format_times_of_change(change: Change) -> str:
+    """Return the times of a change: ``8.9 → 11.5 ms``."""
+    return format_before_after(*format_distinctly(change.baseline_ns, change.current_ns, TIME))
+
+
+def format_before_after(baseline_text: str, current_text: str) -> str:
+    """Return two values of one unit, which is written once: ``8.9 → 11.5 ms``."""
+    number, _, unit = baseline_text.rpartition(" ")
+    return f"{number if number and current_text.endswith(f' {unit}') else baseline_text} → {current_text}"
+
+
+def _format_clock_change(change: Change) -> str:
+    """Return how the SM clock changed, in brackets; empty where it is not known."""
+    if change.clock_mhz is None:
+        return ""
+    baseline_mhz, current_mhz = change.clock_mhz
+    return f" (SM clock {baseline_mhz} → {current_mhz} MHz)"
+
+
+def _format_stages(root_change: RootChange) -> str:
+    """Return the stages of a change, or how many; empty where the kernel's name says the stage already."""
+    kind = find_collective_kind(root_change.root.name)
+    # "AllReduce in all_reduce" would say it twice.
+    if not root_change.stages or any(
+        stage in root_change.root.name or find_collective_kind(stage) == kind != OTHER_KIND
+        for stage in root_change.stages
+    ):
+        return ""
+    if len(root_change.stages) > MAX_NAMED_STAGES:
+        return f" in {format_count(len(root_change.stages), 'stage')}"
+    return f" in {' and '.join(root_change.stages)}"

@@ -1,0 +1,1 @@
+"""What is in the files that lie beside a trace?"""

@@ -1,0 +1,350 @@
+"""Why is a row worse than before? Both runs' windows are broken down, and the root causes of the change are named.
+
+Of the run that a baseline was last written from, the windows are kept beside the baseline.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import TYPE_CHECKING, NamedTuple
+
+from pytest_nsys.analysis.explain.breakdown_model import (
+    Change,
+    ChangeKind,
+    Explanation,
+    RootCause,
+    RowActivity,
+    RowExplanation,
+    StepChange,
+)
+from pytest_nsys.analysis.metrics.registry import METRICS, PERIOD_METRIC, Metric
+from pytest_nsys.analysis.metrics.table import MetricTable
+from pytest_nsys.analysis.windows.window_selection import ExaminedWindow, WindowSpec
+from pytest_nsys.core.errors import NsysError
+from pytest_nsys.core.exact import distance
+from pytest_nsys.core.memoize import memoize_method
+from pytest_nsys.core.model import Label, Value
+from pytest_nsys.core.units import TIME
+from pytest_nsys.gates.model import OUTSIDE_LIMIT, JudgedLabels, JudgedRow, Outcome, Verdict, resolve_window_spec
+from pytest_nsys.verdicts.window_breakdowns import MEDIAN_PERIOD, RunBreakdowns, WindowBreakdown, use_median_period
+
+if TYPE_CHECKING:
+    from pytest_nsys.analysis.captures.captures import Captures
+    from pytest_nsys.analysis.explain.root_causes import RootCauses
+
+EXPLAINED_OUTCOMES = (*OUTSIDE_LIMIT, Outcome.INCONCLUSIVE, Outcome.IMPROVED)
+
+MATERIAL_DIVISOR = 100
+"""A row without a baseline is explained only where it got worse by more than one part in this many."""
+
+
+GPU_ROOT_KINDS = (RowActivity.KERNEL, RowActivity.COLLECTIVE, RowActivity.COPY, RowActivity.MEMSET, RowActivity.ALL)
+"""Lists the kinds of root that are the same on other ranks. What the host does differs: ranks that wait show something
+of their own.
+"""
+
+
+class RowExplanations(NamedTuple):
+    """Says why the rows of one assertion got worse, and what became of a step beside them."""
+
+    rows: tuple[RowExplanation, ...] = ()  # in the order of the judged rows
+    step: StepChange | None = None  # None where one run does not know it
+    examined_window: ExaminedWindow | None = None  # the current run's windows that the worst row was examined in
+    missing_reason: str = ""  # what it would take to explain the worst row; empty where it is explained
+
+
+class _ExplainingWindows(NamedTuple):
+    """Holds the two windows that explain a row, and how the length of a step changed between them."""
+
+    baseline: WindowBreakdown
+    current: WindowBreakdown
+    step: StepChange
+
+
+GIVE_TRACE_HINT = "give its trace with --nsys-against"
+NO_WINDOWS_KEPT = f"no windows of the run before are kept: {GIVE_TRACE_HINT}"
+WINDOWS_LOST = (
+    "{} is gone, or not the file that the baseline names: take it from git, or give the trace with --nsys-against"
+)
+
+
+def explain_rows(
+    metric: Metric, spec: WindowSpec, rows: Sequence[JudgedRow], baseline: RunBreakdowns, current: RunBreakdowns
+) -> RowExplanations:
+    """Return why the rows that got worse or improved did so, as far as the windows of both runs say it.
+
+    A row is left out where one run lacks its window, or where nothing is known to be behind the change.
+    """
+    explainer = _RowExplainer(metric, spec, baseline, current)
+    explained_rows: list[RowExplanation] = []
+    step_changes: list[StepChange] = []
+    examined_windows: list[ExaminedWindow | None] = []
+    missing_reasons: list[str] = []
+    for row in rows if not metric.is_outside_trace else ():
+        if row.outcome in EXPLAINED_OUTCOMES:
+            labels = explainer.resolve_labels(row)
+            sides = explainer.find_explaining_windows(row, labels)
+            if sides is not None:
+                explanation = explainer.explain_row(row, labels, sides)
+                explained_rows += [] if explanation is None else [explainer.add_other_ranks(explanation, sides)]
+                step_changes.append(sides.step)
+            missing_reasons += (
+                [explainer.describe_missing(row, labels, sides)]
+                if row.baseline is not None and row.outcome in OUTSIDE_LIMIT
+                else []
+            )
+            examined_windows += [
+                find_examined_window(metric, spec, [row], current)
+                if sides is None
+                else current.find_examined_window(spec, sides.current)
+            ]
+    return RowExplanations(
+        tuple(explained_rows),
+        step_changes[0] if step_changes else None,
+        examined_windows[0] if examined_windows else None,
+        missing_reasons[0] if missing_reasons else "",
+    )
+
+
+def find_examined_window(
+    metric: Metric, spec: WindowSpec, rows: Sequence[JudgedRow], current: RunBreakdowns
+) -> ExaminedWindow | None:
+    """Return the window that gave the worst row its value, where nothing is known of the baseline; None where no row is
+    bad.
+    """
+    row = next((row for row in rows if row.outcome in EXPLAINED_OUTCOMES), None)
+    if row is not None and row.value is not None and not metric.is_outside_trace:
+        with suppress(NsysError):
+            return current.find_examined_window(
+                spec, current.break_down_row(metric, spec, {**row.origin, **row.labels}, row.value)
+            )
+    return None
+
+
+def find_baseline_window(verdict: Verdict, baseline: Captures) -> ExaminedWindow | None:
+    """Return the window of an earlier run that explains what the worst row of a verdict is compared with; None where
+    there is none.
+    """
+    row = next((row for row in verdict.rows if row.outcome in EXPLAINED_OUTCOMES), None)
+    value = None if row is None else row.value if row.baseline is None else row.baseline
+    if row is None or value is None:
+        return None
+    metric, spec = verdict.assertion.measured_metric, resolve_window_spec(baseline.convention, verdict.assertion)
+    with suppress(NsysError):  # what is kept of a run need not have it
+        breakdown = RunBreakdowns(baseline).break_down_row(
+            metric, spec, use_median_period({**row.origin, **row.labels}), value
+        )
+        return None if breakdown is None else breakdown.location
+    return None
+
+
+def compare_steps(baseline_table: MetricTable, current_table: MetricTable) -> StepChange | None:
+    """Return how the median step of each rank changed, in ns, of the ranks whose period both tables have; None where
+    there are none.
+
+    A step time has no rank, and stands for rank 0.
+    """
+    baseline_ns, current_ns = (
+        {
+            labels.get("rank", 0): round(value)
+            for labels, value in table.label_rows()
+            if use_median_period(labels) == labels
+        }
+        for table in (baseline_table, current_table)
+    )
+    ranks = sorted(rank for rank in baseline_ns.keys() & current_ns.keys() if isinstance(rank, int))
+    return (
+        StepChange({rank: baseline_ns[rank] for rank in ranks}, {rank: current_ns[rank] for rank in ranks})
+        if ranks
+        else None
+    )
+
+
+@dataclass
+class _RowExplainer:
+    """Explains the rows of one metric under one window spec by the windows of two runs."""
+
+    metric: Metric
+    spec: WindowSpec
+    baseline: RunBreakdowns
+    current: RunBreakdowns
+
+    def resolve_labels(self, row: JudgedRow) -> JudgedLabels:
+        """Return the labels of the row that an aggregate was taken from; for a step time with the rank whose step it
+        is.
+        """
+        is_slowest_rank = self.metric.of_slowest_rank and row.value is not None
+        return {**row.origin, **row.labels} | (
+            {"rank": self.current.find_slowest_rank(self.metric, self.spec, row.value)}
+            if is_slowest_rank and row.value is not None
+            else {}
+        )
+
+    def find_explaining_windows(self, row: JudgedRow, labels: JudgedLabels) -> _ExplainingWindows | None:
+        """Return the windows of both runs that explain a row; None where one of them is not at hand.
+
+        A quantile of periods is explained by its own step against the median one, unless it is the median step that got
+        longer.
+        """
+        value = row.baseline if row.value is None else row.value
+        baseline = value if row.baseline is None else row.baseline
+        if value is None or baseline is None:
+            return None
+        median_labels = use_median_period(labels)
+        baseline_window = self._find_baseline_window(self.metric, median_labels, baseline)
+        current_window = self.current.break_down_row(self.metric, self.spec, median_labels, value)
+        if baseline_window is None or current_window is None:
+            return None
+        step = StepChange(*(self._divide_by_steps(side.lengths_ns) for side in (baseline_window, current_window)))
+        outlier_window = (
+            self.current.break_down_row(self.metric, self.spec, labels, value) if median_labels != labels else None
+        )
+        rank = labels.get("rank")
+        if (
+            outlier_window is None
+            or not isinstance(rank, int)
+            or rank not in baseline_window.lengths_ns
+            or rank not in current_window.lengths_ns
+        ):
+            return _ExplainingWindows(baseline_window, current_window, step)
+        typical_ns = baseline_window.lengths_ns[rank]
+        change = value - (typical_ns if row.baseline is None else row.baseline)
+        # Half of the change or more in the typical step, whichever way it goes, says that all steps changed.
+        all_steps = 2 * (current_window.lengths_ns[rank] - typical_ns) * change >= change * change
+        return (
+            _ExplainingWindows(baseline_window, current_window, step)
+            if all_steps
+            else _ExplainingWindows(current_window, outlier_window, step)
+        )
+
+    def _find_baseline_window(self, metric: Metric, labels: JudgedLabels, value: Value) -> WindowBreakdown | None:
+        """Return the baseline window behind a value; None where nobody kept it."""
+        with suppress(NsysError):  # a constant is judged on one side, whatever the other is
+            return self.baseline.break_down_row(metric, self.spec, labels, value)
+        return None
+
+    def describe_missing(self, row: JudgedRow, labels: JudgedLabels, sides: _ExplainingWindows | None) -> str:
+        """Return what is missing to break down a row; empty where nothing is."""
+        rank = labels.get("rank")
+        if sides is not None:
+            has_rank = not isinstance(rank, int) or rank in sides.baseline.lengths_ns
+            return "" if has_rank else f"no windows of rank {rank} are kept of the run before: {GIVE_TRACE_HINT}"
+        if (
+            row.value is not None
+            and self.current.break_down_row(self.metric, self.spec, use_median_period(labels), row.value) is None
+        ):
+            return "the trace does not hold a step that all ranks have, of the convention's anchors, in full"
+        return f"the windows that are kept of the run before are others: {GIVE_TRACE_HINT}"
+
+    def _divide_by_steps(self, lengths_ns: Mapping[int, int]) -> Mapping[int, int]:
+        """Return the lengths of one step, in ns, where the number of steps in a window is stated."""
+        steps = (self.current.captures.runs[0].workload.steps if self.metric.of_slowest_rank else None) or 1
+        return {rank: round(Fraction(ns, steps)) for rank, ns in lengths_ns.items()}
+
+    def explain_row(self, row: JudgedRow, labels: JudgedLabels, sides: _ExplainingWindows) -> RowExplanation | None:
+        """Explain a row by its own parts, else by the root causes of the time it depends on; None where nothing is
+        known to be behind it.
+
+        A row of several ranks, or of a metric that has no parts, has root causes alone.
+        """
+        from pytest_nsys.analysis.explain.root_cause_credits import find_count_changes, find_root_causes
+
+        metric, roots, parts = (
+            self.metric,
+            self.current.find_roots(sides.baseline, sides.current),
+            self.metric.underlying_parts,
+        )
+        shared_ranks = sides.baseline.lengths_ns.keys() & sides.current.lengths_ns.keys()
+        ranks = sorted(shared_ranks & {labels["rank"]} if "rank" in labels else shared_ranks)
+        if metric.counts_kernels:
+            kernel_name = str(labels.get("kernel", labels.get("call", "")))
+            changes = find_count_changes(roots, ranks, metric.subject, kernel_name)
+            return _make_roots_only(labels, changes)
+        both_sides = {rank: pair for rank in ranks if (pair := roots.find_both_sides(rank)) is not None}
+        if parts is None or not both_sides:
+            return None
+        causes = {rank: [*parts.find_causes(*pair, labels)] for rank, pair in both_sides.items()}
+        lengths_ns = [[parts.measure_ns(pair[n], labels) for pair in both_sides.values()] for n in (0, 1)]
+        is_known = None not in (*lengths_ns[0], *lengths_ns[1])
+        before_ns, after_ns = (sum(ns or 0 for ns in side) for side in lengths_ns)
+        change, extra_changes = after_ns - before_ns, list[Change]()
+        if not is_known:  # what runs at once counts several times in its parts: these say how far it moved
+            all_causes = [cause for rank_causes in causes.values() for cause in rank_causes]
+            before_ns, change = (
+                sum(cause.baseline_ns for cause in all_causes),
+                sum(cause.change_ns for cause in all_causes),
+            )
+        steps = self.current.captures.runs[0].workload.steps if metric.of_slowest_rank else None
+        is_single_rank = metric.parts is not None and "rank" in labels and {*metric.dimensions} <= labels.keys()
+        is_own_time = is_single_rank and metric.unit == TIME and not row.origin and use_median_period(labels) == labels
+        if is_own_time and row.value is not None and row.baseline is not None:
+            is_known, change = True, round((row.value - row.baseline) * (steps or 1))
+        elif row.baseline is None and MATERIAL_DIVISOR * change <= before_ns:
+            return None
+        if metric.of_slowest_rank and row.baseline is not None:
+            extra_changes = [_make_slowest_rank_change(ranks[0], sides, row.baseline * (steps or 1))]
+        changes = find_root_causes(roots, causes, change, self._find_step_roots)
+        if not (is_single_rank and is_known):
+            return _make_roots_only(labels, changes) if change > 0 else None
+        row_labels = labels if steps is None else {**labels, "window": f"window of {steps} steps"}
+        return RowExplanation(row_labels, parts.explain(labels, change, *both_sides[ranks[0]], extra_changes), changes)
+
+    def add_other_ranks(self, explained: RowExplanation, sides: _ExplainingWindows) -> RowExplanation:
+        """Return the explanation with its root causes on the other ranks, and with the kernels of the windows that were
+        broken down.
+        """
+        roots = self.current.find_roots(sides.baseline, sides.current)
+        gpu_changes = {
+            change.root: change for change in explained.root_causes if change.root.activity in GPU_ROOT_KINDS
+        }
+        other_changes = tuple(
+            other_change
+            for root, change in gpu_changes.items()
+            for other_change in roots.list_alike_changes(root)
+            if change in roots.list_alike_changes(root)
+        )
+        ranks = {explained.labels.get("rank"), *(change.rank for change in explained.root_causes)}
+        breakdowns = [side.find_breakdown(rank) for side in sides[:2] for rank in ranks]
+        kernel_names = frozenset(
+            name for breakdown in breakdowns if breakdown is not None for name in breakdown.kernel_names
+        )
+        return explained._replace(alike_on_all_ranks=other_changes, window_kernels=kernel_names)
+
+    @memoize_method
+    def _find_step_roots(self) -> RootCauses | None:
+        """Return the root causes of the change of the median period, which covers a whole step; None where one run
+        lacks it.
+        """
+        periods = METRICS[PERIOD_METRIC]
+        labels: dict[str, Label] = {"rank": 0, "quantile": MEDIAN_PERIOD}
+        with suppress(NsysError):
+            baseline_window, current_window = (
+                self._find_baseline_window(periods, labels, 0),
+                self.current.break_down_row(periods, self.spec, labels, 0),
+            )
+            return (
+                None
+                if baseline_window is None or current_window is None
+                else self.current.find_roots(baseline_window, current_window)
+            )
+        return None
+
+
+def _make_roots_only(labels: JudgedLabels, roots: tuple[Change, ...]) -> RowExplanation | None:
+    return RowExplanation(labels, Explanation(0, (), 0), roots) if roots else None
+
+
+def _make_slowest_rank_change(rank: int, sides: _ExplainingWindows, baseline_ns: Value) -> Change:
+    """Return the change that says which rank was the slowest in the baseline, as a step time may be of another rank
+    than before.
+    """
+    lengths_ns = sides.baseline.lengths_ns
+    longer_ranks = [other_rank for other_rank in lengths_ns if lengths_ns[other_rank] > lengths_ns[rank]]
+    slowest_rank = min(
+        [rank, *sorted(longer_ranks)], key=lambda other_rank: distance(lengths_ns[other_rank], baseline_ns)
+    )
+    root = RootCause(ChangeKind.ELSEWHERE, RowActivity.RANK, "")
+    return Change(root, rank, lengths_ns[slowest_rank], lengths_ns[rank], straggler=slowest_rank)

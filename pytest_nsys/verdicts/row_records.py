@@ -1,0 +1,62 @@
+"""What do pandas and polars get of the rows of a comparison? A flat dict of each row, with the same keys in all of
+them.
+
+The keys are ``gate``, ``assertion`` and ``metric``; each dimension that some row has, None where another row has not;
+``base`` and ``head``, the ``change`` from one to the other and the ``limit``, None where there is none, all in
+``unit``; and the ``verdict``: the outcome of the row, or ``waived``. Values are int or float, all else is text but
+labels that are numbers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from pytest_nsys.core.model import Label
+from pytest_nsys.core.units import HASH, find_stored_unit, to_plain_number
+from pytest_nsys.gates.model import JudgedRow, Verdict
+
+RowRecord = dict[str, Label | float | None]
+
+RECORD_KEYS = ("gate", "assertion", "metric", "base", "head", "change", "limit", "unit", "verdict")
+"""Lists the keys of every record beside its dimensions; a dimension of a measurement that has one of these names ends
+in ``_``.
+"""
+
+WAIVED = "waived"
+"""In place of the outcome of a row that a waiver lets pass."""
+
+
+def coerce_types(records: list[RowRecord]) -> list[RowRecord]:
+    """Return the same records with each key of one type in all of them, None aside.
+
+    A key becomes float where some values are whole numbers, and text where some labels are numbers.
+    """
+    for key in records[0] if records else ():
+        types = {type(record[key]) for record in records if record[key] is not None}
+        # polars takes the type of a column from its first hundred rows, and cuts the decimals of the rest.
+        cast = float if types == {int, float} else str
+        for record in records if len(types) > 1 else ():
+            record[key] = None if (value := record[key]) is None else cast(value)
+    return records
+
+
+def make_row_records(rows: Sequence[tuple[Verdict, JudgedRow]]) -> list[RowRecord]:
+    """Return a record of each row, in their order."""
+    dimensions = dict.fromkeys(dimension for _, row in rows for dimension in row.labels)
+    return coerce_types([_make_row_record(verdict, row, dimensions) for verdict, row in rows])
+
+
+def _make_row_record(verdict: Verdict, row: JudgedRow, dimensions: Iterable[str]) -> RowRecord:
+    unit, base, head = verdict.unit, row.baseline, row.value
+    # A fingerprint less another one says nothing.
+    change = None if base is None or head is None or unit == HASH else head - base
+    values = {"base": base, "head": head, "change": change, "limit": row.limit}
+    return {
+        "gate": verdict.address,
+        "assertion": verdict.assertion.full_name,
+        "metric": verdict.assertion.metric,
+        **{f"{name}_" if name in RECORD_KEYS else name: row.labels.get(name) for name in dimensions},
+        **{name: None if value is None else to_plain_number(value, unit) for name, value in values.items()},
+        "unit": find_stored_unit(unit),
+        "verdict": WAIVED if row.waived else str(row.outcome),
+    }
