@@ -25,7 +25,7 @@ from pytest_nsys.core.text_format import format_count, sanitize_line
 from pytest_nsys.gates.comparability import format_circumstance
 from pytest_nsys.reports.stored.history_report import list_accepted_refreshes, render_history
 from pytest_nsys.reports.tables.formats import Format
-from pytest_nsys.reports.words.trend import COMMIT_LENGTH, align_scales, build_trend
+from pytest_nsys.reports.words.trend import COMMIT_LENGTH, build_trend
 from pytest_nsys.stored.history.stored_runs import (
     History,
     RowTrack,
@@ -74,7 +74,7 @@ def history(
     selectors = parse_selectors(where)
     past_runs = _select_key(path, load_history(path, _select_gates(path, of), branch, last), key)
     tracks = _select_tracks(path, past_runs, metrics, selectors, branch, of)
-    trends = align_scales([build_trend(track, past_runs.verdicts) for track in tracks])
+    trends = [build_trend(track, past_runs.verdicts) for track in tracks]
     with prefix_errors(str(path)):
         text, doubts = render_history(past_runs, tracks, trends, format, sys.stdout.encoding or "ascii")
     echo(text, nl=False)

@@ -78,7 +78,7 @@ def _build_plot_data(trend: Trend) -> dict[str, Any]:
 
     unit_text, scale = _choose_axis_unit([low, high, *trend.values], trend.unit)
     ticks = _list_value_ticks(low / scale, high / scale, whole_numbers=trend.unit == COUNT)
-    limits = [(n, locate_y(point.limit)) for n, point in enumerate(points) if point.limit is not None]
+    limits = [(n, locate_y(limit)) for n, limit in enumerate(_fill_limits(points)) if limit is not None]
     visible_limits = [(n, height) for n, height in limits if _TOP <= height <= HEIGHT - _BOTTOM]
     return {
         "title": sanitize_line(trend.title),
@@ -103,6 +103,16 @@ def _build_plot_data(trend: Trend) -> dict[str, Any]:
         "first": sanitize_line(points[0].time) if len(points) > 1 else "",
         "last": sanitize_line(points[-1].time),
     }
+
+
+def _fill_limits(points: Sequence[TrendPoint]) -> list[Value | None]:
+    """Return the limit of each run; a run that has none has that of the next one that has, the last ones the last."""
+    filled: list[Value | None] = []
+    later_limit = next((point.limit for point in reversed(points) if point.limit is not None), None)
+    for point in reversed(points):
+        later_limit = point.limit if point.limit is not None else later_limit
+        filled.append(later_limit)
+    return filled[::-1]
 
 
 def _describe_point(point: TrendPoint, trend: Trend) -> str:

@@ -1,6 +1,6 @@
 """Which rows does the page show over time, and what does it say below each? Those of the worst rows, what failed first.
 
-Rows of one unit stand on one scale.
+Each stands on an axis of its own.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pytest_nsys.reports.page.templating import TemplateData
 from pytest_nsys.reports.session.record import AssertionRecord
 from pytest_nsys.reports.session.session import Session
 from pytest_nsys.reports.session.story import sort_by_severity
-from pytest_nsys.reports.words.trend import Trend, TrendPoint, align_scales, build_trend
+from pytest_nsys.reports.words.trend import Trend, TrendPoint, build_trend
 from pytest_nsys.stored.history.stored_runs import History, find_track, load_history
 
 MAX_PLOTS = 8
@@ -69,7 +69,7 @@ def load_past(session: Session) -> PastTrends:
     trends_or_none = [
         _build_record_trend(record, worst, history) for record, worst in wanted_rows if first_record[worst] is record
     ]
-    trends = align_scales([trend for trend in trends_or_none if trend is not None][:MAX_PLOTS])
+    trends = [trend for trend in trends_or_none if trend is not None][:MAX_PLOTS]
     return PastTrends(trends, "" if trends else "The history has no earlier run of these rows.")
 
 

@@ -1,6 +1,6 @@
 """How did a row change over time: its values with their limits, what was accepted and why, and at which run it shifted?
 
-Rows of one unit are drawn on one scale: what changed by 0.1 % is not as tall as what changed by 297 %.
+Each row has an axis of its own, over its values and its limit.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ MIN_SPAN = Fraction(1, 20)
 """The least length of an axis, as a share of a row's median, or in points of a ratio: noise does not fill the picture.
 """
 
-AxisEnds = tuple[Fraction, Fraction]
+LIMIT_REACH = 3
+"""A limit that lies farther beyond the values than so many times their range would make them a flat line."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +53,7 @@ class Trend:
     unit: str
     points: tuple[TrendPoint, ...]
     shifts: tuple[Shift, ...] = ()
-    low: Value = 0  # the ends of the axis: as far from the median as on other rows of the unit
+    low: Value = 0  # the ends of the axis
     high: Value = 0
 
     @property
@@ -82,7 +83,7 @@ def build_trend(track: RowTrack, verdicts: StoredVerdicts, title: str = "", curr
     points += [current] if current is not None else []
     shifts = find_shifts([point.value for point in points], unit)
     title = title or f"{series_id.metric} {track.labels_text}".rstrip()
-    return align_scales([Trend(title, series_id.metric, unit, tuple(points), shifts)])[0]
+    return fit_axis(Trend(title, series_id.metric, unit, tuple(points), shifts))
 
 
 def _make_point(run: StoredRun, value: Value, verdicts: Sequence[Mapping[str, Any]], row_place: str) -> TrendPoint:
@@ -107,23 +108,16 @@ def _order_by_margin(verdict: Mapping[str, Any]) -> tuple[bool, Value]:
     return (True, 0) if margin is None else (False, parse_exact(margin))
 
 
-def align_scales(trends: Sequence[Trend]) -> list[Trend]:
-    """Return the trends with axes of one length for all of one unit.
-
-    An axis is measured in parts of the row's median, of ratios in points. A limit may lie beyond it.
-    """
-    ends_by_unit: dict[str, AxisEnds] = {}
-    centers_and_sizes = [_measure_axis(trend) for trend in trends]
-    for trend, (center, size) in zip(trends, centers_and_sizes, strict=True):
-        offsets = [(Fraction(value) - center) / size for value in (min(trend.values), max(trend.values))]
-        known_ends = ends_by_unit.get(trend.unit, (-MIN_SPAN / 2, MIN_SPAN / 2))
-        ends_by_unit[trend.unit] = min(known_ends[0], *offsets), max(known_ends[1], *offsets)
-    return [
-        replace(
-            trend, low=center + ends_by_unit[trend.unit][0] * size, high=center + ends_by_unit[trend.unit][1] * size
-        )
-        for trend, (center, size) in zip(trends, centers_and_sizes, strict=True)
-    ]
+def fit_axis(trend: Trend) -> Trend:
+    """Return the trend with an axis over its values and its limits; a limit far beyond the values is left outside."""
+    center, size = _measure_axis(trend)
+    room = MIN_SPAN / 2 * size
+    low = min(Fraction(min(trend.values)), center - room)
+    high = max(Fraction(max(trend.values)), center + room)
+    reach = LIMIT_REACH * (high - low)
+    limits = [Fraction(point.limit) for point in trend.points if point.limit is not None]
+    near_limits = [limit for limit in limits if low - reach <= limit <= high + reach]
+    return replace(trend, low=min([low, *near_limits]), high=max([high, *near_limits]))
 
 
 def _measure_axis(trend: Trend) -> tuple[Fraction, Fraction]:

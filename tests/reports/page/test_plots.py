@@ -18,7 +18,7 @@ from pytest_nsys.reports.page.plots import (
     render_sparkline,
     render_trend_svg,
 )
-from pytest_nsys.reports.words.trend import Trend, TrendPoint, align_scales
+from pytest_nsys.reports.words.trend import Trend, TrendPoint, fit_axis
 from pytest_nsys.stored.history.shifts import find_shifts
 
 
@@ -29,7 +29,7 @@ def trend(values: Sequence[Value], unit: str = "ns", title: str = "exposed_ns ra
         TrendPoint(value, f"2026-01-{n + 1:02d} 03:00", "abc", **told.get(n, {})) for n, value in enumerate(values)
     ]
     quantity = more.get("quantity", "exposed_ns")
-    return align_scales([Trend(title, quantity, unit, tuple(moments), find_shifts(values, unit))])[0]
+    return fit_axis(Trend(title, quantity, unit, tuple(moments), find_shifts(values, unit)))
 
 
 def texts(drawing: str) -> list[str]:
@@ -113,7 +113,7 @@ def test_the_limit_the_run_that_moved_and_what_was_accepted_are_drawn_and_told()
     found = trend([1_000, 1_002, 998, 1_000, 1_200, 1_201, 1_199, 1_200], told=told)
     drawing = render_trend_svg(found, "t")
     (limit,) = of_class(drawing, "limit")
-    assert limit.attrib["d"].count("M") == 5
+    assert limit.attrib["d"].count("M") == 8
     (moved,) = of_class(drawing, "shift")
     (accepted,) = of_class(drawing, "accepted")
     assert float(moved.attrib["x1"]) == dots(drawing)[4][0]
@@ -127,18 +127,27 @@ def test_the_limit_the_run_that_moved_and_what_was_accepted_are_drawn_and_told()
     assert "limit 9 us" in render_trend_svg(last, "t")
 
 
-def test_what_hardly_moved_is_flat_beside_what_did() -> None:
-    small, large = align_scales([trend([1_000, 1_000, 999]), trend([1_000, 1_000, 3_970])])
-    heights = [max(y) - min(y) for y in ([y for _, y in dots(render_trend_svg(one, "t"))] for one in (small, large))]
-    assert heights[0] < 1 < 100 < heights[1]
+def test_a_regression_is_seen_over_the_limit_beside_other_rows_of_its_unit() -> None:
+    """14 runs of 46.5 ms, 53.7 from the 12th on, over a limit of 48.8: the line crosses the limit, which runs through."""
+    values = [46_500_000 + 10_000 * (n % 3) for n in range(11)] + [53_700_000] * 3
+    found = trend(values, told={13: {"limit": 48_800_000}})
+    drawing = render_trend_svg(found, "t")
+    (limit,) = of_class(drawing, "limit")
+    assert limit.attrib["d"].count("M") == len(values)
+    height = float(limit.attrib["d"].partition(" ")[2].partition("H")[0])
+    heights = [y for _, y in dots(drawing)]
+    assert min(heights[:11]) - max(heights[11:]) > HEIGHT / 3
+    assert max(heights[11:]) < height < min(heights[:11])
+    assert [node.attrib["class"] for node in ElementTree.fromstring(drawing).iter("circle")][-1] == "dot today"
+    assert drawing.count('tabindex="0"') == len(values)
 
 
 def test_text_of_somebody_else_is_only_text() -> None:
     evil = 'a<script>alert("1")</script>&\x1b[31m\x00\ud800]]>'
     moments = (TrendPoint(1, evil, evil, acceptance_reason=evil), TrendPoint(2, evil, evil, limit=1))
-    drawing = render_trend_svg(align_scales([Trend(evil, evil, "ns", moments)])[0], "t")
+    drawing = render_trend_svg(fit_axis(Trend(evil, evil, "ns", moments)), "t")
     root = ElementTree.fromstring(drawing)
-    assert {node.tag for node in root.iter()} <= {"svg", "title", "text", "line", "polyline", "circle", "path"}
+    assert {node.tag for node in root.iter()} <= {"svg", "title", "text", "line", "polyline", "circle", "path", "g"}
     assert "\x1b" not in drawing
     assert drawing.encode()
 

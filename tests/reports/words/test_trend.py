@@ -1,11 +1,12 @@
 """Is a trend the values with what is known of them, and do rows of one unit compare?"""
 
+from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 
 import pytest
 
-from pytest_nsys.reports.words.trend import MIN_SPAN, Trend, TrendPoint, align_scales, build_trend, describe_shift
+from pytest_nsys.reports.words.trend import MIN_SPAN, Trend, TrendPoint, build_trend, describe_shift, fit_axis
 from pytest_nsys.stored.history.database import format_measurement
 from pytest_nsys.stored.history.stored_runs import find_track, load_history
 from tests.support.histories import DIGEST, SID, entry, nightly
@@ -15,20 +16,25 @@ def trend(*values: int | Fraction, unit: str = "ns") -> Trend:
     return Trend("", "", unit, tuple(TrendPoint(value, "") for value in values))
 
 
-def test_a_row_is_as_tall_as_its_change_beside_others_of_its_unit() -> None:
-    small, large, share = align_scales([trend(1000, 1000, 999), trend(20, 20, 60), trend(Fraction(1, 2), unit="%")])
-    assert (large.low, large.high) == (Fraction(39, 2), 60)  # from 2.5 % below its median to the highest, twice above
-    assert (small.low, small.high) == (975, 3000)
+def test_each_row_has_an_axis_over_its_values_and_its_limit() -> None:
+    """A step of 46.5 to 53.7 ms over a limit of 48.8 fills its picture, whatever other rows do."""
+    moved = Trend("", "", "ns", tuple(TrendPoint(value, "", limit=488) for value in (465, 466, 464, 537)))
+    axis = fit_axis(moved)
+    assert (axis.low, axis.high) == (Fraction("453.8625"), 537)
+    share = fit_axis(trend(Fraction(1, 2), unit="%"))
     assert (share.low, share.high) == (Fraction(1, 2) - MIN_SPAN / 2, Fraction(1, 2) + MIN_SPAN / 2)
+    below = fit_axis(replace(moved, points=tuple(replace(point, limit=400) for point in moved.points)))
+    assert (below.low, below.high) == (400, 537)
 
 
-def test_a_row_that_is_mostly_0_leaves_the_others_their_height() -> None:
-    """There is no part of nothing: its scale is its largest value."""
-    none, other = align_scales([trend(0, 0, 0, 500_000), trend(1000, 1000, 1500, 1500)])
-    assert (none.low, none.high) == (-100_000, 500_000)
-    assert (other.low, other.high) == (1000, 2500)
-    (still,) = align_scales([trend(0, 0)])
-    assert still.low < 0 < still.high
+def test_a_limit_far_away_leaves_the_values_their_height() -> None:
+    far = Trend("", "", "ns", tuple(TrendPoint(value, "", limit=9_000) for value in (1_000, 1_100)))
+    assert fit_axis(far).high == 1_100
+
+
+def test_a_row_of_zeros_has_an_axis() -> None:
+    axis = fit_axis(trend(0, 0))
+    assert axis.low < 0 < axis.high
 
 
 def test_the_run_of_now_stands_behind_the_stored_ones(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
