@@ -128,7 +128,7 @@ def test_the_limit_the_run_that_moved_and_what_was_accepted_are_drawn_and_told()
 
 
 def test_a_regression_is_seen_over_the_limit_beside_other_rows_of_its_unit() -> None:
-    """14 runs of 46.5 ms, 53.7 from the 12th on, over a limit of 48.8: the line crosses the limit, which runs through."""
+    """14 runs of 46.5 ms, 53.7 from the 12th, over a limit of 48.8: the line crosses the limit, drawn throughout."""
     values = [46_500_000 + 10_000 * (n % 3) for n in range(11)] + [53_700_000] * 3
     found = trend(values, told={13: {"limit": 48_800_000}})
     drawing = render_trend_svg(found, "t")
