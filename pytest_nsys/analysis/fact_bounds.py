@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from fractions import Fraction
 
@@ -75,10 +75,6 @@ class Bounds:
     # No bound, but how many steps a run like this one has at most, 1 where nothing says so. With few of them one step
     # alone is enough; None: a median was asked for, which one step is not.
     usual_steps: int | None = 1
-
-    def list_bounds(self) -> Iterator[tuple[str, str, Value | None]]:
-        """List the name, the unit and the bound of each check."""
-        return ((name, find_fact_unit(name), getattr(self, name)) for name in DEFAULT_BOUNDS)
 
 
 def find_fact_unit(name: str) -> str:

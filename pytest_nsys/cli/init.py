@@ -549,7 +549,7 @@ def find_failures(gate: GateFile, captures: Captures, store: BaselineStore) -> d
             failures[index] = str(error)
             continue
         # That captures disagree is reported, and no reason to judge less: a gate on the rest would see less still.
-        outlier_warnings = captures.describe_outliers(
+        outlier_warnings = captures.describe_outlying_captures(
             assertion.measured_metric, resolve_window_spec(captures.convention, assertion)
         )
         warnings = [warning for warning in verdict.warnings if warning not in outlier_warnings]

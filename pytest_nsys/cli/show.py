@@ -58,7 +58,7 @@ FIRST_SCREEN_OPTIONS = frozenset({"steps", "config"})
 PARTIAL_OPTIONS = frozenset({"where", "steps", "step_time", "families", "gate", "config", "peak"})
 
 
-class ViewName(click.Choice[str]):
+class ViewNameChoice(click.Choice[str]):
     """Accepts the name of a view, and suggests one for a name that is none."""
 
     def convert(self, value: str, *_: object) -> str:
@@ -73,7 +73,7 @@ class ViewName(click.Choice[str]):
     epilog=f"\b\nWhat its words mean:\n{make_page_url('what-holds-the-step-back')}"
 )  # an address keeps its line
 @traces_argument
-@click.option("--view", type=ViewName([*VIEWS]), help="Show one part in full. Default: the first screen.")
+@click.option("--view", type=ViewNameChoice([*VIEWS]), help="Show one part in full. Default: the first screen.")
 @where_option
 @click.option("--steps", type=click.IntRange(1), metavar="N", help="Number of steps of the run. Default: the anchors.")
 @make_amount_option(

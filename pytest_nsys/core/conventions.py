@@ -248,7 +248,7 @@ class Convention:
                 )
         return None
 
-    def make_context_reader(self) -> Callable[[str], tuple[str, str | None] | None]:
+    def make_stage_and_purpose_parser(self) -> Callable[[str], tuple[str, str | None] | None]:
         """Return a function from a range's name to its (stage, purpose), which is None for a name that says nothing.
 
         Setup labels and the names of NCCL's own ranges say nothing. The result is remembered per name.

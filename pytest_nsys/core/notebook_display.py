@@ -7,14 +7,14 @@ from html import escape
 
 
 @singledispatch
-def _render_object(displayed: object) -> str:
+def _render_object_as_html(displayed: object) -> str:
     return f"<pre>{escape(repr(displayed))}</pre>"
 
 
-register_renderer = _render_object.register
+register_renderer = _render_object_as_html.register
 """Register a function that renders the objects of a type."""
 
 
 def render_object(displayed: object) -> str:
     """Render an object as HTML, in which no text is markup."""
-    return _render_object(displayed)
+    return _render_object_as_html(displayed)

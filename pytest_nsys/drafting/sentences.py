@@ -621,7 +621,7 @@ def _draft_upper_limit(
         *([f"{doubt[:1].upper()}{doubt[1:]}."] if doubt else []),
     )
     must_draft = not doubt or metric in ALWAYS_DRAFTED
-    outlying_captures = figures.captures.describe_outliers(METRICS[metric], figures.spec)
+    outlying_captures = figures.captures.describe_outlying_captures(METRICS[metric], figures.spec)
     return DraftSentence(sentence, comment_lines, group, rank, doubt or "; ".join(outlying_captures), must_draft)
 
 

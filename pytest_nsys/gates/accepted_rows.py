@@ -42,7 +42,7 @@ class BranchRefresh(NamedTuple):
     refused: str = ""  # why the runs accept nothing
 
 
-class AcceptedRows(NamedTuple):
+class AcceptanceTexts(NamedTuple):
     """Holds the texts of a verdict whose worse rows the branch refreshed."""
 
     message_suffix: str = ""  # follows the message of the verdict
@@ -57,14 +57,14 @@ def accept_rows(
     branch_refresh: BranchRefresh | None,
     *,
     lets_pass: bool,
-) -> tuple[Judgement, AcceptedRows]:
+) -> tuple[Judgement, AcceptanceTexts]:
     """Return the judgement with each row *accepted* that the branch refreshed to what it is, and the texts that say so.
 
     ``lets_pass`` says whether an accepted row is green.
     """
     limit = assertion.requirement.limit
     if not isinstance(limit, BaselineLimit) or not is_acceptable(assertion, judgement) or branch_refresh is None:
-        return judgement, AcceptedRows()
+        return judgement, AcceptanceTexts()
     branch_rows: Mapping[RowKey, JudgedRow] = {}
     if branch_refresh.reference is not None:
         with contextlib.suppress(NothingSelected):
@@ -85,14 +85,14 @@ def accept_rows(
     judgement = summarize_rows(rows, judgement.warnings)
     if judgement.outcome is not Outcome.ACCEPTED:
         refusal = branch_refresh.refused or _describe_refused_row(assertion, refused_rows, branch_rows)
-        return judgement, AcceptedRows(f"; not accepted on this branch: {refusal}" if refusal else "")
+        return judgement, AcceptanceTexts(f"; not accepted on this branch: {refusal}" if refusal else "")
     message_suffix = f"; accepted on this branch ({branch_refresh.reason})"
     red_reason = _describe_other_red(assertion, judgement) or ("" if lets_pass else LET_PASS_HINT)
     if assertion.severity.failed is Severity.FAIL and red_reason:
-        return judgement, AcceptedRows(
+        return judgement, AcceptanceTexts(
             f"{message_suffix}; stays red until somebody lets it pass: {red_reason}", branch_refresh.reason
         )
-    return judgement, AcceptedRows(
+    return judgement, AcceptanceTexts(
         message_suffix, branch_refresh.reason, _describe_accepted_row(assertion, judgement, branch_refresh.reason)
     )
 

@@ -104,7 +104,9 @@ def is_comparable(
 def find_all_differences(
     current: Mapping[str, Any], baseline: Mapping[str, Any], compared_fields: Collection[str] | None = None
 ) -> tuple[Difference, ...]:
-    """Return the circumstances that differ, and the other work of every kind that both sides have steps of."""
+    """Return every circumstance in which two runs differ, and for each kind of step that both have, how its work
+    differs.
+    """
     kinds = sorted({*_parse_kind_work(current.get(KIND_WORK))} & {*_parse_kind_work(baseline.get(KIND_WORK))})
     work_differences = (
         difference for kind in kinds for difference in find_work_difference(current, baseline, kind, compared_fields)

@@ -55,7 +55,7 @@ def format_looser_sentence(assertion: Assertion, worst: Value, labels: Mapping[s
     sentence, limit_text = assertion.sentence, assertion.requirement.text
     if not assertion.requirement.constants:
         return ""
-    row_assertion, before, after = reduce_to_constant(assertion, labels)
+    row_assertion, before, after = select_row_constant(assertion, labels)
     if row_assertion.requirement.comparator is Comparator.EQ and not sentence.startswith("no "):
         number = format_exact_limit(worst, row_assertion.limit_target.unit)
     else:
@@ -67,7 +67,7 @@ def format_looser_sentence(assertion: Assertion, worst: Value, labels: Mapping[s
     return limit if is_item else sentence.removesuffix(limit_text) + limit
 
 
-def reduce_to_constant(assertion: Assertion, labels: Mapping[str, Label]) -> tuple[Assertion, str, str]:
+def select_row_constant(assertion: Assertion, labels: Mapping[str, Label]) -> tuple[Assertion, str, str]:
     """Return the assertion with the one constant that a row is judged by, and the text of its limit before and after
     it.
     """
@@ -110,7 +110,7 @@ def format_looser_limit(assertion: Assertion, worst: Value) -> str:
 
 def format_looser_ceiling(assertion: Assertion, worst: Value, labels: Mapping[str, Label] = NO_LABELS) -> str:
     """Return the ceiling of a waiver that lets a value pass which breaks a constant; empty where there can be none."""
-    assertion, _, _ = reduce_to_constant(assertion, labels)
+    assertion, _, _ = select_row_constant(assertion, labels)
     requirement, target = assertion.requirement, assertion.limit_target
     limit = requirement.limit
     if requirement.comparator is Comparator.NE or worst < 0 or not isinstance(limit, Constant):

@@ -347,7 +347,7 @@ class GateItem(JudgedItem):
         try:
             if self.context.store is not None and self.assertion.reads_stored_baseline:
                 self.context.store.check_writable_folder()
-            refusal = refresh.refusal
+            refusal = refresh.refresh_refusal
         except BaselineError as error:
             refusal = Refusal(str(error), Outcome.ERROR)
         if refusal is not None:

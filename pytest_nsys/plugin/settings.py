@@ -178,7 +178,7 @@ def check_settings(config: pytest.Config) -> list[Setting]:
     return given_settings
 
 
-def _is_unicode(text: str) -> bool:
+def _is_utf8_text(text: str) -> bool:
     """Whether the bytes that were typed are text."""
     # Python keeps other bytes as halves of a surrogate pair (PEP 383), which no file takes.
     return not any("\ud800" <= character <= "\udfff" for character in text)
@@ -192,7 +192,7 @@ def _check_traces(config: pytest.Config, setting: Setting) -> None:
     if not values:
         return  # what the ini file says is an error of the items
     for value in values:
-        if is_distributed(config) and not _is_unicode(value):  # xdist hands options on as text
+        if is_distributed(config) and not _is_utf8_text(value):  # xdist hands options on as text
             problem = "the path is not UTF-8, and workers cannot take it: leave -n out"
             raise pytest.UsageError(f"{setting.option}: {problem}")
     shown_traces = []
@@ -277,7 +277,7 @@ def _check_update(config: pytest.Config, setting: Setting) -> None:
     reason = config.getoption("nsys_reason") or ""
     if not has_words(reason):
         raise pytest.UsageError(f'{setting.option} needs a reason: --nsys-reason "why the new normal is right"')
-    if not _is_unicode(reason):
+    if not _is_utf8_text(reason):
         raise pytest.UsageError("--nsys-reason is not UTF-8 text, as baselines are: write it again")
     if config.getoption("nsys_baseline_ref"):
         raise pytest.UsageError("--nsys-baseline-ref reads baselines from git, where none can be updated: leave it out")

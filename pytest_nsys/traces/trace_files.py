@@ -39,7 +39,7 @@ class DuplicateTrace(NamedTuple):
     second: Path
 
     @property
-    def is_copy(self) -> bool:
+    def is_file_copy(self) -> bool:
         """Whether the two are different files with the same bytes."""
         return self.first.resolve() != self.second.resolve()
 
@@ -240,9 +240,9 @@ def _open_parquet(path: Path) -> Trace:
 
 
 def _refuse_raw_stream(path: Path) -> Trace:
-    from pytest_nsys.traces.nsys.export_cache import refuse_raw_stream
+    from pytest_nsys.traces.nsys.export_cache import raise_raw_stream_error
 
-    return refuse_raw_stream(path)
+    return raise_raw_stream_error(path)
 
 
 def _open_sqlite(path: Path) -> Trace:

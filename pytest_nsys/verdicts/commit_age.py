@@ -19,7 +19,7 @@ from pytest_nsys.tools.git import SHORT_HASH_LENGTH, list_heads, read_commit_tim
 _SECOND_NS = 1_000_000_000
 
 
-def measure_age_at_commit(captures: Captures, folder: Path, bounds: Bounds) -> Fact | None:
+def measure_capture_age_at_commit(captures: Captures, folder: Path, bounds: Bounds) -> Fact | None:
     """Return how long before the commit around ``folder`` the oldest capture began.
 
     None outside of CI, where anybody may judge an old trace; where no trace tells the time of day; and where git names

@@ -31,7 +31,7 @@ from pytest_nsys.analysis.metrics.stream_sharing import (
 from pytest_nsys.analysis.metrics.structure import ContentItem, ContentKind, count_contents
 from pytest_nsys.analysis.metrics.table import NothingSelected, make_label_key, selects_unstaged
 from pytest_nsys.analysis.steps.convention_fit import GENERIC, ConventionChoice
-from pytest_nsys.analysis.windows.measurements import Measurements
+from pytest_nsys.analysis.windows.measurements import OutsideMeasurements
 from pytest_nsys.analysis.windows.run_conditions import RunKey
 from pytest_nsys.analysis.windows.window_selection import MEDIAN, RUN, UsedWindow, WindowSpec
 from pytest_nsys.core.conventions import Anchor, Convention
@@ -545,7 +545,7 @@ class TwoRuns:
             gate = replace(gate, assertions=assertions)
         if not all(self.measurements):
             return gate
-        base_measurements, head_measurements = (Measurements(files[0]) for files in self.measurements)
+        base_measurements, head_measurements = (OutsideMeasurements(files[0]) for files in self.measurements)
         measured_assertions = (
             _make_tolerance_assertion(make_measured_metric(name), head_measurements.find_kind(name).better, built_in)
             for name in head_measurements.names

@@ -60,7 +60,7 @@ from pytest_nsys.gates.model import (
 from pytest_nsys.stored.baselines.baseline_file import Baseline
 from pytest_nsys.stored.baselines.store import BaselineStore
 from pytest_nsys.tools.git import list_heads
-from pytest_nsys.verdicts.commit_age import measure_age_at_commit
+from pytest_nsys.verdicts.commit_age import measure_capture_age_at_commit
 from pytest_nsys.verdicts.references import OtherRun, PastRuns, ReferenceSource
 from pytest_nsys.verdicts.row_causes import (
     EXPLAINED_OUTCOMES,
@@ -180,7 +180,11 @@ class GateContext:
     @cached_property
     def _earlier_commit_reason(self) -> str:
         """Tell that the traces are older than the judged commit; empty where nothing says so."""
-        age = measure_age_at_commit(self.captures, self.folder, self.gate.quality) if self.folder is not None else None
+        age = (
+            measure_capture_age_at_commit(self.captures, self.folder, self.gate.quality)
+            if self.folder is not None
+            else None
+        )
         return age.error if age is not None and age.weight is Weight.ERROR else ""
 
     def list_notes(self, assertion: Assertion) -> Sequence[Note]:
@@ -273,7 +277,7 @@ class GateContext:
         return _judge_table(assertion, self, self.measure(assertion), self.find_reference(assertion))
 
     @cached_property
-    def unheld_notes(self) -> tuple[Note, ...]:
+    def uncompared_run_notes(self) -> tuple[Note, ...]:
         """Return a note where the other trace is compared with nothing."""
         if not isinstance(self.baseline, OtherRun) or any(
             assertion.reads_stored_baseline for assertion in self.gate.assertions
@@ -362,14 +366,14 @@ def evaluate(assertion: Assertion, context: GateContext) -> Verdict:
             *_list_early_warnings(assertion, judgement),
             *judgement.warnings,
             *(baseline_reference.warnings if baseline_reference else ()),
-            *context.captures.describe_outliers(metric, spec),
+            *context.captures.describe_outlying_captures(metric, spec),
         ),
         notes=(
             *(context.same_capture_notes if assertion.reads_stored_baseline else ()),
             *_list_baseline_run_notes(assertion, judgement, context, explanations),
             *(note for note in context.list_notes(assertion) if note.text not in message),
             *context.disagreement_notes,
-            *context.unheld_notes,
+            *context.uncompared_run_notes,
             *(context.unchecked_notes if assertion.outside_metric is not None else ()),
             *(baseline_reference.notes if baseline_reference else ()),
         ),
@@ -454,7 +458,8 @@ def _list_baseline_run_notes(
         return
     if (
         red_row is not None
-        and (baseline_value := _find_differing_value(assertion, red_row, baseline_breakdowns, context)) is not None
+        and (baseline_value := _find_contradicting_window_value(assertion, red_row, baseline_breakdowns, context))
+        is not None
     ):
         value_text = (
             ""
@@ -480,7 +485,7 @@ def _list_baseline_run_notes(
         yield from [Note(f"the run before: {'; '.join(doubts)}", True)] if doubts else []
 
 
-def _find_differing_value(
+def _find_contradicting_window_value(
     assertion: Assertion, row: JudgedRow, baseline: RunBreakdowns, context: GateContext
 ) -> Value | None:
     """Return the value that a row has in the windows of the baseline's run, where it differs from the baseline by more

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pytest_nsys.analysis.captures.captures import Captures
-from pytest_nsys.analysis.captures.duplicates import find_equal_ranks
+from pytest_nsys.analysis.captures.duplicates import find_ranks_with_equal_kernels
 from pytest_nsys.analysis.metrics.registry import Metric
 from pytest_nsys.analysis.metrics.table import MetricTable, NothingSelected
 from pytest_nsys.analysis.windows.run import Run
@@ -58,7 +58,7 @@ if TYPE_CHECKING:
     from pytest_nsys.stored.history.assertion_history import AssertionHistory
 
 
-def find_kind_differences(current: Metric, baseline: Metric | StoredSeries) -> tuple[Difference, ...]:
+def find_metric_definition_differences(current: Metric, baseline: Metric | StoredSeries) -> tuple[Difference, ...]:
     """Return in what the values of a metric are of another kind than the baseline's: its unit, direction or dimensions.
 
     Only what is measured outside of a trace can change its direction.
@@ -190,7 +190,7 @@ class OtherRun(ReferenceSource):
             kernel_counts: list[dict[int, int]] = []
             for spec in specs:
                 with suppress(NsysError):  # who asks for it is told
-                    pairs = find_equal_ranks(run.load_windows(spec), base_run.load_windows(spec))
+                    pairs = find_ranks_with_equal_kernels(run.load_windows(spec), base_run.load_windows(spec))
                     same_ranks = ((track, twin) for track, twin in pairs if track.rank.number == twin.rank.number)
                     kernel_counts.append({track.rank.number: len(track.kernels) for track, _ in same_ranks})
             copied_ranks = (
@@ -224,7 +224,7 @@ class OtherRun(ReferenceSource):
         duplicate = find_duplicate_trace([self.captures.measurement_files, self.base_captures.measurement_files])
         if duplicate is None:
             return ()
-        if not duplicate.is_copy:
+        if not duplicate.is_file_copy:
             raise UsageMistake(f"both sides are the same measurements: {duplicate.first}; there is nothing to compare")
         same_text = f"{duplicate.first} and {duplicate.second} hold the same bytes"
         if equality_text := self._describe_same_capture((self.captures.make_spec(MEDIAN),)):
@@ -248,7 +248,7 @@ class OtherRun(ReferenceSource):
         try:
             assertion = resolve_assertion(assertion, self.captures)
             metric, spec = assertion.measured_metric, resolve_window_spec(self.captures.convention, assertion)
-            if find_kind_differences(metric, self.base_captures.resolve_metric(assertion.metric)):
+            if find_metric_definition_differences(metric, self.base_captures.resolve_metric(assertion.metric)):
                 return {}
             base_rows, head_rows = (
                 [fold_table(table, assertion) for table in side.measure_each_capture(metric, spec)]
@@ -281,7 +281,7 @@ class OtherRun(ReferenceSource):
             )
             base_metric = self.base_captures.resolve_metric(assertion.metric)
             base_order = self.base_captures.list_unordered_streams(metric, spec)
-        if changes := find_kind_differences(metric, base_metric) or find_order_differences(
+        if changes := find_metric_definition_differences(metric, base_metric) or find_order_differences(
             self.captures.list_unordered_streams(metric, spec), base_order
         ):
             change_text = ", ".join(f"{d.name} {d.baseline}, now {d.current}" for d in changes)
@@ -297,7 +297,7 @@ class OtherRun(ReferenceSource):
             place = " ".join((self.name, format_labels(zip(metric.dimensions, labels, strict=True)))).rstrip()
             return NotComparable(Outcome.NO_DATA, f"in {place}: {reason}")
         outlier_notes = [
-            Note(f"{self.name}: {line}", True) for line in self.base_captures.describe_outliers(metric, spec)
+            Note(f"{self.name}: {line}", True) for line in self.base_captures.describe_outlying_captures(metric, spec)
         ]
         outlier_notes += (
             [Note(f"{self.name}: {hiccup.line}")] if (hiccup := self.base_captures.omitted_capture) is not None else []

@@ -116,7 +116,7 @@ class Refresh:
     wanted_assertions: list[Assertion] = field(default_factory=list)  # the assertions whose rows are written
 
     @cached_property
-    def refusal(self) -> Refusal | None:
+    def refresh_refusal(self) -> Refusal | None:
         """Return why nothing of this gate file is refreshed; None where nothing speaks against it.
 
         All assertions of the file are looked at, deselected ones too. Raises TraceError, BaselineError.
@@ -268,7 +268,7 @@ class Refresh:
         if self.pack_windows is None or not self.context.captures.paths or not self.gate.needs_trace:
             return None, ""
         reason = ""
-        for ranks in self._list_ranks_to_keep():
+        for ranks in self._list_rank_sets_to_try():
             try:
                 content = self.pack_windows(self.context, ranks)
             except NsysError as error:
@@ -285,7 +285,7 @@ class Refresh:
             reason = reason or f"they take {size_text}, of at most {most_text}"
         return None, reason
 
-    def _list_ranks_to_keep(self) -> Iterator[frozenset[int] | None]:
+    def _list_rank_sets_to_try(self) -> Iterator[frozenset[int] | None]:
         """Yield all ranks (None), then fewer and fewer of them, as long as there are fewer."""
         yield None
         fewest_ranks = len(self.context.captures.runs[0].ranks)

@@ -42,7 +42,7 @@ from pytest_nsys.stored.baselines.baseline_file import (
 from pytest_nsys.stored.baselines.store import BaselineStore, build_window_path
 from pytest_nsys.verdicts.references import (
     ReferenceSource,
-    find_kind_differences,
+    find_metric_definition_differences,
     find_order_differences,
     find_work_differences,
 )
@@ -287,7 +287,7 @@ class StoredBaseline(ReferenceSource):
         series = baseline.series.get(sid)
         if series is None:
             return self._describe_missing_series(sid.metric, sid, path, baseline)
-        if kind_differences := find_kind_differences(metric, series):
+        if kind_differences := find_metric_definition_differences(metric, series):
             kind_text = ", ".join(f"{d.name} {d.baseline}, now {d.current}" for d in kind_differences)
             return NotComparable(
                 Outcome.INCOMPARABLE, f"{self.format_path(path)} holds {metric.name} with {kind_text}", kind_differences

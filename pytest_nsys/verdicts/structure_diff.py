@@ -84,9 +84,13 @@ class StructureFailure:
         if not self.red_rows or metric.is_outside_trace or assertion.aggregates or assertion.balance_across is not None:
             return ()
         if metric.unit == HASH and self.reference_source is not None:
-            baseline_sequences = self._read_baseline(lambda breakdowns: breakdowns.captures.map_fingerprints(self.spec))
+            baseline_sequences = self._read_baseline(
+                lambda breakdowns: breakdowns.captures.map_names_by_fingerprint(self.spec)
+            )
             return _join_row_texts(
-                _describe_departures(self.red_rows, self.captures.map_fingerprints(self.spec), baseline_sequences or {})
+                _describe_departures(
+                    self.red_rows, self.captures.map_names_by_fingerprint(self.spec), baseline_sequences or {}
+                )
             )
         if "kernel" in metric.dimensions and self.reference_source is not None:
             return _describe_kernel_counts(self.red_rows, metric.unit)

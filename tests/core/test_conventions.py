@@ -89,19 +89,19 @@ def test_characters_of_globs_are_themselves_behind_a_leading_wildcard(gpu: OnePr
     ],
 )
 def test_the_stage_is_the_last_match_and_says_the_purpose(name: str, context: tuple[str, str | None] | None) -> None:
-    assert PITHTRAIN.make_context_reader()(name) == context
+    assert PITHTRAIN.make_stage_and_purpose_parser()(name) == context
 
 
 def test_stage_is_the_named_group_of_a_users_own_expression() -> None:
     own = Convention("own", stage=r"(?P<block>[a-z]+)/(?P<stage>fwd|bwd)(?P<more>!)?")
-    assert own.make_context_reader()("attn/fwd moe/bwd!") == ("bwd", None)
-    assert own.make_context_reader()("attn/opt") is None
+    assert own.make_stage_and_purpose_parser()("attn/fwd moe/bwd!") == ("bwd", None)
+    assert own.make_stage_and_purpose_parser()("attn/opt") is None
 
 
 def test_optional_stage_group_that_matched_nothing_says_nothing() -> None:
     own = Convention("own", stage=r"block(?P<stage>_[a-z]+)?")
-    assert own.make_context_reader()("block_a block") == ("_a", None)
-    assert own.make_context_reader()("block") is None
+    assert own.make_stage_and_purpose_parser()("block_a block") == ("_a", None)
+    assert own.make_stage_and_purpose_parser()("block") is None
 
 
 def test_purpose_by_range_wins_over_one_by_stage_and_the_first_of_a_kind_wins() -> None:
@@ -115,7 +115,7 @@ def test_purpose_by_range_wins_over_one_by_stage_and_the_first_of_a_kind_wins() 
         ),
     )
     assert own.purpose_names == ("first", "second", "named", "mixed", "unknown")
-    context = own.make_context_reader()
+    context = own.make_stage_and_purpose_parser()
     assert context("s1_a") == ("s1_a", "first")
     assert context("s2_a") == ("s2_a", "second")
     assert context("s3_b") == ("s3_b", "second")
@@ -216,7 +216,7 @@ def test_expression_that_cannot_be_meant(given: dict[str, str], key: str, what: 
 
 def test_generic_names_nothing(gpu: OneProcess) -> None:
     assert GENERIC.purpose_names == ("mixed", "unknown")
-    assert GENERIC.make_context_reader()("layer00_stage2_f") is None
+    assert GENERIC.make_stage_and_purpose_parser()("layer00_stage2_f") is None
     assert GENERIC.parse_setup("rank=0; pp=0/1 dp=0/1 cp=0/1 ep=0/1; mbs=1 seq=1") is None
     gpu.range("rank=1; pp=1/2 dp=0/1 cp=0/1 ep=0/1; mbs=1 seq=2048", 1, 2)
     gpu.range("layer00_stage2_f", 5, 20)

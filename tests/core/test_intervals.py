@@ -69,7 +69,7 @@ def in_order(some: Iterable[Range]) -> list[Range]:
 @example([Range(0, 9, 1, NAMES[1]), Range(1, 10, 2, NAMES[0])], [5])
 @example([Range(0, OPEN_END_NS, 1, NAMES[1]), Range(3, 4, 1, NAMES[0])], [3, 4, 5])
 def test_look_up_finds_the_innermost_range_that_says_something(some: list[Range], asked: list[int]) -> None:
-    context = STEP.make_context_reader()
+    context = STEP.make_stage_and_purpose_parser()
     expected, claimed_twice = [], 0
     for now in asked:
         around = [r for r in some if r.start_ns <= now <= r.end_ns and context(r.name) is not None]

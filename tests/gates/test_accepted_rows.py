@@ -7,7 +7,7 @@ import pytest
 
 from pytest_nsys.analysis.metrics.table import MetricTable
 from pytest_nsys.core.model import Row, Value
-from pytest_nsys.gates.accepted_rows import LET_PASS_HINT, AcceptedRows, BranchRefresh, accept_rows
+from pytest_nsys.gates.accepted_rows import LET_PASS_HINT, AcceptanceTexts, BranchRefresh, accept_rows
 from pytest_nsys.gates.judgement import Judgement, Reference, apply_pipeline_rule, judge_rows
 from pytest_nsys.gates.model import Assertion, Outcome, Severities, Severity
 from tests.support.gate_files import asked
@@ -104,7 +104,7 @@ def accepted(
     *,
     severity: Severity = Severity.FAIL,
     lets_pass: bool = True,
-) -> tuple[Judgement, AcceptedRows]:
+) -> tuple[Judgement, AcceptanceTexts]:
     return accept_rows(
         replace(asked(WITHIN), severity=Severities(severity)), judgement, runs(200)[0], refreshed, lets_pass=lets_pass
     )

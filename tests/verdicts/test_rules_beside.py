@@ -392,7 +392,7 @@ def test_a_calibration_is_refused_for_too_few_traces_or_by_one_of_them(
     monkeypatch.setitem(vars(refresh), "_captures_by_file", {"a.sqlite": 1, "b.sqlite": 2})
     gone = Refusal("gone", Outcome.NO_DATA)
     monkeypatch.setattr(Refresh, "_find_refusal", lambda _, of: gone if of.captures == 2 else None)
-    assert refresh.refusal == refusal
+    assert refresh.refresh_refusal == refusal
 
 
 def test_of_several_broken_baselines_the_first_is_told(tmp_path: Path) -> None:

@@ -32,11 +32,11 @@ from pytest_nsys.analysis.budget.operations import (
 from pytest_nsys.analysis.explain.budget_lines import (
     BLOCKED_PARTS,
     MAX_NAMED_ROWS,
-    BlockingProducer,
     BudgetFacts,
     BudgetLines,
     BudgetPart,
     LaunchDelay,
+    ProducerDelay,
     describe_uncertain_edges,
     describe_uncertain_gaps,
 )
@@ -273,7 +273,7 @@ class Budget:
         )
         return sorted(totals, key=lambda entry: (-entry[1], entry[0]))
 
-    def list_producers(self) -> list[BlockingProducer]:
+    def list_producers(self) -> list[ProducerDelay]:
         """List which producers blocked which kernels, the longest first."""
         blocked_parts, work, name_of = (
             self._select_followed_parts(*BLOCKED_PARTS.values()),
@@ -295,7 +295,7 @@ class Budget:
                 for column in (work.name, work.full_name)
             ),
         )
-        return [BlockingProducer(*labels, ns, gaps) for labels, ns, gaps in totals]
+        return [ProducerDelay(*labels, ns, gaps) for labels, ns, gaps in totals]
 
     def list_delays(self, *parts: BudgetPart) -> list[LaunchDelay]:
         """List the kernels before which launch-starved or stalled time lay, the longest first; the tail has none."""

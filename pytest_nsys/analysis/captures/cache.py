@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from pytest_nsys.analysis.captures.captures import Captures
 from pytest_nsys.analysis.metrics.registry import MetricRequest
 from pytest_nsys.analysis.steps.convention_fit import GENERIC, OPENING_CONVENTION, ConventionChoice, find_convention
-from pytest_nsys.analysis.windows.measurements import Measurements
+from pytest_nsys.analysis.windows.measurements import OutsideMeasurements
 from pytest_nsys.analysis.windows.run import Run
 from pytest_nsys.analysis.windows.window_selection import MEDIAN, RUN
 from pytest_nsys.core.conventions import Anchor, Convention
@@ -271,7 +271,7 @@ def _check_no_duplicates(captures: Sequence[Sequence[Path]]) -> None:
 
 
 def _describe_duplicate(duplicate: DuplicateTrace) -> str:
-    if duplicate.is_copy:
+    if duplicate.is_file_copy:
         return f"{duplicate.first} and {duplicate.second} hold the same bytes"
     return f"{duplicate.first} is given twice"
 
@@ -297,7 +297,7 @@ def _open_runs(
 ) -> list[Run]:
     """Open the runs of the captures; where one trace cannot be opened, none stays open."""
     count = max(len(captures), len(measurements))
-    measurements_by_capture = [Measurements(files) for files in measurements] or [Measurements()] * count
+    measurements_by_capture = [OutsideMeasurements(files) for files in measurements] or [OutsideMeasurements()] * count
     with contextlib.ExitStack() as open_files:  # closes what was opened where a later trace fails
         runs = []
         for paths, capture_measurements in zip(captures or [()] * count, measurements_by_capture, strict=True):
@@ -327,7 +327,7 @@ def check_distinct_runs(current: Sequence[Path], baseline: Sequence[Path]) -> No
     if not (shared_traces := [*iterate_duplicate_traces([current, baseline])]):
         return
     example = shared_traces[0]
-    trace = f"{example.first}{f' (of which {example.second} is a copy)' if example.is_copy else ''}"
+    trace = f"{example.first}{f' (of which {example.second} is a copy)' if example.is_file_copy else ''}"
     if len(shared_traces) < min(len(current), len(baseline)):
         share_text = f"{len(shared_traces)} of {len(current)} traces are on both sides"
         raise UsageMistake(f"{share_text}, the first {trace}: there is nothing to compare")

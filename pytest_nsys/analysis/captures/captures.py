@@ -15,7 +15,7 @@ from itertools import combinations_with_replacement, starmap
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from pytest_nsys.analysis.captures.duplicates import find_equal_ranks
+from pytest_nsys.analysis.captures.duplicates import find_ranks_with_equal_kernels
 from pytest_nsys.analysis.captures.outliers import MIN_CAPTURES, find_outliers
 from pytest_nsys.analysis.fact_bounds import NO_BOUNDS, Bounds
 from pytest_nsys.analysis.facts.fact import Fact, Weight
@@ -33,7 +33,7 @@ from pytest_nsys.analysis.metrics.registry import (
     make_measured_metric,
 )
 from pytest_nsys.analysis.metrics.stream_sharing import measure_sharing
-from pytest_nsys.analysis.metrics.structure import map_fingerprints
+from pytest_nsys.analysis.metrics.structure import map_names_by_fingerprint
 from pytest_nsys.analysis.metrics.table import (
     UNSEEN_REASON,
     Coordinates,
@@ -169,7 +169,7 @@ class Captures:
         # The values of one trace in two files would scatter by nothing.
         groups = [] if spec.is_outside_trace else [run.load_windows(spec) for run in self.runs]
         for first, second in combinations_with_replacement(groups, 2):
-            for pair in find_equal_ranks(first, second):
+            for pair in find_ranks_with_equal_kernels(first, second):
                 paths = " and ".join(str(track.rank.trace) for track in pair)
                 evidence = f"{format_count(len(pair[0].kernels), 'kernel')} are equal to the nanosecond"
                 unit = "rank" if first is second else "sample"
@@ -224,7 +224,7 @@ class Captures:
         return MetricTable(metric.dimensions, (), coordinates, sizes, every_stage, metric.no_row_reason)
 
     @memoize_method
-    def map_fingerprints(self, spec: WindowSpec) -> Mapping[int, tuple[str, ...]]:
+    def map_names_by_fingerprint(self, spec: WindowSpec) -> Mapping[int, tuple[str, ...]]:
         """Return the sequence of kernels that each fingerprint of the windows stands for."""
         windows = (
             window
@@ -233,7 +233,9 @@ class Captures:
             for window in windows_of_rank
         )
         return {
-            fingerprint: sequence for window in windows for fingerprint, sequence in map_fingerprints(window).items()
+            fingerprint: sequence
+            for window in windows
+            for fingerprint, sequence in map_names_by_fingerprint(window).items()
         }
 
     @cached_property
@@ -275,7 +277,7 @@ class Captures:
         notes = [fact.note for fact in self.list_facts(spec, bounds, *(metrics or (METRICS["idle_ns"],)))]
         for find_notes in dict.fromkeys(metric.notes_function for metric in metrics):
             notes += find_notes(self.runs, spec) if find_notes else ()
-        notes += [Note(line, True) for metric in metrics for line in self.describe_outliers(metric, spec)]
+        notes += [Note(line, True) for metric in metrics for line in self.describe_outlying_captures(metric, spec)]
         notes += [Note(self.omitted_capture.line)] if self.omitted_capture is not None else []
         return merge_notes([note._replace(text=shorten_paths(note.text)) for note in notes])
 
@@ -302,7 +304,7 @@ class Captures:
         """Find all facts in one context: errors come before a verdict, notes stand beside it."""
         return tuple(facts_about(context))
 
-    def describe_outliers(self, metric: Metric, spec: WindowSpec) -> tuple[str, ...]:
+    def describe_outlying_captures(self, metric: Metric, spec: WindowSpec) -> tuple[str, ...]:
         """Describe the captures that lie far from the others, a line each: their median hides it."""
         if metric.unit == HASH or len(self.runs) < MIN_CAPTURES or self.omitted_capture is not None:
             return ()

@@ -17,7 +17,7 @@ from pytest_nsys.core.errors import NsysError
 from pytest_nsys.core.memoize import group_by_key
 
 
-def find_equal_ranks(first: WindowGroup, second: WindowGroup) -> Iterator[tuple[RankTrack, RankTrack]]:
+def find_ranks_with_equal_kernels(first: WindowGroup, second: WindowGroup) -> Iterator[tuple[RankTrack, RankTrack]]:
     """Yield the pairs of ranks whose kernels are equal: around the windows, or of few kernels in the whole run.
 
     Of one group these are ranks on two clocks.
@@ -51,7 +51,9 @@ def _find_whole_runs(
 
 
 def _has_equal_kernels(first: RankTrack, second: RankTrack) -> bool:
-    """Return whether all kernels are as long, and as far from each other."""
+    """Return whether two ranks have equal kernels: as many, each as long, at the same distances, whatever moment their
+    clocks count from.
+    """
     first_kernels, second_kernels = first.kernels, second.kernels
     offset_ns = second_kernels.start_ns[0] - first_kernels.start_ns[0]
     pairs = ((first_kernels.start_ns, second_kernels.start_ns), (first_kernels.end_ns, second_kernels.end_ns))

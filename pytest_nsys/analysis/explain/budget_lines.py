@@ -45,7 +45,7 @@ BLOCKED_PARTS: Mapping[str, BudgetPart] = {
 
 
 @dataclass(frozen=True, slots=True)
-class BlockingProducer:
+class ProducerDelay:
     """Says for how long one producer held up one kind of kernel, and in how many gaps."""
 
     kind: str
@@ -141,7 +141,7 @@ class BudgetFacts(BudgetLines):
     in_syncs: Mapping[str, int]
     blocking_comm_ns: Mapping[str, int]
     blocking_comm_max_ns: int
-    producers: Sequence[BlockingProducer]  # the largest
+    producers: Sequence[ProducerDelay]  # the largest
     before: Sequence[LaunchDelay]  # the largest
 
 

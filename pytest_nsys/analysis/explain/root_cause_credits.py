@@ -132,7 +132,7 @@ class _CreditLedger:
                 yield candidate
 
     def _find_direct_roots(self, rank: int, cause: Change) -> Iterator[RootCauseCandidate]:
-        """Yield the candidates that act through the kernel of a cause."""
+        """Yield the possible root causes on a rank that act directly on the kernel whose change is to be explained."""
         kind, activity, name, *_ = cause.root
         is_late = activity is RowActivity.HOST or (activity is RowActivity.COVER and kind is ChangeKind.ELSEWHERE)
         is_less = cause.change_ns < 0 or (activity is RowActivity.COVER and not is_late)

@@ -43,7 +43,7 @@ LOST_WORK_REMEDY = "profile again with fewer steps or a larger buffer"
 
 
 class CallsOnRecord(NamedTuple):
-    """Holds what is on record of one kind of call of a process."""
+    """Counts the calls of one kind that a process made, and those of them whose GPU work is not on record."""
 
     process: ProcessId
     record: LaunchRecord
@@ -133,7 +133,7 @@ def _describe_lost_work(group: WindowGroup, worst: CallsOnRecord, other_count: i
     number = format_decimal(lost_calls, 0 if lost_calls.denominator == 1 else 2)
     subject = (
         f"{number} of {worst.call_count} {CALL_NOUNS[record.kind]} of "
-        f"{_format_ranks_of_process(group, worst.process)} {_format_extent(group)}"
+        f"{_format_ranks_of_process(group, worst.process)} {_format_judged_part(group)}"
     )
     first_call = record.first_unrecorded
     place = (
@@ -149,7 +149,7 @@ def _format_ranks_of_process(group: WindowGroup, process: ProcessId) -> str:
     return format_ranks([rank.number for rank in group.run.ranks if rank.process == process])
 
 
-def _format_extent(group: WindowGroup) -> str:
+def _format_judged_part(group: WindowGroup) -> str:
     return "in the run" if group.spec.is_whole_run else "in the judged steps"
 
 
@@ -193,7 +193,8 @@ def measure_launches_outside(context: QualityContext) -> Iterator[MeasuredFact]:
     if outside_count := sum(calls.record.outside_calls - calls.cut_off_calls for calls in recorded_calls):
         call_count = outside_count + sum(calls.call_count for calls in recorded_calls)
         words = (
-            f"{outside_count} of {call_count} calls that launch work {_format_extent(group)} came before or after all "
+            f"{outside_count} of {call_count} calls that launch work {_format_judged_part(group)} came before or "
+            "after all "
             "recorded "
             "kernels"
         )

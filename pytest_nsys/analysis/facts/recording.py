@@ -122,7 +122,7 @@ def measure_dropped(context: QualityContext) -> Iterator[MeasuredFact]:
         for diagnostic in facts.diagnostics
         if reports_loss(diagnostic.raw)
     ]
-    outside_count = context.group.out_of_session_count if context.metric.reads_kernels else 0
+    outside_count = context.group.out_of_session_kernel_count if context.metric.reads_kernels else 0
     parts = [f"the profiler says: {sanitize_line(loss_texts[0])}"] if loss_texts else []
     if outside_count:
         verb = "lies" if outside_count == 1 else "lie"

@@ -70,7 +70,7 @@ def sequence(window: RankWindow) -> Mapping[tuple[str, Label], int]:
     return {labels: make_fingerprint(names) for labels, names in _list_ordered_names(window)}
 
 
-def map_fingerprints(window: RankWindow) -> Mapping[int, tuple[str, ...]]:
+def map_names_by_fingerprint(window: RankWindow) -> Mapping[int, tuple[str, ...]]:
     """Return the kernel names that each fingerprint of the window stands for."""
     return {make_fingerprint(names): tuple(names) for _, names in _list_ordered_names(window)}
 

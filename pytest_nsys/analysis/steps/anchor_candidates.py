@@ -462,7 +462,7 @@ class MedianWindowContents:
         return WindowContents(min(sum(map(len, windows)) for windows in windows_by_rank), min(times_ns))
 
     @cached_property
-    def _tracks(self) -> Sequence[RankTrack]:
+    def _tracks_around_windows(self) -> Sequence[RankTrack]:
         """The tracks of the ranks around these windows, by launch; by time where nothing was launched."""
         for mode in (KernelsMode.LAUNCHED, KernelsMode.CLIPPED):
             tracks = [*self._run.load_windows(replace(self._spec, kernels=mode)).tracks.values()]
@@ -473,12 +473,12 @@ class MedianWindowContents:
     @property
     def lag_ns(self) -> Value:
         """The median time in ns by which the GPU runs behind the CPU, of the worst rank."""
-        return max((median(track.lags_ns) for track in self._tracks if track.lags_ns), default=0)
+        return max((median(track.lags_ns) for track in self._tracks_around_windows if track.lags_ns), default=0)
 
     @property
     def unlaunched_share(self) -> Fraction:
         """The share of the kernels that have no launch row, of the worst rank."""
-        coverages = (track.launch_coverage for track in self._tracks)
+        coverages = (track.launch_coverage for track in self._tracks_around_windows)
         return max(
             (Fraction(coverage.unlaunched_count, coverage.kernel_count or 1) for coverage in coverages),
             default=Fraction(0),

@@ -236,14 +236,16 @@ def _list_fitting_conventions(run: Run) -> list[list[Convention]]:
     if len(fitting) < 2:  # reading every range takes longest of all
         return [fitting] if fitting else []
     names = read_closed_ranges(run).names
-    naming_conventions = [c for c in fitting if not c.kinds and any(map(c.make_context_reader(), names))]
+    naming_conventions = [c for c in fitting if not c.kinds and any(map(c.make_stage_and_purpose_parser(), names))]
     engines = [c for c in fitting if c.kinds][:1]  # what labels its steps may run inside another that does
     ordered_groups = [engines, naming_conventions, [c for c in fitting if c not in naming_conventions + engines]]
     return [[*{c.anchor: c for c in reversed(group)}.values()][::-1] for group in ordered_groups if group]
 
 
 def _try_built_in(open_under: RunOpener, convention: Convention) -> ConventionChoice | None:
-    """Choose a built-in convention with the kernels mode that fits the trace; None where its windows hold nothing."""
+    """Try one convention on the trace: return it with the kernels mode that fits and the reason; None where its windows
+    hold no kernels.
+    """
     choice = _choose_kernels_mode(open_under, ConventionChoice(convention, convention), keep_launched=True)
     if choice is None:
         return None

@@ -53,7 +53,7 @@ class UnitsAmongRanges:
         self.rank_ranges = rank_ranges
         self.starts_ns, self.ends_ns = numpy.array(spans, numpy.int64).reshape(-1, 2).T
 
-    def find_holder_name(self) -> str | None:
+    def find_enclosing_step_or_module(self) -> str | None:
         """Return a framework's step range, else a class of modules, of which each one that holds a unit holds several.
 
         None where there is none.
@@ -122,7 +122,7 @@ def _are_units_numbered(numbers_by_unit: Sequence[set[str]]) -> bool:
 
 def determine_unit_type(unit: RepeatedUnit, units: UnitsAmongRanges) -> tuple[UnitType, str | None]:
     """Determine what the units are, and for a part the range or module that holds several of them, if one does."""
-    holder = units.find_holder_name()
+    holder = units.find_enclosing_step_or_module()
     if holder is not None or units.module_word is not None:
         return UnitType.PART, holder
     if _may_be_part(unit):

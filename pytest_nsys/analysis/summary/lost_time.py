@@ -84,7 +84,7 @@ class LostTime:
         claims_by_kind = Counter(dict.fromkeys(KIND_BY_LINE.values(), 0))
         for part, kind in KIND_BY_LINE.items():
             claims_by_kind[kind] += self.budget.lines.parts[part]
-        for claims in (self._beside_claims, self._starved_claims):
+        for claims in (self._collective_time_claims, self._launch_starved_claims):
             claims_by_kind.update({kind: sum_column(ns) for kind, ns in claims.items()})
         return claims_by_kind
 
@@ -94,7 +94,7 @@ class LostTime:
         return self.budget.select_gap_parts(BudgetPart.COLLECTIVE, BudgetPart.BESIDE)
 
     @cached_property
-    def _beside_claims(self) -> Mapping[FindingKind, Column]:
+    def _collective_time_claims(self) -> Mapping[FindingKind, Column]:
         """The claims of each kind on each time in which a collective blocked or may have."""
         wait_spans = [(wait.start_ns, wait.end_ns) for wait in self.waits]
         spans: list[list[Interval]] = [wait_spans, [*wait_spans, *self.window.iterate_intervals(self.barriers)]]
@@ -110,7 +110,7 @@ class LostTime:
         return self.budget.select_gap_parts(BudgetPart.STARVED)
 
     @cached_property
-    def _starved_claims(self) -> Mapping[FindingKind, Column]:
+    def _launch_starved_claims(self) -> Mapping[FindingKind, Column]:
         """The claims on each launch-starved time: of synchronising calls, of copies of pageable memory, and what is
         left.
 
@@ -129,7 +129,7 @@ class LostTime:
     @property
     def host_in_copies_ns(self) -> int:
         """How long the host launched nothing because it copied pageable memory."""
-        return sum_column(self._starved_claims[FindingKind.COPIES])
+        return sum_column(self._launch_starved_claims[FindingKind.COPIES])
 
     def find_late_work(self, part: BudgetPart) -> tuple[str, int]:
         """Return the kernel that followed the longest such time, or an empty name, and how long it is, as the budget's
@@ -143,7 +143,7 @@ class LostTime:
     @property
     def before_tiny_ns(self) -> int:
         """How much of the time without compute lies in short gaps before tiny kernels that were launched late."""
-        late_ns, kernel_ns = self._starved_claims[FindingKind.LAUNCHES], self._starved.kernel_length_ns
+        late_ns, kernel_ns = self._launch_starved_claims[FindingKind.LAUNCHES], self._starved.kernel_length_ns
         short_gaps = _find_up_to(late_ns, TINY_GAP_NS)
         short_gaps = take(short_gaps, _find_up_to(take(kernel_ns, short_gaps), TINY_KERNEL_NS))
         return sum_column(

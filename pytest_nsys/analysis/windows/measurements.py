@@ -36,7 +36,7 @@ class MeasurementKind(NamedTuple):
         return f"unit {self.unit}, {better}, labels {', '.join(self.dimensions) or 'none'}"
 
 
-class Measurements:
+class OutsideMeasurements:
     """Holds the measurements of one capture; its files are read on first use."""
 
     def __init__(self, paths: Sequence[Path] = ()) -> None:

@@ -285,7 +285,7 @@ class TraceContext:
         spans = _merge_spans_by_process(
             (lane, self._find_launch_span(lane)) for lane, lane_kernels in self.kernels.items() if len(lane_kernels)
         )
-        find_context = self.convention.make_context_reader()
+        find_context = self.convention.make_stage_and_purpose_parser()
         return {pid: RangeLabelIndex(ranges, find_context) for pid, ranges in self.trace.ranges_around(spans).items()}
 
     def _find_launch_span(self, lane: Lane) -> Interval:

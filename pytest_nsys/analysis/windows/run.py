@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from pytest_nsys.analysis.windows.kernel_anchors import KernelLaunches, find_kernel_steps
-from pytest_nsys.analysis.windows.measurements import Measurements
+from pytest_nsys.analysis.windows.measurements import OutsideMeasurements
 from pytest_nsys.analysis.windows.rank_steps import find_steps_by_launch, find_steps_by_time
 from pytest_nsys.analysis.windows.rank_track import MAX_COLUMN_NS, RankTrack, TraceContext, find_work_span
 from pytest_nsys.analysis.windows.rank_window import (
@@ -92,9 +92,9 @@ class Run:
         traces: Sequence[Trace],
         convention: Convention,
         workload: Workload | None = None,
-        measurements: Measurements | None = None,
+        measurements: OutsideMeasurements | None = None,
     ) -> None:
-        self.measurements = measurements or Measurements()
+        self.measurements = measurements or OutsideMeasurements()
         self.traces = tuple(add_copies(trace, convention.copies) for trace in traces)
         self.convention = convention
         self.workload = workload or Workload()
@@ -678,7 +678,7 @@ class WindowGroup:
         )
 
     @cached_property
-    def out_of_session_count(self) -> int:
+    def out_of_session_kernel_count(self) -> int:
         """The number of kernels around the windows that start before the profiler's session, or end after it."""
         count = 0
         for track in self.tracks.values():

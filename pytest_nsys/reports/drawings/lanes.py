@@ -197,7 +197,7 @@ def _list_kernels_once(
     """
     listed_keys: set[object] = set()
     for window in drawing.windows:
-        selection, collectives = _select_kernels(window), window.track.collectives or {}
+        selection, collectives = _select_window_kernels(window), window.track.collectives or {}
         for i, position in enumerate(window.positions):
             if (key := _identify_kernel(selection.kernels, position)) not in listed_keys:
                 facts = {"stage": window.get_context(i)[0], "purpose": use_by_stream[key[-1]].purpose}
@@ -208,7 +208,7 @@ def _list_kernels_once(
             yield drawing.other_kernels, position, {"measured": False}, None
 
 
-def _select_kernels(window: RankWindow) -> KernelSelection:
+def _select_window_kernels(window: RankWindow) -> KernelSelection:
     return KernelSelection(window.track.kernels, window.track.launch_calls, window.positions)
 
 
@@ -254,7 +254,7 @@ def _find_kernel_name(kernels: Kernels, i: int) -> str:
 def _list_call_lanes(drawing: RankDrawing) -> Iterator[tuple[int, list[Slice]]]:
     """Yield the API calls of each thread, and the launches of kernels whose call the trace does not name."""
     launches: dict[int, tuple[int, int]] = {}
-    for _, calls, positions in (*map(_select_kernels, drawing.windows), drawing.other_kernels):
+    for _, calls, positions in (*map(_select_window_kernels, drawing.windows), drawing.other_kernels):
         launches |= {calls.start_ns[i]: (calls.end_ns[i], calls.thread[i]) for i in positions}
     launches.pop(NO_LAUNCH, None)
     slices_by_thread: dict[int, list[Slice]] = {}

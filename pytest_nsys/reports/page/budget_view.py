@@ -12,10 +12,10 @@ from typing import Literal
 
 from pytest_nsys.analysis.explain.budget_lines import (
     BLOCKED_PARTS,
-    BlockingProducer,
     BudgetFacts,
     BudgetPart,
     LaunchDelay,
+    ProducerDelay,
     describe_uncertain_edges,
 )
 from pytest_nsys.core.numbers import Scale, choose_scale, format_value
@@ -106,12 +106,12 @@ def _drop_short_delays(facts: BudgetFacts) -> BudgetFacts:
 def _drop_unchanged_delays(head: BudgetFacts, baselines: Sequence[BudgetFacts]) -> BudgetFacts:
     """Return a budget without the delays that were as long before: they are no lead."""
     min_ns = MIN_TOLD_SHARE * head.window_ns
-    baseline_ns: dict[BlockingProducer | LaunchDelay, int] = {}
+    baseline_ns: dict[ProducerDelay | LaunchDelay, int] = {}
     for facts in baselines:
         baseline_ns |= {replace(delay, ns=0, gaps=0): delay.ns for delay in facts.producers}
         baseline_ns |= {replace(delay, ns=0, gaps=0): delay.ns for delay in facts.before}
 
-    def has_changed(delay: BlockingProducer | LaunchDelay) -> bool:
+    def has_changed(delay: ProducerDelay | LaunchDelay) -> bool:
         return not baselines or abs(delay.ns - baseline_ns.get(replace(delay, ns=0, gaps=0), 0)) >= min_ns
 
     return replace(head, producers=[*filter(has_changed, head.producers)], before=[*filter(has_changed, head.before)])

@@ -206,7 +206,7 @@ def _build_change_table(root: StoryRoot) -> Table | None:
     """Return how much a root changed, by configuration and rank; None where one line says it all."""
     if len(root.changes) < 2:
         return None
-    has_several_addresses = len(root.addresses) > 1
+    has_several_addresses = len(root.gate_addresses) > 1
     changes = sorted(root.changes.items(), key=lambda item: (-abs(item[1].change_ns), item[0]))
     scale = choose_scale([ns for _, change in changes for ns in (change.baseline_ns, change.current_ns)], TIME)
     lines = [

@@ -104,7 +104,9 @@ def _describe_bad(session: Session, story: Story) -> Iterator[str]:
         other_reasons = f", and {format_count(len(reasons) - 1, 'other reason')}" if len(reasons) > 1 else ""
         message = _shorten_message(reasons[0].message)
         yield f"{format_count(count, 'assertion')} {_UNJUDGED_WORDS[outcome]}: {title_text}{message}{other_reasons}"
-    yield from _describe_improved(session, session.bad, is_step_told=bool(story.reds) and story.step is not None)
+    yield from _describe_improved(
+        session, session.bad, is_step_told=bool(story.reds) and story.most_changed_step is not None
+    )
 
 
 def _describe_faster_step(session: Session, story: Story) -> str:
@@ -112,14 +114,14 @@ def _describe_faster_step(session: Session, story: Story) -> str:
     improved_records = [record for record in session.records if record.state == Outcome.IMPROVED]
     if (
         session.comparison is None
-        or story.step is None
-        or story.step.is_unchanged
-        or story.step.share >= 0
+        or story.most_changed_step is None
+        or story.most_changed_step.is_unchanged
+        or story.most_changed_step.share >= 0
         or not improved_records
     ):
         return ""
     improved_story = build_story(session.records, improved_records)
-    if not improved_story.roots or not _explains_half_of_step(improved_story.roots[0], story.step):
+    if not improved_story.roots or not _explains_half_of_step(improved_story.roots[0], story.most_changed_step):
         return ""
     return _join_step_and_text(_describe_step(story), _describe_leading_root(improved_story, with_effect=False), ": ")
 
@@ -147,7 +149,10 @@ _UNJUDGED_WORDS = {
 
 def describe_story(story: Story) -> str:
     """Return what happened to the step, then what is at the root of it and where, of a story that has reds."""
-    step, is_improvement = story.step, any(red.record.outcome is Outcome.IMPROVED for red in story.reds[:1])
+    step, is_improvement = (
+        story.most_changed_step,
+        any(red.record.outcome is Outcome.IMPROVED for red in story.reds[:1]),
+    )
     if not story.roots:
         sentence = _describe_unexplained(story)
     elif step is None or step.is_unchanged:
@@ -181,7 +186,7 @@ def _join_step_and_text(step: str, text: str, separator: str) -> str:
 
 def _describe_step(story: Story) -> str:
     """Return what happened to the step, of several configurations with its name; empty where no baseline is known."""
-    step = story.step
+    step = story.most_changed_step
     if step is None:
         return ""
     return describe_step_length(
@@ -281,7 +286,7 @@ def _describe_exposed(red: RedAssertion, row: JudgedRow, display_names: Mapping[
 
 def _describe_unexplained(story: Story) -> str:
     """Return how the first red below no root changed; of the length of a step what happened to the step."""
-    record, step = story.unexplained_reds[0].record, story.step
+    record, step = story.unexplained_reds[0].record, story.most_changed_step
     is_step_change = is_step_time(record) and step is not None and not step.is_unchanged
     ranks_text = _format_red_ranks(record) if is_step_change else ""
     sentence = (
@@ -381,7 +386,7 @@ def _describe_improved(
         build_story(session.records, improved_records),
         "improved" if improved_records[0].good else "improved and red",
     )
-    step, first = story.step, sort_by_severity(improved_records)[0]
+    step, first = story.most_changed_step, sort_by_severity(improved_records)[0]
     if is_step_told:
         yield f"{word}: {_describe_row_change(first)}"
     elif step is not None and step.share < 0 and not step.is_unchanged:

@@ -131,7 +131,9 @@ class AssertionRecord:
 
     @property
     def subject(self) -> str:
-        """What of the metric is judged."""
+        """Return the metric that is judged, after what it is aggregated by, as text: ``median overlap``, ``balance of
+        compute_ns across pp``.
+        """
         return format_subject(self.assertion)
 
     @property

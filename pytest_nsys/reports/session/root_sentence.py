@@ -57,7 +57,7 @@ def format_root_sentence(
 
 def happened_everywhere(story_root: StoryRoot, story: Story) -> bool:
     """Whether a root changed on every rank of each gate file, or configuration, in which it changed."""
-    worlds = {address: story.world_sizes.get(address) for address in story_root.addresses}
+    worlds = {address: story.world_sizes.get(address) for address in story_root.gate_addresses}
     return all(
         world == sum(changed_address == address for changed_address, _ in story_root.changes)
         for address, world in worlds.items()
@@ -69,7 +69,7 @@ def describe_root_places(story_root: StoryRoot, story: Story) -> tuple[str, str]
 
     They read ``64 of 64 ranks`` and ``8 of 8 configurations``; each is empty where there is only one.
     """
-    worlds = {story.world_sizes.get(address) for address in story_root.addresses}
+    worlds = {story.world_sizes.get(address) for address in story_root.gate_addresses}
     has_several_addresses = len(story.world_sizes) > 1
     if worlds == {1}:
         ranks = ""
@@ -81,7 +81,7 @@ def describe_root_places(story_root: StoryRoot, story: Story) -> tuple[str, str]
         (world,) = worlds
         all_ranks = "both ranks" if world == 2 else f"all {world} ranks"
         ranks = f"{world} of {world} ranks" if has_several_addresses else all_ranks
-    return ranks, describe_addresses(story_root.addresses, story) if has_several_addresses else ""
+    return ranks, describe_addresses(story_root.gate_addresses, story) if has_several_addresses else ""
 
 
 def describe_addresses(addresses: Sequence[str], story: Story) -> str:

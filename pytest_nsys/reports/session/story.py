@@ -100,7 +100,7 @@ class StoryRoot(NamedTuple):
         return sorted({rank for _, rank in self.changes})
 
     @property
-    def addresses(self) -> list[str]:
+    def gate_addresses(self) -> list[str]:
         """The gate files, or configurations of them, in which it happened."""
         return sorted({address for address, _ in self.changes})
 
@@ -140,7 +140,7 @@ class Story(NamedTuple):
     """Whether nothing failed, and all is of assertions that only warn."""
 
     @property
-    def step(self) -> StoryStep | None:
+    def most_changed_step(self) -> StoryStep | None:
         """What happened to the step, of several the one that moved most: where what leads happened, if there is any."""
         return find_most_changed_step(
             self.steps[address] for address in self.leading_addresses if address in self.steps
@@ -149,7 +149,7 @@ class Story(NamedTuple):
     @property
     def leading_addresses(self) -> list[str]:
         """Where what leads happened."""
-        return self.roots[0].addresses if self.roots else self.failed_addresses
+        return self.roots[0].gate_addresses if self.roots else self.failed_addresses
 
     @property
     def reds(self) -> list[RedAssertion]:

@@ -215,7 +215,9 @@ def _render_reds(reds: Sequence[RedAssertion], indent: str, *, max_lines: int) -
 
 
 def _find_line_key(red: RedAssertion) -> tuple[object, ...]:
-    """Return what reds have in common that share a line: the sentence, or without a row what is said of it."""
+    """Return the key that puts reds on one line: equal for reds of one assertion in several configurations, or without
+    a row for those with the same reason in one file.
+    """
     record = red.record
     return (record.file, record.line, record.name) if red.rows else (record.file, describe_red_reason(red))
 

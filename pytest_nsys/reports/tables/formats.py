@@ -269,7 +269,7 @@ def make_number_columns(*names: str) -> Iterator[Column]:
 
 
 def make_time_columns(*names: str) -> Iterator[Column]:
-    """Return columns of times in ns."""
+    """Define a table column for each name, whose cells are times in ns."""
     return (Column(name, CellKind.TIME) for name in names)
 
 

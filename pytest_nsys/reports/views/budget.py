@@ -15,10 +15,10 @@ from functools import cached_property, partial
 from pytest_nsys.analysis.budget.budget import Budget, build_budget_facts, measure_rank_budgets
 from pytest_nsys.analysis.explain.budget_lines import (
     BLOCKED_PARTS,
-    BlockingProducer,
     BudgetFacts,
     BudgetPart,
     LaunchDelay,
+    ProducerDelay,
     compute_throughput_ceiling,
     describe_uncertain_edges,
 )
@@ -230,7 +230,7 @@ def _compute_ceilings(facts: BudgetFacts) -> dict[str, float | None]:
     return {part: None if gain is None else float(gain) for part, gain in gains.items()}
 
 
-def format_producer(blocking: BlockingProducer, scale: Scale, display_names: Mapping[str, str]) -> str:
+def format_producer(blocking: ProducerDelay, scale: Scale, display_names: Mapping[str, str]) -> str:
     """Return which kernel blocks which and for how long: ``stage4_b combine blocks grouped_gemm for 1.02 ms in 12
     gaps``.
     """
@@ -244,7 +244,7 @@ def _format_stage_and_kernel(stage: str, name: str) -> str:
     return (f"{sanitize_line(stage, 60)} " if stage != NO_STAGE else "") + name
 
 
-def _format_duration(delay: BlockingProducer | LaunchDelay, scale: Scale) -> str:
+def _format_duration(delay: ProducerDelay | LaunchDelay, scale: Scale) -> str:
     return f"for {format_value(delay.ns, scale=scale)} in {format_count(delay.gaps, 'gap')}"
 
 

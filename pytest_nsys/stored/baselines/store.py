@@ -240,7 +240,9 @@ def prune_store(
 
 
 def _prune_windows(store: BaselineStore, dry_run: bool) -> list[PruneResult]:
-    """Remove the stored windows that belong to no baseline beside them."""
+    """Remove the stored window files that belong to no baseline, and return a result for each; with ``dry_run`` only
+    return what would be removed.
+    """
     results = []
     for window in sorted(store.folder.glob(f"*{WINDOW_SUFFIX}")):
         path = window.with_name(window.name.removesuffix(WINDOW_SUFFIX) + BASELINE_SUFFIX)

@@ -179,7 +179,7 @@ class AssertionHistory:
 
 
 def _has_failed_session(verdict: Mapping[str, Any]) -> bool:
-    """Return whether a bad verdict failed its session."""
+    """Return whether a stored verdict made its session fail: it failed with severity fail, and was not expected to."""
     return (verdict["outcome"], verdict["severity"], verdict["xfailed"]) == (Outcome.FAILED, Severity.FAIL, 0)
 
 

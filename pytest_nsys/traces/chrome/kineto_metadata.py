@@ -362,7 +362,7 @@ CPU_DEVICE_TYPE = 0
 """The ``Device Type`` of the host; that of CUDA is 1, and ROCm uses it, too."""
 
 
-class MemoryArgs(JsonStruct, frozen=True):
+class MemoryEventArgs(JsonStruct, frozen=True):
     """Holds what is read of the ``args`` of a memory event."""
 
     device_type: int | None = field(default=None, name="Device Type")
@@ -374,12 +374,12 @@ class MemoryArgs(JsonStruct, frozen=True):
 class MemoryEvent(JsonStruct, frozen=True):
     """Describes one event, as far as it tells of memory."""
 
-    ARGS = MemoryArgs
+    ARGS = MemoryEventArgs
 
     name: str = ""
     pid: int | str = ""
     ts: Raw = Raw()
-    args: MemoryArgs | None = None
+    args: MemoryEventArgs | None = None
 
 
 def read_kineto_memory(path: Path) -> Mapping[str, Mapping[int, Memory]]:
@@ -401,7 +401,7 @@ def read_kineto_memory(path: Path) -> Mapping[str, Mapping[int, Memory]]:
     return memory_by_label
 
 
-def _is_gpu_memory(args: MemoryArgs) -> bool:
+def _is_gpu_memory(args: MemoryEventArgs) -> bool:
     """Whether a memory event is of a GPU, and says how much is allocated in total."""
     # Versions of torch before 1.10 wrote no total.
     return (

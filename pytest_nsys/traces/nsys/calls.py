@@ -389,7 +389,7 @@ def read_stream_waits(
     what is raised.
     """
     with report_damage(SYNCHRONIZATION_TABLE):
-        waits = read_wait_calls(file)
+        waits = read_stream_wait_calls(file)
     if not waits:
         return None
     with report_damage(CUDA_EVENT_TABLE):
@@ -430,7 +430,7 @@ def read_stream_waits(
     return {pid: deduplicate_waits(process_waits) for pid, process_waits in waits_by_process.items()}
 
 
-def read_wait_calls(file: SqliteFile) -> list[EventCall]:
+def read_stream_wait_calls(file: SqliteFile) -> list[EventCall]:
     """Return the waits of streams for events; none where the version does not tell them from other synchronisations."""
     if not file.has_columns(SYNCHRONIZATION_TABLE, "syncType"):
         return []

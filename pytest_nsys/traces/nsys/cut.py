@@ -28,7 +28,7 @@ from pytest_nsys.traces.nsys.calls import (
     read_call_tables,
     read_event_calls,
     read_started_calls,
-    read_wait_calls,
+    read_stream_wait_calls,
 )
 from pytest_nsys.traces.nsys.collectives import COLLECTIVE_COLUMN
 from pytest_nsys.traces.nsys.memory import MEMORY_KINDS_TABLE
@@ -204,7 +204,7 @@ class _CutRows:
 
     def _read_waits(self) -> tuple[list[EventCall], list[EventCall]]:
         """Return the waits of streams in the whole run, and the records that they wait for."""
-        waits = [wait for wait in read_wait_calls(self.file) if wait.global_pid in self.cut_pids]
+        waits = [wait for wait in read_stream_wait_calls(self.file) if wait.global_pid in self.cut_pids]
         keys = {(wait.global_pid, wait.sync_id) for wait in waits}
         all_records = read_event_calls(self.file, CUDA_EVENT_TABLE) if waits else []
         records = [record for record in all_records if (record.global_pid, record.sync_id) in keys]

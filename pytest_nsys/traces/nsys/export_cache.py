@@ -197,7 +197,7 @@ def _delete_older(request: ExportRequest, folder: Path) -> None:
 USER_EXPORT_SUFFIXES = (".sqlite", ".sqlite3")
 
 
-def refuse_raw_stream(path: Path) -> NsysSqlite:
+def raise_raw_stream_error(path: Path) -> NsysSqlite:
     """Raise TraceError for a ``.qdstrm``, which has no reader."""
     raise TraceError(f"{path}: {RAW_STREAM_ADVICE.format(sanitize_line(path.name))}")
 

@@ -449,7 +449,7 @@ class NsysSqlite:
 
     def _build_named_kernels(self, tables: Mapping[Lane, KernelColumns]) -> dict[Lane, Kernels]:
         """Return kernels with their names, by start."""
-        names = read_strings(self._file, (number for table in tables.values() for number in table.list_name_ids()))
+        names = read_strings(self._file, (number for table in tables.values() for number in table.list_read_name_ids()))
         return {lane: table.build_kernels(names, self.path) for lane, table in tables.items()}
 
     # -- launches and other calls

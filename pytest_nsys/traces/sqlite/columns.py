@@ -255,7 +255,7 @@ class KernelColumns:
     def __bool__(self) -> bool:
         return bool(self._parts)
 
-    def list_name_ids(self) -> set[int]:
+    def list_read_name_ids(self) -> set[int]:
         """Return the id of every name that was read."""
         return {name for part in self._parts for column in part[4:6] for name in columns.list_distinct(column)}
 

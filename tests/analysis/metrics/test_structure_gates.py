@@ -554,7 +554,7 @@ def test_structure_of_chrome_traces(tmp_path: Path, trace: KinetoBuilder | JaxBu
     trace.kernel("a", 40_000, 50_000)
     path = trace.write(tmp_path / ("run.trace.json.gz" if isinstance(trace, JaxBuilder) else "run.json"))
     with captures(path, convention=BUILT_IN_CONVENTIONS["generic"]) as run:
-        (order,) = run.map_fingerprints(run.make_spec("run")).values()
+        (order,) = run.map_names_by_fingerprint(run.make_spec("run")).values()
     assert order == ("fill", "a")
 
 

@@ -79,7 +79,7 @@ def test_a_root_that_assertions_ranks_and_configurations_share_is_one() -> None:
     names = sorted((each.record.name, each.record.configuration) for each in root.reds)
     assert names == [("a", "x"), ("a", "y"), ("b", "x"), ("b", "y")]
     assert (root.root, root.ranks, moved(root)) == (GEMM, [0, 1], {2 * MS, 3 * MS})
-    assert root.addresses == ["perf/gate.nsys.yaml[x]", "perf/gate.nsys.yaml[y]"] == found.failed_addresses
+    assert root.gate_addresses == ["perf/gate.nsys.yaml[x]", "perf/gate.nsys.yaml[y]"] == found.failed_addresses
     assert found.unexplained_reds == ()
 
 
@@ -160,7 +160,7 @@ def test_rows_of_a_stage_without_a_root_are_told_apart_from_those_that_have_one(
     ],
 )
 def test_what_happened_to_the_step(step: tuple[int, int], share: Fraction, unchanged: bool) -> None:
-    found = story(red("a", why(on(0)), step=step)).step
+    found = story(red("a", why(on(0)), step=step)).most_changed_step
     assert found is not None
     assert (found.before_ns, found.now_ns, found.share, found.is_unchanged) == (*step, share, unchanged)
 
@@ -168,13 +168,13 @@ def test_what_happened_to_the_step(step: tuple[int, int], share: Fraction, uncha
 def test_the_step_that_moved_most_is_told_and_a_window_only_where_there_is_no_step() -> None:
     chunk = red("w", step=(4 * MS, 8 * MS), window="forward chunk 5")
     x, y = (red("a", step=(20 * MS, now * MS), configuration=own) for own, now in (("x", 21), ("y", 24)))
-    moved = story(chunk, x, y).step
+    moved = story(chunk, x, y).most_changed_step
     assert moved is not None
     assert (moved.noun, moved.address, moved.now_ns) == ("step", "perf/gate.nsys.yaml[y]", 24 * MS)
-    window = story(chunk).step
+    window = story(chunk).most_changed_step
     assert window is not None
     assert window.noun == "window"
-    assert story(red("a")).step is None
+    assert story(red("a")).most_changed_step is None
 
 
 def test_one_mistake_of_a_gate_file_is_told_once() -> None:

@@ -11,10 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_nsys.analysis.explain.budget_lines import (
-    BlockingProducer,
     BudgetFacts,
     BudgetPart,
     LaunchDelay,
+    ProducerDelay,
     compute_throughput_ceiling,
     describe_uncertain_edges,
 )
@@ -31,7 +31,7 @@ from pytest_nsys.reports.views.budget import (
 )
 
 BOUNDS = "blocked and stalled are bounds"
-COMBINE = BlockingProducer(
+COMBINE = ProducerDelay(
     kind="collective", name="combine", stage="stage4_b", waiting="grouped_gemm", ns=1_020_000, gaps=12
 )
 
@@ -161,7 +161,7 @@ def test_kernels_are_called_as_a_person_reads_them() -> None:
         "_ZN5aiter24add_rmsnorm_quant_kernelIDF16bLi256EEvPT0_",
         "void cutlass::Kernel<cutlass_80_gemm>(int)",
     )
-    copy = BlockingProducer("copy", "copy", "none", mangled, 1_000_000, 1)
+    copy = ProducerDelay("copy", "copy", "none", mangled, 1_000_000, 1)
     late = LaunchDelay("stalled", product, "none", 1_000_000, 1)
     scale = Scale("ms", Fraction(1_000_000))
     assert describe_blocking(facts(producers=[copy], before=[late]), scale) == [
@@ -178,7 +178,7 @@ def test_kernels_are_called_as_a_person_reads_them() -> None:
         (replace(COMBINE, name="a\x1b[1mb"), "stage4_b a\ufffd blocks grouped_gemm for 1.02 ms in 12 gaps"),
     ],
 )
-def test_a_producer_is_a_sentence(each: BlockingProducer, said: str) -> None:
+def test_a_producer_is_a_sentence(each: ProducerDelay, said: str) -> None:
     called = make_display_names([each.name, each.waiting])
     assert format_producer(each, Scale("ms", Fraction(1_000_000)), called) == said
 
