@@ -129,44 +129,49 @@ def _render_cause_cells(cells: Sequence[tuple[str, str]]) -> list[str]:
     return [f"{amount:>10}  {text}" for amount, text in cells]
 
 
-def list_cause_cells(row: RowExplanation, max_causes: int | None = None) -> list[tuple[str, str]]:
-    """Return what is behind a row as pairs of amount and text: each root, and what the roots leave unexplained.
+Cause = tuple[int | None, str]
+"""How many ns one cause added to a row's value, and what it is; None where it took no time by itself."""
 
-    A row without roots has the parts of its change instead.
+
+def list_cause_cells(row: RowExplanation, max_causes: int | None = None) -> list[tuple[str, str]]:
+    """Return what is behind a row as pairs of amount and text, as :func:`list_causes` has them."""
+    return [("" if ns is None else format_signed(ns), text) for ns, text in list_causes(row, max_causes)]
+
+
+def list_causes(row: RowExplanation, max_causes: int | None = None) -> list[Cause]:
+    """Return what is behind a row: each root cause, and what the root causes leave unexplained.
+
+    A row without root causes has the parts of its change instead.
     """
     if not row.root_causes:
-        return list_part_cells(row.explanation, max_causes)
+        return [*list_parts(row.explanation, max_causes)]
     change_ns, roots = row.explanation.change_ns, _select_own_roots(row)
     sign = -1 if change_ns < 0 else 1
     amounts = [sign * abs(change.change_ns) for change in roots]
     display_names = choose_display_names(
         (change.root for change in roots), _list_waiting_kernels(row), row.window_kernels
     )
-    cells = [
-        (
-            "" if change.root.kind is ChangeKind.ELSEWHERE else format_signed(ns),
-            _describe_root(row, change, display_names),
-        )
+    causes: list[Cause] = [
+        (None if change.root.kind is ChangeKind.ELSEWHERE else ns, _describe_root(row, change, display_names))
         for change, ns in zip(roots[:max_causes], amounts, strict=False)
     ]
-    if len(cells) < len(amounts):
-        cells.append(
-            (format_signed(sum(amounts[max_causes:])), format_count(len(amounts) - len(cells), "smaller cause"))
-        )
+    if len(causes) < len(amounts):
+        causes.append((sum(amounts[max_causes:]), format_count(len(amounts) - len(causes), "smaller cause")))
     straggler_causes = [
         cause for cause in row.explanation.causes if cause.root.activity is RowActivity.RANK and cause.change_ns
     ]
-    cells += [(format_signed(cause.change_ns), describe_cause(cause)) for cause in straggler_causes]
+    causes += [(cause.change_ns, describe_cause(cause)) for cause in straggler_causes]
     left_ns = change_ns - sum(amounts) - sum(cause.change_ns for cause in straggler_causes)
-    if change_ns and all(amount for amount, _ in cells) and abs(left_ns) >= abs(change_ns) * MIN_PART_SHARE:
+    has_amounts = all(ns is not None for ns, _ in causes)
+    if change_ns and has_amounts and abs(left_ns) >= abs(change_ns) * MIN_PART_SHARE:
         falls_short = left_ns * sign > 0
         rest_text = (
             "not explained by " + ("this" if len(amounts) == 1 else "these")
             if falls_short
             else "hidden or made up for elsewhere"
         )
-        cells.append((format_signed(left_ns), rest_text))
-    return cells
+        causes.append((left_ns, rest_text))
+    return causes
 
 
 def _select_own_roots(row: RowExplanation) -> list[Change]:
@@ -215,7 +220,12 @@ def _list_waiting_kernels(row: RowExplanation) -> list[str]:
 
 
 def list_part_cells(explanation: Explanation, max_parts: int | None = None) -> list[tuple[str, str]]:
-    """Return the parts of a change as pairs of amount and text; none where they make up for one another.
+    """Return the parts of a change as pairs of amount and text, as :func:`list_parts` has them."""
+    return [(format_signed(ns), text) for ns, text in list_parts(explanation, max_parts)]
+
+
+def list_parts(explanation: Explanation, max_parts: int | None = None) -> list[tuple[int, str]]:
+    """Return the parts of a change in ns, each with its text; none where they make up for one another.
 
     With ``max_parts`` so many of the largest, the others as one, and none that is small beside the change.
     """
@@ -233,7 +243,7 @@ def list_part_cells(explanation: Explanation, max_parts: int | None = None) -> l
         cells.append((rest_ns, format_count(len(causes) - len(shown_causes), "smaller cause")))
     if explanation.unexplained_ns and abs(explanation.unexplained_ns) >= min_ns:
         cells.append((explanation.unexplained_ns, "not explained"))
-    return [(format_signed(ns), text) for ns, text in cells]
+    return cells
 
 
 def describe_budget_change(budget: BudgetChange) -> str:

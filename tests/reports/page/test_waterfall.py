@@ -1,0 +1,94 @@
+"""Does the waterfall lead from the baseline to the value, cause by cause, with the words of the terminal?"""
+
+from fractions import Fraction
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pytest_nsys.analysis.explain.breakdown_model import (
+    Change,
+    ChangeKind,
+    Explanation,
+    RootCause,
+    RowActivity,
+    RowExplanation,
+)
+from pytest_nsys.reports.page.waterfall import _build_bars
+from pytest_nsys.reports.words.cause_text import list_cause_cells
+from tests.support.browser import Browser, needs_browser
+from tests.support.gates import Project
+from tests.support.page import Page
+
+MS = 1_000_000
+
+
+def explain(*changes_ns: int, unexplained_ns: int = 0) -> RowExplanation:
+    """Return a row that kernels k0, k1 and so on made longer or shorter."""
+    causes = tuple(
+        Change(
+            RootCause(ChangeKind.LONGER if ns > 0 else ChangeKind.SHORTER, RowActivity.KERNEL, f"k{number}"),
+            *(0, 5 * MS, 5 * MS + ns, 1, 1),
+        )
+        for number, ns in enumerate(changes_ns)
+    )
+    return RowExplanation({"rank": 0}, Explanation(sum(changes_ns) + unexplained_ns, causes, unexplained_ns))
+
+
+def find_edges(bar: dict[str, str]) -> tuple[float, float]:
+    left = float(bar["x"].removesuffix("%"))
+    return left, left + float(bar["width"].removesuffix("%"))
+
+
+def test_each_cause_begins_where_the_one_before_ended() -> None:
+    drawing = _build_bars(explain(2 * MS, -1 * MS), 10 * MS, 11 * MS)
+    assert drawing is not None
+    base, longer, shorter, head = drawing["bars"]
+    assert [bar["kind"] for bar in drawing["bars"]] == ["total", "more", "less", "total"]
+    assert [bar["amount"] for bar in drawing["bars"]] == ["10 ms", "+2 ms", "−1 ms", "11 ms"]
+    assert find_edges(longer)[0] == find_edges(base)[1]
+    assert find_edges(shorter)[1] == find_edges(longer)[1]
+    assert find_edges(head)[1] == find_edges(shorter)[0]
+    assert drawing["note"] == "The bars begin at 8 ms."
+
+
+def test_the_words_are_those_of_the_terminal() -> None:
+    row = explain(2 * MS)
+    drawing = _build_bars(row, 10 * MS, 12 * MS)
+    assert drawing is not None
+    assert [bar["text"] for bar in drawing["bars"][1:-1]] == [text for _, text in list_cause_cells(row)]
+
+
+@given(st.lists(st.integers(-3 * MS, 3 * MS).filter(bool), min_size=1, max_size=9), st.integers(-MS, MS))
+def test_the_bars_lead_to_the_head_whatever_the_causes(changes_ns: list[int], unexplained_ns: int) -> None:
+    row = explain(*changes_ns, unexplained_ns=unexplained_ns)
+    base_ns = 40 * MS
+    drawing = _build_bars(row, base_ns, Fraction(base_ns + row.explanation.change_ns))
+    if drawing is None:
+        return  # the parts make up for one another
+    *steps, head = drawing["bars"]
+    edges = [find_edges(bar) for bar in steps]
+    assert all(-0.01 <= left <= right <= 100.01 for left, right in edges)
+    last = edges[-1][0 if steps[-1]["kind"] == "less" else 1]
+    assert last == pytest.approx(find_edges(head)[1], abs=0.01)
+
+
+def test_a_count_and_a_green_row_have_none(project: Project) -> None:
+    project.accepted("- window_ns below baseline plus 1%\n- no syncs")
+    project.pytest("--nsys-trace=run.sqlite", "--nsys-html=page.html", code=0)
+    page = Page((project.root / "page.html").read_text(encoding="utf-8"))
+    assert page.by_class("waterfall") == []
+
+
+@needs_browser
+@pytest.mark.parametrize("width", [390, 1280])
+def test_a_red_time_has_one_and_a_phone_shows_the_timeline_first(
+    project: Project, browser: Browser, width: int
+) -> None:
+    project.accepted("- exposed_ns below baseline plus 1%")
+    project.trace(exposed_us={(1, "stage4_f"): 450})
+    project.pytest("--nsys-trace=run.sqlite", "--nsys-html=page.html", code=1)
+    browser.open(project.root / "page.html", width)
+    assert browser.run("document.documentElement.scrollWidth") <= width
+    tops = browser.run("['.waterfall', '.timeline'].map(s => document.querySelector(s).getBoundingClientRect().top)")
+    assert (tops[0] < tops[1]) is (width > 1_000)
