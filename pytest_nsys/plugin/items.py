@@ -301,7 +301,7 @@ class GateItem(JudgedItem):
             return steps  # what it has instead is in the message, and no command can measure what it lacks
         viewable_outcomes = (Outcome.FAILED, Outcome.ACCEPTED, Outcome.NO_DATA)
         if verdict.outcome in viewable_outcomes and verdict.assertion.outside_metric is None:
-            view = self.assertion.measured_metric.view
+            view = _choose_view(verdict)
             if view == "pipeline" and self.gate.workload.pipeline is None:
                 view = "streams"
             rank = find_worst_rank(verdict)
@@ -404,6 +404,17 @@ def _draw_pictures(session: NsysSession, verdict: Verdict, context: GateContext)
         store = session.open_store(context.gate)
         return replace(pictures, worst_row=measure_worst_row(verdict, context.captures, context.gate.run, store.gate))
     return pictures
+
+
+def _choose_view(verdict: Verdict) -> str:
+    """Return the view of the metric; where that has none of its own, the view that shows the cause of the worst row."""
+    from pytest_nsys.analysis.explain.breakdown_model import VIEW_BY_ACTIVITY
+
+    metric_view = verdict.assertion.measured_metric.view
+    root_causes = verdict.causes[0].root_causes if verdict.causes else ()
+    if not root_causes or metric_view != "streams":
+        return metric_view
+    return VIEW_BY_ACTIVITY.get(root_causes[0].root.activity, metric_view)
 
 
 def _suggest_gpu_check(verdict: Verdict) -> Iterator[NextStep]:

@@ -39,6 +39,18 @@ class RowActivity(enum.StrEnum):
     RANK = "rank"
 
 
+VIEW_BY_ACTIVITY: Mapping[RowActivity, str] = {
+    RowActivity.KERNEL: "kernels",
+    RowActivity.ALL: "kernels",
+    RowActivity.COLLECTIVE: "overlap",
+    RowActivity.COVER: "overlap",
+    **dict.fromkeys(
+        (RowActivity.COPY, RowActivity.MEMSET, RowActivity.CALL, RowActivity.HOST, RowActivity.IDLE), "budget"
+    ),
+}
+"""The view of a run that shows a change best, by what changed; a slow RANK is shown by the view of the metric."""
+
+
 class ChangeKind(enum.StrEnum):
     """Says what happened to something between two runs.
 

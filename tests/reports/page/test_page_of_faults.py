@@ -72,7 +72,7 @@ def test_the_picture_of_the_root_is_that_of_next_and_a_rank_that_waits_is_in_its
     assert not second.startswith("rank 3 ")
     waits = section[section.index('<details class="waits"') :].split("</summary>", 1)
     assert plain(waits[0]) == second.split(" ProfilerStep")[0] + " waits"
-    assert "--view streams --rank 3" in plain(section)
+    assert "--view kernels --rank 3" in plain(section)
 
 
 def test_a_wait_that_did_not_change_is_no_lead(page_of: PageOf) -> None:
