@@ -19,7 +19,7 @@ from pytest_nsys.gates.model import Outcome
 from pytest_nsys.reports.drawings.pictures import PicturesByAssertion, interleave_lists
 from pytest_nsys.reports.page.assertion_view import build_assertion_view
 from pytest_nsys.reports.page.templating import TemplateData
-from pytest_nsys.reports.page.waterfall import draw_waterfall
+from pytest_nsys.reports.page.waterfall import build_kernel_table, draw_waterfall
 from pytest_nsys.reports.session.headline import as_sentence
 from pytest_nsys.reports.session.record import AssertionRecord
 from pytest_nsys.reports.session.root_sentence import choose_story_names, format_root_sentence
@@ -105,6 +105,7 @@ def build_section_views(
         )
         drawn_keys |= {waiting_key} if waiting_key is not None else set()
         told_causes: set[str] = set()
+        red_records = section.records if section.title != OTHER_TITLE else ()
         # The steps of the worst assertion end the section: those of the others mostly repeat them.
         steps = section.records[0].next_steps if section.records else ()
         by_assertion = group_by_key(((record.file, record.line, record.name), record) for record in section.records)
@@ -114,9 +115,8 @@ def build_section_views(
             "title": section.title,
             "is_told": len(sections) == 1 or (ordinal == 1 and section.root is not None),
             "said": section.description,
-            "waterfall": next(
-                (drawn for record in section.records if (drawn := draw_waterfall(record.verdict)) is not None), None
-            ),
+            "waterfall": next(filter(None, (draw_waterfall(record.verdict) for record in red_records)), None),
+            "kernels": next(filter(None, (build_kernel_table(record.verdict) for record in red_records)), None),
             "timeline": views[key] if key is not None else None,
             "waiting": views[waiting_key] if waiting_key is not None else None,
             "above": view_above,

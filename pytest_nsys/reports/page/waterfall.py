@@ -1,4 +1,7 @@
-"""How does a page draw what turned a row's baseline into its value: the base, a bar for each cause, the head?"""
+"""How does a page draw what turned a row's baseline into its value: the base, a bar for each cause, the head?
+
+Below it stands a table of the kernels that changed.
+"""
 
 from __future__ import annotations
 
@@ -6,12 +9,15 @@ from collections.abc import Sequence
 from fractions import Fraction
 from itertools import pairwise
 
-from pytest_nsys.analysis.explain.breakdown_model import RowExplanation
+from pytest_nsys.analysis.explain.breakdown_model import Change, RowActivity, RowExplanation
+from pytest_nsys.core.kernel_names import make_display_names
 from pytest_nsys.core.model import Value
 from pytest_nsys.core.numbers import choose_scale, format_signed, format_value
+from pytest_nsys.core.text_format import format_count
 from pytest_nsys.core.units import TIME
 from pytest_nsys.gates.model import JudgedRow, Verdict
 from pytest_nsys.reports.page.templating import TemplateData, format_css_percent
+from pytest_nsys.reports.tables.formats import Column, Table, build_text_table, make_number_columns
 from pytest_nsys.reports.words.cause_text import format_row_labels, list_causes
 
 MAX_CAUSES = 6
@@ -82,3 +88,44 @@ def _choose_axis(levels: Sequence[Fraction]) -> tuple[Fraction, Fraction]:
         return Fraction(0), high or Fraction(1)
     room = max(high - low, Fraction(1))
     return Fraction(max(0, round(low - room))), high
+
+
+MIN_KERNEL_CHANGE_SHARE = Fraction(1, 100)
+"""A kernel whose time changed by less than so much of the whole change, or of the largest one, is not in the table."""
+
+
+def build_kernel_table(verdict: Verdict) -> Table | None:
+    """Return the kernels whose time changed in the first explained row, largest change first; None where none did."""
+    for explanation in verdict.causes:
+        changes = [
+            cause
+            for cause in explanation.explanation.causes
+            if cause.root.activity in _KERNEL_ACTIVITIES and cause.root.name
+        ]
+        largest_ns = max((abs(change.change_ns) for change in changes), default=0)
+        shown = [change for change in changes if abs(change.change_ns) >= MIN_KERNEL_CHANGE_SHARE * largest_ns > 0]
+        if shown:
+            return _tabulate_kernels(explanation, shown, len(changes) - len(shown))
+    return None
+
+
+_KERNEL_ACTIVITIES = (RowActivity.KERNEL, RowActivity.COLLECTIVE)
+
+
+def _tabulate_kernels(explanation: RowExplanation, changes: Sequence[Change], omitted_count: int) -> Table:
+    names = make_display_names([change.root.name for change in changes])
+    scale = choose_scale([ns for change in changes for ns in (change.baseline_ns, change.current_ns)], TIME)
+    rows = [
+        (
+            names[change.root.name],
+            *(str(count) for count in (change.baseline_count, change.current_count)),
+            *(format_value(ns, scale=scale) for ns in (change.baseline_ns, change.current_ns)),
+            format_signed(change.change_ns, scale=scale),
+        )
+        for change in changes
+    ]
+    smaller = f" ({format_count(omitted_count, 'smaller change')} left out)" if omitted_count else ""
+    figures = ("launches, base", "launches, head", "time, base", "time, head", "change")
+    columns: list[str | Column] = ["kernel", *make_number_columns(*figures)]
+    place = format_row_labels(explanation.labels)
+    return build_text_table(f"Kernels that changed{': ' if place else ''}{place}{smaller}", columns, rows)

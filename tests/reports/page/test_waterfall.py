@@ -14,7 +14,7 @@ from pytest_nsys.analysis.explain.breakdown_model import (
     RowActivity,
     RowExplanation,
 )
-from pytest_nsys.reports.page.waterfall import _build_bars
+from pytest_nsys.reports.page.waterfall import _build_bars, _tabulate_kernels
 from pytest_nsys.reports.words.cause_text import list_cause_cells
 from tests.support.browser import Browser, needs_browser
 from tests.support.gates import Project
@@ -71,6 +71,16 @@ def test_the_bars_lead_to_the_head_whatever_the_causes(changes_ns: list[int], un
     assert all(-0.01 <= left <= right <= 100.01 for left, right in edges)
     last = edges[-1][0 if steps[-1]["kind"] == "less" else 1]
     assert last == pytest.approx(find_edges(head)[1], abs=0.01)
+
+
+def test_the_kernels_that_changed_stand_with_their_launches_and_times() -> None:
+    row = explain(2 * MS, -1 * MS)
+    table = _tabulate_kernels(row, row.explanation.causes, 3)
+    assert table.caption == "Kernels that changed: rank 0 (3 smaller changes left out)"
+    assert [*table.rows] == [
+        ("k0", "1", "1", "5 ms", "7 ms", "+2 ms"),
+        ("k1", "1", "1", "5 ms", "4 ms", "−1 ms"),
+    ]
 
 
 def test_a_count_and_a_green_row_have_none(project: Project) -> None:
