@@ -1,1 +1,1 @@
-"""How is a first gate file drafted from a trace? Its convention, window, assertions and limits, each with why."""
+"""How is a first gate file drafted from a trace? Its convention, window, assertions, limits, and why."""

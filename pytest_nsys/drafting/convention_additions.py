@@ -1,7 +1,6 @@
-"""What does a drafted convention say besides its anchor? Libraries, stages, purposes, bounds of quality.
+"""What does a drafted convention say besides its anchor? Libraries, stages, purposes, quality bounds.
 
-Of stages only well-known ways of naming are tried, and kept only where enough of the windows' kernels get a stage by
-them.
+Only well-known patterns of stage names are tried. One is kept if it gives enough of the windows' kernels a stage.
 """
 
 from __future__ import annotations
@@ -46,7 +45,7 @@ def add_libraries(choice: ConventionChoice, run: Run) -> ConventionChoice:
 
 
 def add_bounds(choice: ConventionChoice, run: Run) -> ConventionChoice:
-    """Add the bounds of quality that this trace crosses, set on purpose, each with what would be better.
+    """Add a quality bound for each default bound that this trace breaks, with a comment on how to avoid it.
 
     Raises TraceError for a fact that no bound may let through.
     """
@@ -72,21 +71,21 @@ def add_bounds(choice: ConventionChoice, run: Run) -> ConventionChoice:
     return replace(choice, allowed_quality=quality)
 
 
-# Facts for which no gate is drafted: the next trace would be held to what is missing or wrong in this one.
+# Facts that stop drafting: limits from a trace with missing or wrong data would be wrong for the next trace.
 UNBOUNDABLE_FACTS = frozenset({"launches_without_work", "processes_without_kernels", "impossible_rows"})
 
-# Ways of naming stages, the most special first.
+# Patterns of stage names, the most specific first.
 STAGE_EXPRESSIONS = (
     *(c.stage for c in BUILT_IN_CONVENTIONS.values() if c.stage is not None),
     r"\b(?P<stage>forward|backward|optimizer|dispatch|combine|attention|mlp|moe|loss)\b",
 )
 
-# Tenths of the windows' kernels that must get a stage, or no expression is worth its line.
+# The least share, in tenths, of the windows' kernels that a drafted stage expression must give a stage.
 MIN_STAGED_TENTHS = 3
 
 
 def add_stages(choice: ConventionChoice, open_run_under: Callable[[Convention], Run]) -> ConventionChoice:
-    """Add a stage expression to the drafted convention, and purposes, where the trace has a pattern for them."""
+    """Add a stage expression and purposes to the drafted convention, if range names follow a known pattern."""
     if choice.convention.stage is not None or choice.convention.anchor is None or choice.counts_by_kind:
         return choice
     for expression in STAGE_EXPRESSIONS:
@@ -106,7 +105,7 @@ def add_stages(choice: ConventionChoice, open_run_under: Callable[[Convention], 
 
 
 def _add_purposes(choice: ConventionChoice, run: Run, open_run_under: Callable[[Convention], Run]) -> ConventionChoice:
-    """Add a purpose for each stage that communicates, where every communication stream then serves one purpose."""
+    """Add a purpose for each stage that communicates, if every communication stream then serves a single purpose."""
     windows = [*run.load_windows(choice.spec)]
     stage_names = sorted({stage for window in windows for stage in window.communication_by_stage} - {NO_STAGE})
     if not stage_names or {COMPUTE_PURPOSE, MIXED_PURPOSE, UNKNOWN_PURPOSE} & set(stage_names):

@@ -1,7 +1,7 @@
-"""How does a drafted gate file read? As YAML with a comment above every line whose reason somebody will want to know.
+"""Renders a drafted gate file as YAML, with a comment above every line that needs a reason.
 
-Names come from somebody else's program: a value is quoted wherever YAML could read it otherwise, a comment is one line
-of printable text. The same draft gives the same bytes.
+Names come from the traced program, which is not trusted: a value is quoted wherever YAML could read it as something
+else, and each comment line is printable text. The same draft gives the same bytes.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from pytest_nsys.core.text_format import sanitize_line
 from pytest_nsys.drafting.sentences import DraftSentence
 
 SCHEMA_NAME = "nsys-gate-file.schema.json"
-"""The copy of the schema beside the gate file, which editors check it by."""
+"""The name of the copy of the schema next to the gate file, by which editors check the file."""
 
-# Two less than the repository's own lines, for ``# ``.
+# The repository's line length of 120, less two for ``# ``.
 LINE_WIDTH = 118
 
 _PLAIN_SCALAR = re.compile(
@@ -35,18 +35,18 @@ _YAML_WORDS = frozenset({"null", "true", "false", "yes", "no", "on", "off", "y",
 
 @dataclass(frozen=True)
 class Draft:
-    """Holds a gate file before it is text."""
+    """Holds the parts of a drafted gate file before they are rendered."""
 
     head_comments: tuple[str, ...]  # comment lines for its head
     traces: tuple[str, ...]  # go into ``trace:``
     choice: ConventionChoice
     relative_tolerance: Fraction
-    absolute_tolerance: str  # as a gate file writes it
+    absolute_tolerance: str  # in gate-file syntax
     tolerance_reasons: tuple[str, ...]
     sentences: Sequence[DraftSentence] = field(default_factory=tuple)
-    allow_missing: str = ""  # its line
+    allow_missing: str = ""  # the line ``allow_missing:``; empty if not needed
     world: int = 1  # number of ranks
-    activity_comments: tuple[str, ...] = ()  # those of ``head_comments`` that say what takes most of the time
+    activity_comments: tuple[str, ...] = ()  # the part of ``head_comments`` about what takes most of the time
 
 
 def render_gate_file(draft: Draft) -> str:
@@ -55,7 +55,7 @@ def render_gate_file(draft: Draft) -> str:
 
 
 def format_scalar(text: str) -> str:
-    """Format a value as YAML has it: plain where it can only be read as that text, else in double quotes."""
+    """Format a value for YAML: plain if YAML can only read it as this text, else in double quotes."""
     if _PLAIN_SCALAR.fullmatch(text) and text.lower() not in _YAML_WORDS:
         return text
     in_quotes = json.dumps(text, ensure_ascii=False)
@@ -64,7 +64,7 @@ def format_scalar(text: str) -> str:
 
 
 def render_comment(text: str, indent: str = "") -> Iterator[str]:
-    """Render a text as comment lines, wrapped; what begins with blanks stays indented."""
+    """Render a text as wrapped comment lines; lines that begin with blanks stay indented."""
     line_text = sanitize_line(text, 400)
     next_indent = " " * (len(line_text) - len(line_text.lstrip()) + 2) if line_text.startswith(" ") else ""
     for line in textwrap.wrap(
@@ -138,7 +138,7 @@ def _render_convention(choice: ConventionChoice) -> Iterator[str]:
 
 
 def _list_differing_keys(convention: Convention, base: Convention) -> Iterator[tuple[str, list[str]]]:
-    """List the keys of a convention that are not those of its base, each with its lines."""
+    """List the keys whose values a convention does not share with ``base``, each with its lines of YAML."""
     for key in ("anchor", "setup", "stage"):
         value = getattr(convention, key)
         if value is not None and value != getattr(base, key):
@@ -161,7 +161,7 @@ def _format_purpose(purpose: Purpose) -> str:
 
 
 def _quote_text(text: str) -> str:
-    """Quote a text in double quotes whatever it is: inside brackets more characters have a meaning."""
+    """Put any text in double quotes, as inside brackets more characters are special in YAML."""
     plain = format_scalar(text)
     return plain if plain.startswith('"') else f'"{plain}"'
 
@@ -183,7 +183,7 @@ def _render_assertions(sentences: Sequence[DraftSentence]) -> Iterator[str]:
 
 
 def _format_flow_value(value: str | Mapping[str, Any]) -> str:
-    """Format a value for inside of braces: what could end there is quoted."""
+    """Format a value for use inside braces, quoted if a character of it could end the value there."""
     if isinstance(value, str):
         return _quote_text(value) if set(value) & set(",[]{}") else format_scalar(value)
     return "{" + ", ".join(f"{key}: {_format_flow_value(member)}" for key, member in value.items()) + "}"

@@ -1,9 +1,9 @@
-"""How far from what was measured does a limit stand?
+"""How far from the measured value is a drafted limit?
 
-The spread over captures says it. Of one capture nothing is known about the noise, so the margin is a guess: 5% of a
-time, 10% of one that moves more, 5 points of a ratio; the built-in gate of ``compare`` has the same. Of two or three
-captures it is three times their range, from four on the prediction bound of a new trace. Either way it is 2%, or 2
-points, at least, so that a lucky set of captures does not make a gate that flakes.
+The spread over captures decides. One capture says nothing about the noise, so the margin is a guess, as in the built-in
+gate of ``compare``: 5% of a time, 10% of a time that varies more, 5 points of a ratio. For two or three captures the
+margin is three times their range; for four or more it is the prediction bound of a new trace. It is at least 2%, or 2
+points, so that captures that agree by luck do not make a flaky gate.
 """
 
 from __future__ import annotations
@@ -16,27 +16,27 @@ from pytest_nsys.core.exact import distance
 from pytest_nsys.core.model import Value
 from pytest_nsys.gates.noise import FEWEST_RUNS, compute_noise_bound
 
-# Nothing is known about the noise of one capture; the built-in gate of ``compare`` has the same.
+# Of one capture the noise is unknown; the built-in gate of ``compare`` uses the same guess.
 GUESSED_MARGIN = Fraction(5, 100)
-# The guess of a time that is the rest of something else, or waits for others.
+# The guess for times that vary more: remainders of other times, and waits for other ranks.
 ROUGH_MARGIN = Fraction(10, 100)
 
-# A lucky set of captures, which differ by less, would make a gate that flakes.
+# Captures that differ by less do so by luck, and would make a flaky gate.
 MIN_MARGIN = Fraction(2, 100)
-# Times the range of two or three captures.
+# The margin of two or three captures, in units of their range.
 RANGE_FACTOR = 3
 
-# By which captures of one program differ in the length of their steps, and which a gate on it forgives: of more they
-# are captures of different programs, or one is a hiccup, and a gate that forgives it sees nothing.
+# The most that captures of one program differ in step time, and that a drafted gate tolerates. If they differ by more,
+# the programs differ or one capture is a hiccup, and a gate that tolerated that would see nothing.
 MAX_STEP_MARGIN = Fraction(10, 100)
 
-# Times that differ by less are taken for equal, where the window is long enough for that.
+# Times that differ by less count as equal, if the window is long enough.
 MAX_ABSOLUTE_NS = 50_000
 
 
 def choose_absolute_ns(window_ns: Value) -> int:
-    """Choose the ``abs`` of times: under 1% of the window, so that a short one is not all tolerance; 1, 2 or 5 and
-    zeros.
+    """Choose the ``abs`` tolerance of times, in ns: at most 1% of the window, so that short windows stay gated. It is
+    1, 2 or 5 times a power of ten.
     """
     max_ns = min(MAX_ABSOLUTE_NS, int(window_ns) // 100)
     steps = [number * 10**zeros for zeros in range(5) for number in (1, 2, 5)]
@@ -44,12 +44,12 @@ def choose_absolute_ns(window_ns: Value) -> int:
 
 
 def format_ns(time_ns: int) -> str:
-    """Format a time as a gate file has it: ``50us``, ``200ns``."""
+    """Format a time in gate-file syntax: ``50us``, ``200ns``."""
     return f"{time_ns // 1000}us" if time_ns % 1000 == 0 else f"{time_ns}ns"
 
 
 def estimate_noise(captures: Sequence[Value], row_count: int) -> Value | None:
-    """Estimate how far one more capture may be from the median of these; None where there is one only."""
+    """Estimate how far another capture may be from the median of ``captures``, in their unit; None for a single one."""
     if len(captures) >= FEWEST_RUNS:
         return compute_noise_bound(captures, row_count=row_count)
     return RANGE_FACTOR * (max(captures) - min(captures)) if len(captures) > 1 else None
@@ -58,9 +58,11 @@ def estimate_noise(captures: Sequence[Value], row_count: int) -> Value | None:
 def choose_relative_margin(
     rows: Sequence[Sequence[Value]], absolute: Value = 0, guess: Fraction = GUESSED_MARGIN
 ) -> Fraction:
-    """Choose the share of a baseline that lets every row of these captures pass again, in whole percent.
+    """Choose the relative tolerance that lets every row of these captures pass again: a fraction of the baseline,
+    rounded up to whole percent.
 
-    ``rows`` hold the captures of each row; amounts up to ``absolute`` are left to the tolerance's ``abs``.
+    ``rows`` hold the values of each row, one for each capture. Noise up to ``absolute`` is left to the ``abs``
+    tolerance; ``guess`` is returned for a single capture.
     """
     noises = _estimate_noises(rows)
     if noises is None:
@@ -71,13 +73,15 @@ def choose_relative_margin(
 
 
 def choose_points_margin(rows: Sequence[Sequence[Value]]) -> Fraction:
-    """Choose the distance of a ratio that lets every row of these captures pass again, as a plain fraction."""
+    """Choose the distance from a measured ratio that lets every row of these captures pass again, as a plain fraction:
+    0.05 is 5 points.
+    """
     noises = _estimate_noises(rows)
     return GUESSED_MARGIN if noises is None else max([MIN_MARGIN, *noises])
 
 
 def find_far_captures(values: Sequence[Value]) -> list[int]:
-    """Return the places of what is over ``MAX_STEP_MARGIN`` from the lower median of all, of two from the first."""
+    """Return the places of values more than ``MAX_STEP_MARGIN`` from the lower median; of two, from the first."""
     if not values:
         return []
     lower_median = values[0] if len(values) == 2 else sorted(values)[(len(values) - 1) // 2]
@@ -87,16 +91,16 @@ def find_far_captures(values: Sequence[Value]) -> list[int]:
 
 
 def _estimate_noises(rows: Sequence[Sequence[Value]]) -> list[Fraction] | None:
-    """Estimate how far one more capture of each row may be from its median; None where some row has one only."""
+    """Estimate for each row how far another capture may be from its median; None if some row has a single capture."""
     noises = [estimate_noise(captures, len(rows)) for captures in rows]
     return None if None in noises else [Fraction(noise) for noise in noises if noise is not None]
 
 
 def round_percent_below(values: Iterable[Value], margin: Fraction) -> int:
-    """Round down to the whole percentage that the least of some ratios exceeds by ``margin`` at least."""
+    """Return the largest whole percentage that is at least ``margin`` (a plain fraction) below the smallest ratio."""
     return floor(100 * (Fraction(min(values)) - margin))
 
 
 def round_hundredths_above(value: Value, margin: Fraction) -> Fraction:
-    """Round up to the bare ratio in hundredths that lies ``margin`` above ``value`` at least."""
+    """Return the smallest ratio in whole hundredths that is at least ``margin`` above ``value``."""
     return Fraction(ceil(100 * (Fraction(value) + margin)), 100)

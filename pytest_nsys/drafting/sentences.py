@@ -1,8 +1,8 @@
 """Which assertions does a first gate file hold, with which limits, and why each? At most fourteen, each on data.
 
-Structure is exact; a ratio is held by a constant; times, which differ from machine to machine, by the baseline. What
-would let a slower step pass stays whatever the number: step time, compute, exposed time, launches, syncs, the kernels.
-Where stages have a sentence, what has no stage has one beside it: no row of theirs would tell of it.
+Structure is exact; ratios are limited by constants; times, which depend on the machine, by the baseline. Sentences
+without which a slower step would pass are never dropped: step time, compute, exposed time, launches, syncs, kernels. A
+sentence on stages is followed by one on work without a stage, which no row of a stage shows.
 """
 
 from __future__ import annotations
@@ -119,16 +119,16 @@ def group_by_stage(rows: Mapping[LabelTuple, Value]) -> dict[str, dict[LabelTupl
 # Assertions
 
 STEP_LENGTHS = ("window_ns", "step_time_ns", "period_ns")
-# Metrics without which a slower step passes: they are drafted however much captures differ, with a warning.
+# Without these metrics a slower step would pass: they are drafted, with a warning, however much captures differ.
 ALWAYS_DRAFTED = (*STEP_LENGTHS, "compute_ns")
 
-# More sentences nobody reads in a first gate file.
+# A longer first gate file is not read.
 MAX_SENTENCES = 14
 MAX_STAGES = 4
-# An overlap limit below it would hold nothing.
+# A lower limit on an overlap would be of no use.
 MIN_OVERLAP_PERCENT = 5
 
-# A share of the time of all kernels; autotuning picks others for smaller ones.
+# In percent of the time of all kernels; autotuning may replace kernels with a smaller share.
 BIG_KERNEL_PERCENT = 2
 
 Entry = str | Mapping[str, str | Mapping[str, str]]
@@ -141,9 +141,9 @@ class DraftSentence:
     entry: Entry
     reasons: tuple[str, ...]  # comment lines
     group: str  # the heading it stands below
-    rank: int  # of too many the largest goes first, NEVER_OMITTED never does
-    doubt: str = ""  # what its captures differ by, where that is more than the sentence bears: it is told
-    is_drafted: bool = True  # it is written all the same
+    rank: int  # if there are too many sentences, the largest rank is dropped first, NEVER_OMITTED never
+    doubt: str = ""  # how much the captures differ, if that is too much for the sentence; reported
+    is_drafted: bool = True  # False: left out of the file because of its doubt
 
     @property
     def title(self) -> str:
@@ -151,9 +151,9 @@ class DraftSentence:
         return self.entry if isinstance(self.entry, str) else str(self.entry.get("id", self.entry["assert"]))
 
 
-# Ranks of sentences: of too many the largest goes first, and 0 never does.
+# Values of ``DraftSentence.rank``.
 NEVER_OMITTED, OMITTED_FIRST = 0, 99
-# Of fewer steps the slowest tenth is one step or none.
+# With fewer steps the slowest tenth is one step or none.
 MIN_STEPS_FOR_P90 = 2 * FEW_ANCHORS
 STRUCTURE_GROUP, COMMUNICATION_GROUP, TIME_GROUP = "Structure", "Communication", "Time"
 # In the order of the file.
@@ -161,7 +161,9 @@ GROUPS = (STRUCTURE_GROUP, COMMUNICATION_GROUP, TIME_GROUP)
 
 
 def choose_file_tolerance(figures: CaptureFigures) -> Fraction:
-    """Choose the relative tolerance of the file: what the window's length needs."""
+    """Choose the relative tolerance of the gate file, as a fraction of the baseline, from the spread of the window
+    lengths.
+    """
     return min(
         MAX_STEP_MARGIN,
         choose_relative_margin([*figures.list_row_values("window_ns").values()], choose_file_absolute_ns(figures)),
@@ -169,12 +171,12 @@ def choose_file_tolerance(figures: CaptureFigures) -> Fraction:
 
 
 def choose_file_absolute_ns(figures: CaptureFigures) -> int:
-    """Choose the absolute tolerance of times, in ns: small beside the shortest window."""
+    """Choose the absolute tolerance of times, in ns: at most 1% of the shortest window."""
     return choose_absolute_ns(min(figures.read_rows("window_ns").values()))
 
 
 def draft_sentences(figures: CaptureFigures) -> list[DraftSentence]:
-    """Draft the assertions, in the order of the file, and those that are not drafted, with their doubt."""
+    """Draft the assertions in the order of the file, including those that are left out because of a doubt."""
     windows = figures.windows
     sentences: list[DraftSentence] = []
     communicates = any(window.communication for window in windows)
@@ -250,18 +252,18 @@ def _draft_barriers(
     if wall_metrics == ALL_STREAM_METRICS:
         if not communicates:
             yield from _draft_wall_overlap(figures, wall_metrics.overlap)
-        if exposed_rows and exposed_rows != rows:  # else 'barrier' holds the same figure, and more
+        if exposed_rows and exposed_rows != rows:  # else the 'barrier' sentence covers the same value
             largest_exposed = figures.describe_largest(wall_metrics.exposed, exposed_rows)
             reason = f"At most {largest_exposed} of communication without compute on any stream, 'barrier' included."
             yield _draft_upper_limit(figures, wall_metrics.exposed, (reason,), COMMUNICATION_GROUP, NEVER_OMITTED)
 
 
 def _draft_launched(figures: CaptureFigures) -> Iterator[DraftSentence]:
-    """Draft what is exact, so only under a mode that does not depend on when the GPU got to a kernel."""
+    """Draft exact sentences on structure, only in a kernels mode that does not depend on when the GPU ran a kernel."""
     if figures.spec.kernels is KernelsMode.LAUNCHED or figures.spec.is_whole_run:
         yield from (*_draft_launches(figures), *_draft_kernels(figures))
         return
-    if figures.captures.convention.kernel_anchor is not None:  # clipped: too few launches are on record
+    if figures.captures.convention.kernel_anchor is not None:  # mode ``clipped``: too few launches are recorded
         yield from _draft_kernels(figures)
         return
     launched_figures = CaptureFigures(figures.captures, replace(figures.spec, kernels=KernelsMode.LAUNCHED))
@@ -282,7 +284,7 @@ def _make_mapping(entry: Entry) -> dict[str, str | Mapping[str, str]]:
 
 
 def _make_unstaged_entry(metric: str, assertion: str, *, is_of_all: bool = False) -> Entry:
-    """Make the entry for kernels without a stage, by the name that it has in a comparison; ``is_of_all``: for all
+    """Make the entry for kernels without a stage, with the name of the built-in assertion; ``is_of_all``: for all
     kernels.
     """
     name = metric if is_of_all else f"{metric} without a stage"
@@ -305,7 +307,7 @@ def _draft_launches(figures: CaptureFigures) -> Iterator[DraftSentence]:
 
 
 def _is_exact(captures_by_row: Mapping[LabelTuple, Sequence[Value]]) -> bool:
-    """Whether there are rows, and every capture has the same."""
+    """Whether there are rows, and each has the same value in every capture."""
     return bool(captures_by_row) and all(len(set(captures)) == 1 for captures in captures_by_row.values())
 
 
@@ -314,7 +316,7 @@ def _format_launch_count(captures_by_row: Mapping[LabelTuple, Sequence[Value]]) 
 
 
 def _draft_kernels(figures: CaptureFigures) -> Iterator[DraftSentence]:
-    """Draft a sentence on kernels that have more of the time than any that only some captures ran."""
+    """Draft a sentence on kernels with a larger share of the time than any kernel that only some captures ran."""
     shares = figures.list_row_values("kernel_share")
     chance_shares = [max(captures) for captures in shares.values() if len(captures) < figures.capture_count]
     limit = max([BIG_KERNEL_PERCENT, *(ceil(100 * Fraction(share)) for share in chance_shares)])
@@ -341,7 +343,7 @@ def _draft_syncs(figures: CaptureFigures) -> Iterator[DraftSentence]:
 
 
 def _has_synchronising_call(window: RankWindow) -> bool:
-    """Whether a synchronising call of this rank's process is recorded, whenever it was made."""
+    """Whether the trace has a synchronising call of this rank's process, inside or outside of the window."""
     whole_span = {window.rank.process.global_pid: (-MAX_COLUMN_NS, MAX_COLUMN_NS)}
     calls = window.track.trace_context.trace.api_calls(SYNCHRONISING_CALLS, whole_span) or {}
     return any(parse_waiting_call(call.name) for process_calls in calls.values() for call in process_calls)
@@ -408,9 +410,9 @@ def _describe_overlap(
 
 
 def _draft_exposed(figures: CaptureFigures, wall_metrics: WallMetrics) -> Iterator[DraftSentence]:
-    """Draft limits of exposed time per stage, and of what has none.
+    """Draft limits of exposed time per stage, and for communication without a stage.
 
-    Of that alone where nothing has a stage, unless ``wall_metrics`` hold it already.
+    If nothing has a stage, draft only the latter, unless a sentence on ``wall_metrics`` covers it already.
     """
     by_name = group_by_stage(figures.read_rows("exposed_ns"))
     without_stage = by_name.pop(NO_STAGE, {})
@@ -448,7 +450,7 @@ def _draft_times(figures: CaptureFigures) -> Iterator[DraftSentence]:
     step_sentences = _draft_step(figures)
     yield from step_sentences
     windows = figures.read_rows("window_ns")
-    # Of one step its time and the window's are one.
+    # With a single step, step time and window time are the same.
     if not step_sentences or [*figures.read_rows("step_time_ns").values()] != [max(windows.values())]:
         extent = "from end to end"
         if any(window.is_gpu_step for window in figures.windows):
@@ -466,7 +468,7 @@ def _draft_times(figures: CaptureFigures) -> Iterator[DraftSentence]:
 
 
 def _draft_step(figures: CaptureFigures) -> list[DraftSentence]:
-    """Draft how long a step takes; where an anchor is a part of one, the period of that. None of a whole run."""
+    """Draft limits of step time, or of the anchor's period if a step has several anchors; empty for a whole run."""
     if figures.spec.window == RUN:
         return []
     if counts := figures.captures.runs[0].steps_by_kind.shared_counts:
@@ -489,7 +491,7 @@ def _draft_step(figures: CaptureFigures) -> list[DraftSentence]:
 
 
 def _describe_median_steps(windows: Sequence[RankWindow]) -> str:
-    """Describe of which steps the step time is the median."""
+    """Describe the steps whose median is the step time."""
     step_counts = [len(select_counted_periods(window.track)) for window in windows]
     if any(
         len(measure_step_periods(window.track)) > number for window, number in zip(windows, step_counts, strict=True)
@@ -500,7 +502,7 @@ def _describe_median_steps(windows: Sequence[RankWindow]) -> str:
 
 
 def _draft_slow_steps(figures: CaptureFigures) -> Iterator[DraftSentence]:
-    """Draft what slow steps make longer, which a median does not see: the mean, and of enough steps the slow ones."""
+    """Draft limits that see slow steps, which a median does not: the mean and, with enough steps, the p90."""
     if rows := _select_periods(figures, "mean"):
         reason = f"At most {figures.describe_largest('period_ns', rows)} on average: a median hides slow steps."
         yield _draft_upper_limit(
@@ -522,9 +524,9 @@ def _select_periods(figures: CaptureFigures, quantile: str) -> dict[LabelTuple, 
 
 
 def select_drafted_kinds(counts: Mapping[str, int], shown_kind: str | None) -> Mapping[str, int]:
-    """Select the kinds of steps that have enough of them for a median, and the one that is shown.
+    """Select the kinds with enough steps for a median, and ``shown_kind``; all kinds if none has enough.
 
-    Where none has enough all are: a rare one that nobody asked for loosens no gate.
+    Rare kinds are left out so that their noise does not loosen the gate.
     """
     has_few_steps = max(counts.values(), default=0) < FEW_ANCHORS
     return {
@@ -544,12 +546,14 @@ def _draft_step_times(figures: CaptureFigures, counts: Mapping[str, int]) -> Ite
             yield _draft_upper_limit(
                 kind_figures, "step_time_ns", (reason,), TIME_GROUP, NEVER_OMITTED, qualifier=f"{kind} "
             )
-    if sum(counts.values()) > 1:  # of one step it says what its time says
+    if sum(counts.values()) > 1:  # with a single step, throughput repeats its step time
         yield from _draft_throughput(replace(figures, spec=WindowSpec(RUN)))
 
 
 def _draft_throughput(figures: CaptureFigures) -> Iterator[DraftSentence]:
-    """Draft the tokens of an engine per second over steps of all kinds: which kinds take the time no step time says."""
+    """Draft a limit of an engine's tokens per second over steps of all kinds: it sees a change in their mix, which no
+    step time does.
+    """
     for rate in figures.read_rows("tokens_per_s").values():
         reason = (
             f"{format_value(rate, METRICS['tokens_per_s'].unit)} over steps of all kinds, with the time between them."
@@ -576,10 +580,11 @@ def _draft_upper_limit(
     qualifier: str = "",
     named_metric: str = "",
 ) -> DraftSentence:
-    """Draft a limit of a time, or memory, above its baseline, with the file's tolerance where that fits.
+    """Draft an upper limit of a time or of memory by its baseline, with the file's tolerance if that is neither too
+    narrow nor too wide.
 
-    It fits where it is wide enough and not too wide. ``subset`` are the rows that are judged, of which the largest says
-    what its limit is. ``named_metric``: the metric that the sentence names, where that means its rows.
+    ``subset`` holds the judged rows; the comment shows the limit of the largest. ``named_metric`` is the metric that
+    the sentence names, if its name differs from ``metric``.
     """
     medians = figures.read_rows(metric) if subset is None else subset
     rows = [captures for labels, captures in figures.list_row_values(metric).items() if labels in medians]
@@ -590,7 +595,7 @@ def _draft_upper_limit(
     row_share = min(max_share, choose_relative_margin(rows, absolute, guessed_share))
     doubt, aggregate = _find_tolerance_doubt(rows, max(row_share, file_share), absolute, METRICS[metric].unit), ""
     if doubt and metric not in STEP_LENGTHS and len(rows) > 1:
-        # The largest row of a capture moves less by chance than each of many.
+        # The largest row of a capture varies less by chance than each of many rows.
         largest_rows = [[max(captures) for captures in zip(*rows, strict=True)]]
         share = min(max_share, choose_relative_margin(largest_rows, absolute, guessed_share))
         if not _find_tolerance_doubt(largest_rows, max(share, file_share), absolute, METRICS[metric].unit):
@@ -626,7 +631,9 @@ def _draft_upper_limit(
 
 
 def _choose_max_share(figures: CaptureFigures, metric: str, largest: Value) -> Fraction:
-    """Choose the most that a tolerance may be of a metric: of times a tenth of the step."""
+    """Choose the largest relative tolerance of a metric, as a fraction of its baseline; for times, what comes to a
+    tenth of the step.
+    """
     if metric in STEP_LENGTHS or not largest:
         return MAX_STEP_MARGIN
     if METRICS[metric].unit != TIME:
@@ -636,7 +643,9 @@ def _choose_max_share(figures: CaptureFigures, metric: str, largest: Value) -> F
 
 
 def _find_tolerance_doubt(rows: Sequence[Sequence[Value]], share: Fraction, smallest: Value, unit: str) -> str:
-    """Find what a tolerance cannot see, as captures differ by chance by over twice as much; empty where none do."""
+    """Describe the change that a tolerance cannot see because captures differ by more than twice as much; empty if none
+    do.
+    """
     hidden_noise = []
     for captures in rows:
         noise = estimate_noise(captures, len(rows))
@@ -655,7 +664,7 @@ def _describe_misses(misses: StepMisses | None) -> tuple[str, ...]:
 
 
 def _describe_limit(value: Value, share: Fraction, smallest: Value, unit: str) -> str:
-    """Describe what a tolerance comes to: ``Limit: 471 us (+12%).``"""
+    """Describe the limit that a tolerance gives: ``Limit: 471 us (+12%).``"""
     limit = simplify_fraction(value + max(share * Fraction(value), Fraction(smallest)))
     change_text = f" ({format_change(limit, value, unit)})" if value else ""
     return f"Limit: {format_distinctly(value, limit, unit)[1]}{change_text}."

@@ -1,7 +1,7 @@
-"""How many of the steady steps of a capture break a limit that is drafted from its middle one?
+"""How many steady steps of a capture break a limit that is drafted from its median step?
 
-The gate judges the middle step, so a few that break the limit make no run red; many say that the next median may. It is
-told and widens nothing: a limit as wide as the slowest step would let a slower program pass.
+The gate judges the median step, so a few steps beyond the limit fail no run; many mean that the next median may fail.
+The count is reported and does not widen the limit: a limit as wide as the slowest step would let a slower program pass.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ from pytest_nsys.core.errors import NsysError
 from pytest_nsys.core.model import Label, Value
 from pytest_nsys.core.text_format import format_count
 
-# Steps of each rank that are measured: each costs as much as the median one, and a share of steps needs no more.
+# Steps measured on each rank: each costs as much as the median one, and more would not make the share clearer.
 MAX_MEASURED_STEPS = 16
 
 BreaksLimit = Callable[[tuple[Label, ...], Value], bool]
 
 
 class StepMisses(NamedTuple):
-    """Counts the steps that have a row which breaks a limit."""
+    """Holds how many of the measured steps have a row that breaks a limit."""
 
     broken_count: int
-    step_count: int  # that were measured
+    step_count: int  # measured steps
 
     def __str__(self) -> str:
         steps_text = format_count(self.step_count, "steady step")
@@ -41,15 +41,16 @@ class StepMisses(NamedTuple):
 
 
 def count_misses(captures: Captures, spec: WindowSpec, metric: Metric, breaks_limit: BreaksLimit) -> StepMisses | None:
-    """Count the steady steps of a capture in which a row of any rank breaks a limit; None where none does.
+    """Count the steady steps of a capture in which a row of any rank breaks a limit; None if no step does.
 
-    None, too, where the metric is not one of a rank's step, or of several captures, whose spread has made the limit.
+    Also None if the metric has no values for single steps of a rank, or if the limit comes from the spread of several
+    captures.
     """
     if len(captures.runs) > 1:
         return None
     if spec.window != MEDIAN or metric.scope is not MetricScope.RANK or not metric.reads_kernels:
         return None
-    with contextlib.suppress(NsysError):  # a capture of one step has no others
+    with contextlib.suppress(NsysError):  # a capture of one step has no steady steps
         windows_by_rank = captures.runs[0].load_windows(replace(spec, window=STEADY)).require_filled_windows().values()
         steps = list(zip(*windows_by_rank, strict=False))
         measured_steps = steps[:: ceil(len(steps) / MAX_MEASURED_STEPS) or 1]

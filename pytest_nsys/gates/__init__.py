@@ -1,1 +1,1 @@
-"""Decides what must stay true of a run: gate files, limits, baselines and verdicts."""
+"""Reads gate files and judges measured rows by their limits. Baselines are in ``stored``, verdicts in ``verdicts``."""

@@ -1,9 +1,10 @@
 """Which rows that are worse than the merge base's baseline did the branch accept?
 
-Those that it refreshed to what they are now, with a reason. What is red is judged once more, by the same assertion and
-tolerance, with the branch's baseline as data. A row has to lie within the tolerance of the branch's value on both
-sides: else a branch could store 20 ms for a step of 11 ms, and the next regression would be green. Only *failed* is
-accepted, and only by a baseline: a constant, the rule of a pipeline, a row that is new or gone are not.
+A branch accepts a row by refreshing its baseline to the present value, with a reason. A failed assertion is judged once
+more, with the same tolerance, against the branch's baseline. A row has to lie within the tolerance of the branch's
+value on both sides: else a branch could store 20 ms for a step of 11 ms, and the next regression would pass. Only the
+outcome *failed* against a baseline can be accepted: not a broken constant, a broken pipeline rule, or a row that is new
+or gone.
 """
 
 from __future__ import annotations
@@ -35,11 +36,11 @@ LET_PASS_HINT = "set nsys_accepted = pass in the ini file of the merge base"
 
 
 class BranchRefresh(NamedTuple):
-    """Holds what a branch made of the baseline: its own accepted runs, and the reason that it gives."""
+    """Holds a branch's refresh of a baseline: the accepted runs that the branch stored, and its reason."""
 
     reference: Reference | None
     reason: str = ""
-    refused: str = ""  # why the runs accept nothing
+    refused: str = ""  # why this refresh accepts nothing; empty if it may
 
 
 class AcceptanceTexts(NamedTuple):
@@ -47,7 +48,7 @@ class AcceptanceTexts(NamedTuple):
 
     message_suffix: str = ""  # follows the message of the verdict
     reason: str = ""  # of the refresh; empty where a row is not accepted
-    warning: str = ""  # stands at the line of what is green by it
+    warning: str = ""  # shown at an assertion that passes because of the refresh
 
 
 def accept_rows(
@@ -58,9 +59,10 @@ def accept_rows(
     *,
     lets_pass: bool,
 ) -> tuple[Judgement, AcceptanceTexts]:
-    """Return the judgement with each row *accepted* that the branch refreshed to what it is, and the texts that say so.
+    """Return the judgement, in which each row that the branch refreshed to its present value is *accepted*, and the
+    texts that say so.
 
-    ``lets_pass`` says whether an accepted row is green.
+    ``lets_pass`` says whether an accepted row passes.
     """
     limit = assertion.requirement.limit
     if not isinstance(limit, BaselineLimit) or not is_acceptable(assertion, judgement) or branch_refresh is None:
@@ -98,15 +100,13 @@ def accept_rows(
 
 
 def is_acceptable(assertion: Assertion, judgement: Judgement) -> bool:
-    """Whether an assertion is red by a baseline, so that a refresh may accept it."""
+    """Whether a baseline makes the assertion fail, so that a refresh may accept it."""
     has_baseline = isinstance(assertion.requirement.limit, BaselineLimit)
     return has_baseline and judgement.outcome in _list_red_outcomes(assertion)
 
 
 def _list_red_outcomes(assertion: Assertion) -> tuple[Outcome, ...]:
-    """List the outcomes of rows that a refresh accepts: outside the limit, or better where a better value has to be
-    stored.
-    """
+    """List the outcomes of rows that a refresh accepts: *failed*, and *improved* if the gate file lets that fail."""
     is_ratchet = assertion.severity.improved is Severity.FAIL
     return (Outcome.FAILED, Outcome.IMPROVED) if is_ratchet else (Outcome.FAILED,)
 
@@ -114,7 +114,7 @@ def _list_red_outcomes(assertion: Assertion) -> tuple[Outcome, ...]:
 def _is_within_branch_tolerance(
     assertion: Assertion, limit: BaselineLimit, row: JudgedRow, branch_row: JudgedRow | None
 ) -> bool:
-    """Whether a row is what the branch stored, on both sides, by tolerance and noise of the merge base."""
+    """Whether a row lies around the branch's stored value, on both sides, by the merge base's tolerance and noise."""
     if branch_row is None or breaks_pipeline_rule(row):
         return False
     if limit.forbidden_rows is not None or assertion.limit_target.unit == HASH:
@@ -127,7 +127,7 @@ def _is_within_branch_tolerance(
 
 
 def _describe_other_red(assertion: Assertion, judgement: Judgement) -> str:
-    """Describe another red row of the assertion, which what is accepted must not cover; empty where there is none."""
+    """Describe an inconclusive or improved row that fails the test, which accepted rows must not hide; else empty."""
     other_severities = {
         Outcome.INCONCLUSIVE: assertion.severity.inconclusive,
         Outcome.IMPROVED: assertion.severity.improved,
@@ -139,7 +139,7 @@ def _describe_other_red(assertion: Assertion, judgement: Judgement) -> str:
 
 
 def _describe_accepted_row(assertion: Assertion, judgement: Judgement, reason: str) -> str:
-    """Describe what is green because it was accepted: the worst row, its change, and why."""
+    """Describe what passes because it was accepted: the worst row, its change, and the branch's reason."""
     rows, unit = [row for row in judgement.rows if row.outcome is Outcome.ACCEPTED], assertion.limit_target.unit
     row, change_text = rows[0], "changed"
     if row.baseline is not None and row.value is not None and unit != HASH:
@@ -153,7 +153,7 @@ def _describe_accepted_row(assertion: Assertion, judgement: Judgement, reason: s
 def _describe_refused_row(
     assertion: Assertion, refused_rows: list[JudgedRow], branch_rows: Mapping[RowKey, JudgedRow]
 ) -> str:
-    """Describe the worst row that is not what the branch stored."""
+    """Describe the worst row whose value is not the one that the branch stored."""
     row, unit = refused_rows[0], assertion.limit_target.unit
     place = sanitize_line(format_labels(row.labels)) or "the value"
     more_rows = f", and {format_count(len(refused_rows) - 1, 'more row')}" if len(refused_rows) > 1 else ""

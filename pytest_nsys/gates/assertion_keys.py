@@ -1,4 +1,4 @@
-"""What does one entry under ``assertions:`` ask for: a sentence alone, or with keys beside it?"""
+"""What does one entry under ``assertions:`` ask for: a sentence alone, or a mapping with further keys?"""
 
 from __future__ import annotations
 
@@ -169,8 +169,8 @@ class _AssertionEntry(RowSelectionEntry):
         return assertions
 
     def _check_delay(self, sentence: Assertion) -> None:
-        """Record ``fail_after`` as a mistake where it cannot matter: only what noise may explain can wait for the next
-        run, and only where it would be red without waiting.
+        """Record a useless ``fail_after`` as a mistake: only a failure that noise may explain can wait for the next
+        run, and only if it would fail the test without waiting.
         """
         limit = sentence.requirement.limit
         if "fail_after" not in self.fields:
@@ -188,7 +188,7 @@ class _AssertionEntry(RowSelectionEntry):
             self.add_mistake("fail_after", problem)
 
     def _check_kind(self, kind: str | None) -> None:
-        """Record a ``window`` that picks steps of another kind than the sentence, which would be passed over."""
+        """Record as a mistake a ``window`` that picks another kind of steps than the sentence: it would be ignored."""
         window_kind = self._options.get("window", "").rpartition(" ")[2]
         kinds = STEP_KIND_NAMES if self.gate.convention is None else self.gate.convention.kind_names
         if kind is not None and window_kind in kinds and window_kind != kind:
@@ -208,10 +208,9 @@ class _AssertionEntry(RowSelectionEntry):
         return clean_name(identifier)
 
     def _format_sentence(self, where: Mapping[str, Selector], *, with_limit: bool = True) -> str:
-        """Return the sentence for people: as written, with what the keys beside it select, or only up to its
-        comparison.
+        """Return the sentence with the selectors of the other keys added, or only its part before the comparison.
 
-        It can be written in place of the entry.
+        The whole sentence can be written in place of the entry.
         """
         sentence: str = self.fields["assert"].value
         main_part = sentence if with_limit else strip_limit(sentence)

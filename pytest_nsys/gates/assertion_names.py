@@ -1,8 +1,8 @@
 """What is an assertion called?
 
 Its name is the id that it was given, else its sentence up to the comparison, ``exposed_ns <=``: a test keeps its name,
-and with it its past, when its limit changes. Where several would have the same name, each has its whole sentence. The
-whole sentence is its full name, which people read, and which finds the assertion wherever its name does.
+and with it its history, when its limit changes. Where several assertions would share a name, each is named by its whole
+sentence. The whole sentence is the full name, which finds the assertion wherever the name does.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _GRAMMAR_WORDS = {"of", "over", "no", "balance", "pipeline", "measured", "where"
 """Words of the grammar, which are no labels in a sentence unless they are quoted."""
 
 _ITEM_SUFFIX = re.compile(r"\[[^\W\d]\w*=.*\]$")
-"""Pattern of what ``for:`` adds to the name of an assertion."""
+"""Matches the suffix that ``for:`` adds to the name of an assertion, such as ``[stage=fwd]``."""
 
 
 def clean_name(text: str) -> str:
@@ -39,7 +39,7 @@ def clean_name(text: str) -> str:
 
 
 def strip_limit(sentence: str) -> str:
-    """Return a sentence up to its comparison; all of one that has none, as ``no syncs``."""
+    """Return the part of a sentence before its comparison; all of a sentence without one, such as ``no syncs``."""
     comparison = next((match for match in _COMPARISON_OR_LABEL.finditer(sentence) if match["compared"]), None)
     return sentence[: comparison.end()] if comparison else sentence
 
@@ -64,7 +64,7 @@ def quote_labels(labels: Iterable[str]) -> str:
 
 
 def strip_item(name: str) -> str:
-    """Return the name without the labels that ``for:`` added: it stands for all of its items."""
+    """Return the name without the labels that ``for:`` added: the name of all items of that ``for:``."""
     return _ITEM_SUFFIX.sub("", name)
 
 
@@ -88,7 +88,7 @@ def disambiguate_names(gates: Sequence[GateFile]) -> list[GateFile]:
 
 
 def list_names(assertion: Assertion) -> tuple[str, str]:
-    """Return the name and the full name of an assertion: either finds it, wherever one may be written."""
+    """Return the name and the full name of an assertion, either of which may be written to mean it."""
     return assertion.name, assertion.full_name
 
 
@@ -101,9 +101,9 @@ def list_other_names(assertion: Assertion, gate: GateFile) -> frozenset[str]:
 
 
 def find_assertions(name: str, assertions: Sequence[Assertion]) -> list[Assertion]:
-    """Return the assertions that a name or a sentence means: one, or all items of one ``for:``.
+    """Return the assertions that a name or a sentence means: a single one, or all items of one ``for:``.
 
-    Empty where nothing is called so, or where a sentence is that of several entries.
+    Empty if no assertion has the name, or if several entries have the sentence.
     """
     conditions = (
         lambda candidate: candidate.name == name,

@@ -1,7 +1,7 @@
 """What does a sentence ask for, once it is known which captures it is judged on?
 
-The file of a measurement says unit, direction and labels. A word such as ``decode`` is a kind of steps under a
-convention that has it; under another that was found in the trace it selects rows, as any word does.
+The file of a measurement says unit, direction and labels. A word such as ``decode`` is a kind of steps if the
+convention has that kind. Under any other convention that was found in the trace it selects rows, as any label does.
 """
 
 from __future__ import annotations
@@ -35,10 +35,11 @@ if TYPE_CHECKING:
 def resolve_assertion(
     assertion: Assertion, captures: Captures, stated_run: Mapping[str, Label] | None = None
 ) -> Assertion:
-    """Return the assertion as it is judged on these captures. ``stated_run`` is what the gate file says of the run.
+    """Return the assertion as it is judged on these captures. ``stated_run`` holds what the gate file states under
+    ``run:``.
 
-    Raises NothingMeasured where nothing of the name was measured, TraceError for files that cannot be meant,
-    UsageMistake where the sentence does not fit what was measured.
+    Raises NothingMeasured if nothing of that name was measured, TraceError for unusable files of measurements, and
+    UsageMistake if the sentence does not fit the measured metric.
     """
     gpu = str((stated_run or {}).get("gpu", ""))
     assertion = replace(
@@ -55,14 +56,16 @@ def resolve_assertion(
 
 
 def _bind_gpu_models(requirement: Requirement, captures: Captures, stated_gpu: str) -> Requirement:
-    """Return the requirement with the GPUs of these captures, where it has a limit for each GPU model."""
+    """Return the requirement; a limit for each GPU model gets the GPUs of these captures."""
     if not isinstance(requirement.limit, ConstantByModel):
         return requirement
     return replace(requirement, limit=replace(requirement.limit, gpu_models=captures.gpu_models, stated_gpu=stated_gpu))
 
 
 def _resolve_step_kind(assertion: Assertion, convention: Convention, axes: Collection[str]) -> Assertion:
-    """Return the assertion as the convention reads the word that may be a kind of steps. Raises UsageMistake."""
+    """Decide by the convention whether a word is a kind of steps or a selector, and return the assertion so resolved.
+    Raises UsageMistake.
+    """
     kind = assertion.kind
     if kind is None or kind in convention.kind_names:
         return assertion
@@ -75,7 +78,7 @@ def _resolve_step_kind(assertion: Assertion, convention: Convention, axes: Colle
 
 
 def resolve_outside_metric(assertion: Assertion, metric: Metric, axes: Collection[str]) -> Assertion:
-    """Return an assertion on a measurement with its limits in the unit of ``metric``, as which it was measured.
+    """Return an assertion on a measurement with its limits in the unit of ``metric``, the metric that was measured.
 
     ``axes`` are those of the mesh. Raises UsageMistake.
     """
@@ -122,8 +125,8 @@ def _convert_constant(constant: Constant, target: LimitTarget) -> Constant:
 
 
 def _check_baseline_limit(requirement: Requirement, limit: BaselineLimit, target: LimitTarget) -> Requirement:
-    """Return the requirement of a baseline. Raises UsageMistake where its tolerance allows nothing, or where it is on
-    the side on which the metric gets better.
+    """Return the requirement, checked. Raises UsageMistake if its tolerance allows nothing, or if the limit is on the
+    side on which the metric gets better.
     """
     if limit.tolerance is not None and not has_tolerance_for(limit.tolerance, target):
         raise UsageMistake(describe_missing_amount(target))
@@ -140,7 +143,7 @@ def _check_baseline_limit(requirement: Requirement, limit: BaselineLimit, target
 
 
 def _convert_limit(value: Fraction, unit: str, target: LimitTarget) -> Fraction:
-    """Return a limit in the unit of what is judged. Raises UnitMistake."""
+    """Return a limit in the unit of the judged values. Raises UnitMistake."""
     if unit in (ANY_UNIT, target.unit) or not value:
         return value
     quantity = parse_quantity(format_written_limit(value, unit), allow_any_unit=True)

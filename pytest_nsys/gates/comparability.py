@@ -1,10 +1,10 @@
-"""Are two runs comparable (R0), and in which circumstances do they differ?
+"""Are two runs comparable (rule R0), and in which circumstances do they differ?
 
-Every such circumstance is named; none is passed over quietly. The key of a run (convention, mesh, world size,
-micro-batch, sequence length, GPU model) names its baseline file: what a trace does not say is equal only to what
-another does not say. The facts (steps, those that are stated, GPUs, launcher, anchor names, the profiler's major
-version, the stated pipeline and blocks) are stored in the file, and compared where both sides know them. A gate file
-may narrow the list on purpose with ``comparable_on``.
+Every difference is reported. The key of a run (convention, mesh, world size, micro-batch, sequence length, GPU model)
+names its baseline file: a circumstance that one trace does not state equals only one that the other does not state
+either. The facts (steps, those that are stated, GPUs, launcher, anchor names, the profiler's major version, the stated
+pipeline and blocks) are stored in the file, and compared where both sides know them. A gate file may narrow the list on
+purpose with ``comparable_on``.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def find_differences(
 
 
 MOST_OTHER_WORK = Fraction(10, 100)
-"""By how much an engine's work may differ, in its share of the steps and in the tokens of a step."""
+"""How far an engine's work may differ: its share of the steps as a difference, the tokens of a step relatively."""
 
 
 def find_work_difference(
@@ -59,9 +59,9 @@ def find_work_difference(
     kind: str | None,
     compared_fields: Collection[str] | None = None,
 ) -> tuple[Difference, ...]:
-    """Return how the steps of a kind have other work, or another share of all steps, in any capture of either side.
+    """Return how the work of the steps of a kind, or their share of all steps, differs in any capture of either side.
 
-    Without a kind it is that of all steps, where they are of one. Empty where a side does not say.
+    ``kind`` None means the only kind of both sides. Empty if there are several, or if a side does not state its work.
     """
     if compared_fields is not None and KIND_WORK not in compared_fields:
         return ()
@@ -92,8 +92,7 @@ def is_comparable(
 ) -> bool:
     """Return whether values of two stored runs may be compared.
 
-    ``unit`` is that of the values. ``window`` is named as a gate file or a series has it, and may end in a kind of
-    steps.
+    ``unit`` is the unit of the values. ``window`` is in gate-file syntax, and may end in a kind of steps.
     """
     compared_kind = kind or next((word for word in window.split() if word in STEP_KIND_NAMES), None)
     return not find_differences(current, baseline, compared_fields) and not (
@@ -127,7 +126,7 @@ class _KindWork(NamedTuple):
 
 
 def _parse_kind_work(work_lines: object) -> Mapping[str, list[_KindWork]]:
-    """Parse the lines of ``RunSteps.describe_work``, by kind, one entry for each capture that says something else."""
+    """Parse the lines of ``StepsByKind.describe_work`` into entries by kind of step: one for each different line."""
     works: dict[str, list[_KindWork]] = {}
     for line in work_lines if isinstance(work_lines, list | tuple) else ():
         match = re.fullmatch(
@@ -141,10 +140,9 @@ def _parse_kind_work(work_lines: object) -> Mapping[str, list[_KindWork]]:
 def list_agreeing_fields(
     differences: Iterable[Difference], compared_fields: Collection[str] | None = None
 ) -> list[str]:
-    """List the fields that must agree without those that differ: what a gate file or a command names to let them
-    differ.
+    """List the compared fields without those that differ: the ``comparable_on`` that lets them differ.
 
-    Empty where no field is to blame, and where none would be left: an empty list is a mistake.
+    Empty if no field is to blame, or if none would be left: an empty ``comparable_on`` is a mistake.
     """
     names = {
         difference.name if difference.name in FIELDS else KIND_WORK

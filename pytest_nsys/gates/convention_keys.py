@@ -21,17 +21,17 @@ from pytest_nsys.gates.yaml_nodes import NodeReader, compose
 from pytest_nsys.gates.yaml_nodes import read_file_bytes as read_file
 
 AUTO = "auto"
-"""What to write for a convention that is found in the trace, as it is where nothing is written."""
+"""Finds the convention in the trace; the default."""
 
 
 _read_convention_name = make_name_reader({AUTO: None, **BUILT_IN_CONVENTIONS}, "convention")
 
 
 def read_convention_key(reader: NodeReader, node: Node | None) -> Convention | None:
-    """Return the convention behind the key; None for ``auto`` and for a name that is none.
+    """Return the convention behind the key; None for ``auto`` and for an unknown name.
 
-    Of a mapping with a mistake it has as much as can be read. A key that is given replaces the one of the convention
-    that is extended, whole.
+    A mapping with mistakes gives the parts that can be read. A given key replaces the whole key of the extended
+    convention.
     """
     if node is None or (isinstance(node, ScalarNode) and node.value.strip() == AUTO):
         return None
@@ -61,13 +61,13 @@ CONVENTION_HELP = (
 
 
 def check_trace_paths(traces: Sequence[str]) -> None:
-    """Raise UsageMistake for a path without a letter, as a variable of the shell leaves it."""
+    """Raise UsageMistake for an empty path, such as an unset shell variable gives."""
     if "" in traces:
         raise UsageMistake("the path of a trace is empty")
 
 
 def parse_anchor_option(text: str) -> Anchor:
-    """Parse ``--anchor``: the pattern of a range, or a kernel as gate files have it. Raises UsageMistake."""
+    """Parse ``--anchor``: the pattern of a range, or a kernel anchor in gate-file syntax. Raises UsageMistake."""
     if not YAML_ANCHOR.fullmatch(text):
         return text
     reader = NodeReader(Path("--anchor"))
@@ -83,9 +83,9 @@ def parse_anchor_option(text: str) -> Anchor:
 
 
 def load_convention(value: ConventionSource | None, anchor: Anchor | None = None) -> Convention | None:
-    """Return the convention that ``value`` is, names or holds, with another anchor where one is given.
+    """Return the convention that ``value`` is, names or holds as a file; ``anchor`` replaces its anchor.
 
-    None where it is to be found in the trace. Raises ArgumentMistake, GateFileError.
+    None if the convention has to be found in the trace. Raises ArgumentMistake, GateFileError.
     """
     if anchor is not None and not isinstance(anchor, Anchor):
         expected = "the name of a range, as in 'ProfilerStep#%', or a KernelAnchor"

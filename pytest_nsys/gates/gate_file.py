@@ -1,11 +1,12 @@
-"""What does a gate file (``*.nsys.yaml``) ask for, and what is wrong with one that cannot be meant?
+"""What does a gate file (``*.nsys.yaml``) ask for, and what is wrong with an invalid one?
 
 The file is data: no tags, no templating, a closed set of keys (``gate_file.keys.ini``). All mistakes are reported
-together. The JSON Schema, made of the same keys, says the same of the structure; sentences, units and names are judged
-here alone.
+together. The JSON Schema, generated from the same keys, checks the same structure; only this module checks sentences,
+units and names.
 
-Under ``matrix:`` it judges configurations. Each is the gate file with keys of its own in place of the file's: its trace
-above all. Assertions are read once for each, so that what they mean, such as a mesh axis, is what it means there.
+Under ``matrix:`` a file lists configurations. Each is the gate file with some keys, above all the trace, replaced by
+its own. The assertions are read once for each configuration, as a word such as a mesh axis may mean something else
+there.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ MISSING_KEYS = {
     "assertions": "'assertions' is missing: a gate without assertions always passes",
 }
 PLAIN_KEYS = ("measurements", "run", "comparable_on", "tolerance", "window", "span", "kernels", "allow_missing")
-"""Keys whose values are fields of a GateFile by the same name."""
+"""Keys whose values go unchanged into the GateFile field of the same name."""
 
 
 def load_gate_file(path: Path, *, display: Path | None = None) -> GateFile:
@@ -56,9 +57,9 @@ def load_gate_file(path: Path, *, display: Path | None = None) -> GateFile:
 
 
 def load_configuration(path: Path) -> GateFile:
-    """Return the gate file at ``path``; of one with a matrix the configuration that stands behind it in brackets.
+    """Return the gate file at ``path``; if it has a matrix, the configuration named in brackets after the path.
 
-    Raises GateFileError, and ArgumentMistake where no one configuration is named.
+    Raises GateFileError, and ArgumentMistake if the path does not name one configuration.
     """
     file, name = GateAddress.parse(str(path))
     gate = load_gate_file(Path(file))
@@ -77,9 +78,7 @@ def load_configuration(path: Path) -> GateFile:
 
 
 def parse_gate_file(content: str | bytes, *, path: Path, display: Path | None = None) -> GateFile:
-    """Return the gate file that ``content`` is, as if it stood at ``path``, where nothing is read. Raises
-    GateFileError.
-    """
+    """Parse ``content`` as a gate file at ``path``, which is not read itself. Raises GateFileError."""
     reader = NodeReader(display or path)
     root = compose(content.encode() if isinstance(content, str) else content, reader)
     file = MappingEntry(reader, root, "file", "a gate file")
@@ -120,7 +119,9 @@ def parse_gate_file(content: str | bytes, *, path: Path, display: Path | None = 
 def _read_gate(
     reader: NodeReader, file: MappingEntry, path: Path, configuration: str = "", names: tuple[str, ...] = ()
 ) -> GateFile:
-    """Return what the file, or a configuration of it, says for all of its assertions, as a gate file without any."""
+    """Return the settings that the file, or one of its configurations, makes for all assertions: a gate file without
+    assertions.
+    """
     values = file.read_values()
     run, quality = values.get("run", {}), values.get("quality", Bounds())
     return GateFile(
@@ -137,7 +138,7 @@ def _read_gate(
 
 
 def _check_tolerance(file: MappingEntry, gate: GateFile, assertions: Sequence[Assertion]) -> None:
-    """Record a tolerance in a unit of measurements in a file that judges none."""
+    """Record as a mistake a tolerance in a unit of outside measurements, in a file that judges no measurement."""
     foreign_units = list_measurement_units(gate.tolerance)
     if foreign_units and not any(assertion.outside_metric for assertion in assertions):
         file.add_mistake("tolerance", describe_unusable_unit(foreign_units[0]))
@@ -158,7 +159,7 @@ def _read_assertions(reader: NodeReader, file: MappingEntry, gate: GateFile) -> 
 
 
 def _select_uniquely_named(reader: NodeReader, assertions: Iterable[Assertion]) -> Iterator[Assertion]:
-    """Yield the assertions, and note those whose name another has already."""
+    """Yield the assertions with a new name; record a mistake for each whose name an earlier one has."""
     first_by_name: dict[str, Assertion] = {}
     for assertion in assertions:
         first = first_by_name.setdefault(assertion.name, assertion)
@@ -177,13 +178,14 @@ def _select_uniquely_named(reader: NodeReader, assertions: Iterable[Assertion]) 
 
 MATRIX = "matrix"
 PER_CONFIGURATION_KEYS = ("trace", "measurements")
-"""Keys that each configuration has of its own: for two of them one trace would be one too few."""
+"""Keys that each configuration sets for itself, as two configurations cannot share a trace."""
 
 
 def read_matrix(reader: NodeReader, file: MappingEntry) -> dict[str, MappingEntry]:
-    """Return the gate file as each configuration has it, by name; empty where there is no matrix, or none to be read.
+    """Return the gate file's mapping for each configuration, by name; empty if there is no readable matrix.
 
-    A name alone has its trace from the command line; a path or a list of them is its trace; a mapping holds any keys.
+    A configuration without a value gets its trace from the command line. A path, or a list of paths, is its trace. A
+    mapping may hold any keys.
     """
     if MATRIX not in file.fields:
         return {}
@@ -201,7 +203,7 @@ def read_matrix(reader: NodeReader, file: MappingEntry) -> dict[str, MappingEntr
             )
             continue
         first_name = spellings.setdefault(name.lower(), name)
-        if first_name != name:  # their baselines lie in folders, which some systems do not tell apart
+        if first_name != name:  # some file systems ignore case, so their baselines would share a folder
             reader.add_mistake(
                 word, f"'{shown_name}' and '{sanitize_line(first_name, 40)}' differ only in capitals: rename one"
             )
@@ -218,7 +220,9 @@ def _read_configuration(reader: NodeReader, file: MappingEntry, value: Node) -> 
 
 
 def is_for_configuration(reader: NodeReader, node: Node, name: str, names: Collection[str]) -> bool:
-    """Return whether an assertion or a waiver is for the configuration ``name``, one of ``names``: by default it is."""
+    """Return whether an assertion or a waiver applies to the configuration ``name``, one of ``names``; it does unless
+    its keys say otherwise.
+    """
     value = _find_matrix_node(node)
     if value is None:
         return True
@@ -253,16 +257,16 @@ NEEDED_WAIVER_KEYS: Mapping[str, str] = {
     "expires": "a day such as 2026-12-31",
     "reason": "why the rows may be outside their limit",
 }
-"""What each key that a waiver needs says."""
+"""Keys that every waiver needs, each with what it states."""
 
 
 def _read_waivers(
     reader: NodeReader, file: MappingEntry, gate: GateFile, all_assertions: Sequence[Assertion], *, all_known: bool
 ) -> GateFile:
-    """Return the gate file, each assertion with the waivers that name it.
+    """Return the gate file with each waiver added to the assertions that it names.
 
-    A waiver may name any of ``all_assertions`` of the file, also those for other configurations. ``all_known``: every
-    entry under ``assertions:`` could be read, so a name that none of them has is a mistake.
+    A waiver may name any of ``all_assertions`` of the file, also those for other configurations. ``all_known`` says
+    that every entry under ``assertions:`` could be read, so that an unknown name is a mistake.
     """
     if "waivers" not in file.fields:
         return gate
@@ -287,7 +291,7 @@ def _read_waivers(
 def list_remaining_dimensions(assertion: Assertion, metric: Metric, axes: Collection[str]) -> tuple[str, ...]:
     """List the dimensions that judged rows of the assertion may still differ in, mesh axes among them."""
     dimensions = list(metric.dimensions)
-    if metric.is_outside_trace:  # what rows there are only its file knows
+    if metric.is_outside_trace:  # only the file of measurements knows its rows
         return tuple(dict.fromkeys((*dimensions, *axes)))
     for step in assertion.aggregates:
         if step.over is None:
@@ -309,7 +313,7 @@ class _WaiverEntry(RowSelectionEntry):
     def find_named_assertions(
         self, assertions: Sequence[Assertion], all_assertions: Sequence[Assertion], *, all_known: bool
     ) -> list[Assertion]:
-        """Return those of these assertions that the waiver is for: one, or all items that one ``for:`` makes."""
+        """Return the assertions that the waiver names, among ``assertions``: one, or all items of one ``for:``."""
         assertion_text = self.read_text("assertion")
         if assertion_text is None:
             return []
@@ -361,7 +365,7 @@ class _WaiverEntry(RowSelectionEntry):
             self.add_mistake("assertion", f"'{sanitize_line(assertion.name, 60)}' cannot be waived: {reason}")
 
     def _read_ceiling(self, assertion: Assertion | None) -> Constant | None:
-        """Read how far a value may go, in the base of the metric's unit."""
+        """Read how far a waived value may go, in the base of the metric's unit."""
         if "ceiling" not in self.fields:
             return None
 

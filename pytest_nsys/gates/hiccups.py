@@ -1,7 +1,7 @@
-"""Which capture is a hiccup, by the rows that a gate file judges and the tolerances that it gives them?
+"""Which capture is a hiccup (an outlier), by the rows that a gate file judges and their tolerances?
 
-This run's captures, those of the other side and accepted runs are looked at alike: where any row of time says so, the
-whole capture is left out.
+Captures of this run, captures of the other side and accepted runs follow one rule: a capture in which any row of time
+is an outlier is left out whole.
 """
 
 from __future__ import annotations
@@ -24,14 +24,16 @@ from pytest_nsys.gates.model import Assertion, BaselineLimit, GateFile, resolve_
 
 
 class Hiccup(NamedTuple):
-    """Describes a capture that is a hiccup, by its place, and the row that says so."""
+    """Describes a capture that is a hiccup: its place among the captures, and the row that shows it."""
 
     capture_index: int
     reason: str
 
 
 def leave_out_hiccup(captures: Captures, gate: GateFile) -> Captures:
-    """Return the captures on which the gate file is judged: all, or of five or more those without a hiccup."""
+    """Return the captures on which the gate file is judged: all, or if there are five or more, those that are no
+    hiccup.
+    """
     if captures.capture_count < MIN_CAPTURES_FOR_HICCUP or captures.omitted_capture is not None:
         return captures
     measured_tables: list[tuple[Assertion, Sequence[MetricTable]]] = []
@@ -55,7 +57,7 @@ def leave_out_hiccup(captures: Captures, gate: GateFile) -> Captures:
 def find_judged_hiccup(measured_tables: Iterable[tuple[Assertion, Sequence[MetricTable]]]) -> Hiccup | None:
     """Return the hiccup among captures; None where there is none.
 
-    ``measured_tables`` are the assertions, as they are judged, each with what it measures of every capture.
+    ``measured_tables`` pairs each resolved assertion with its table of every capture.
     """
     rows: list[dict[_HiccupRow, Value]] = []
     tolerances: dict[_HiccupRow, Value] = {}
@@ -76,7 +78,7 @@ def find_judged_hiccup(measured_tables: Iterable[tuple[Assertion, Sequence[Metri
                 tolerance = _find_row_tolerance(
                     assertion, [values[row] for values in values_by_capture if row in values]
                 )
-                if tolerance is not None:  # of two sentences on one row the stricter counts
+                if tolerance is not None:  # if two sentences judge one row, the stricter counts
                     tolerances[row] = min(tolerance, tolerances.get(row, tolerance))
     hiccup = find_hiccup(rows, tolerances)
     if hiccup is None:
@@ -96,7 +98,7 @@ class _HiccupRow(NamedTuple):
 
 
 def _find_row_tolerance(assertion: Assertion, values: Sequence[Value]) -> Value | None:
-    """Return how far a row with these values may be off; None where the assertion does not say."""
+    """Return how far a row with these values may be off, in ns; None if the assertion has no tolerance."""
     limit = assertion.requirement.limit
     if not isinstance(limit, BaselineLimit) or limit.tolerance is None:
         return None

@@ -1,18 +1,17 @@
 """How does a verdict follow from values and limits?
 
-A limit is a constant (R2), or a baseline with its tolerance (R3). Every row must hold, or the aggregate that the
-sentence names. What cannot be judged is never a pass: no row, a row that one capture or the baseline lacks, a row that
-the baseline has and now is gone.
+A limit is a constant (rule R2), or a baseline with its tolerance (R3). Every row, or the aggregate that the sentence
+names, must hold its limit. Missing data is never a pass: no row at all, a row that one capture or the baseline lacks,
+or a row of the baseline that is gone.
 
-Two rules apply to a judgement beside its limits. With ``fail_after: N`` only the N-th bad run in a row is red; the ones
-before are *inconclusive*. That delays *failed* against a baseline with a tolerance (R3, R4) alone. Where nobody counts,
-for want of a history, of a branch, or of an earlier run on it, the first bad run is red; and what is red stays red
-until it holds.
+Two rules apply to a judgement besides its limits. With ``fail_after: N`` only the N-th bad run in a row fails; the ones
+before are *inconclusive*. Only *failed* against a baseline with a tolerance (R3, R4) is delayed. Without a history, a
+branch, or an earlier run on the branch, the first bad run fails. An assertion that failed once fails until it holds
+again.
 
-``pipeline overlap_score >= 0.30`` asks as well that the period is nearer the longer stage. Stages that overlap have a
-good score even where something else keeps the period long. So the sentence holds for a rank where both do: the score
-reaches its limit, and ``serialization`` is below one half, that is, the median period is nearer the longer stage than
-the sum of both.
+``pipeline overlap_score >= 0.30`` also limits the period, as stages that overlap have a good score even if something
+else keeps the period long. The sentence holds for a rank if the score reaches its limit and ``serialization`` is below
+one half: the median period is nearer to the length of the longer stage than to the sum of both stages.
 """
 
 from __future__ import annotations
@@ -63,9 +62,9 @@ from pytest_nsys.gates.waivers import make_selector_match, waive
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """Holds the judged rows, worst first, and the outcome that they amount to.
+    """Holds the judged rows, worst first, and the outcome that follows from them.
 
-    ``reason`` explains an outcome that no row shows.
+    ``reason`` explains an outcome that does not follow from a row.
     """
 
     outcome: Outcome
@@ -75,7 +74,9 @@ class Judgement:
 
 
 RowKey = tuple[tuple[str, Label], ...]
-"""Identifies a judged row by its labels; empty for a worst balance, one row wherever in the mesh it was found."""
+"""Identifies a judged row by its labels. Empty for a balance, whose worst value is one row wherever in the mesh it
+occurs.
+"""
 
 
 class NotComparable(NamedTuple):
@@ -88,12 +89,12 @@ class NotComparable(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Reference:
-    """Holds what a row is compared with: accepted runs, whose median counts, and what tells a change from noise."""
+    """Holds what a row is compared with: the median of accepted runs, and what distinguishes a change from noise."""
 
     runs: Sequence[MetricTable]  # the accepted ones
-    calibration: Sequence[MetricTable] = ()  # that the noise was measured on
+    calibration: Sequence[MetricTable] = ()  # the runs that the noise was measured on
     calibrated_places: frozenset[int] = frozenset()  # places of accepted runs that the calibration was made of
-    decisions: Mapping[RowKey, Decision] | None = None  # two sets of captures (R4); None: one run (R3)
+    decisions: Mapping[RowKey, Decision] | None = None  # results for two sets of captures (R4); None for one run (R3)
     origin: str = ""  # where the runs come from
     warnings: tuple[str, ...] = ()
     notes: tuple[Note, ...] = ()
@@ -120,16 +121,16 @@ def judge_rows(
     absent_ranks = find_absent_ranks(table, assertion.where, assertion.allow_missing)
     if not absent_ranks or judgement.outcome is Outcome.NO_DATA:
         return judgement
-    # The rows that there are stay to be seen.
+    # The verdict still shows the rows that exist.
     return replace(judgement, outcome=Outcome.NO_DATA, reason=describe_absent_ranks(absent_ranks))
 
 
 def _match_stage_counting(
     current: MetricTable, reference: Reference | NotComparable | None
 ) -> tuple[MetricTable, Reference | NotComparable | None]:
-    """Return both sides so that kernels without a stage count in each or in none.
+    """Return both sides with kernels without a stage counted in both or in neither.
 
-    Else a run that lost its stages is compared with rows of stages, which an aggregate hides.
+    Else a run that lost its stages would be compared with rows of stages, and an aggregate would hide that.
     """
     if not isinstance(reference, Reference):
         return current, reference
@@ -141,7 +142,7 @@ def _match_stage_counting(
 
 
 def _add_origins(judgement: Judgement, assertion: Assertion, table: MetricTable) -> Judgement:
-    """Return the judgement with the row that each aggregate took its value from, which tells the rank."""
+    """Return the judgement with the row that each aggregate took its value from, which names the rank."""
     if not assertion.aggregates or not judgement.rows:
         return judgement
     selected_rows = select_meant_rows(table, assertion.where)
@@ -190,17 +191,19 @@ def _judge_limits(assertion: Assertion, current: MetricTable, reference: Referen
 
 
 def _collect_unseen_bounds(assertion: Assertion, table: MetricTable) -> dict[RowKey, Value]:
-    """Return the rows that are absent because their value is too small to be seen, each with what it is below."""
+    """Return, for each row that is absent because its value is too small to be measured, the bound that the value is
+    below.
+    """
     return {build_row_key(assertion, labels): error for labels, error in table.label_rows(table.unseen.items())}
 
 
 def _is_certainly_better(assertion: Assertion, unseen_bound: Value | None, baseline: Value) -> bool:
-    """Whether an absent row is better than its baseline, whatever its value is."""
+    """Whether an absent row is better than its baseline for every value below its bound."""
     return unseen_bound is not None and assertion.requirement.worse_direction > 0 and unseen_bound <= baseline
 
 
 def describe_lacking_row(table: MetricTable, where: Mapping[str, Selector]) -> str | None:
-    """Return the first selected row that some capture or window lacks, and why, as text; None where all have all."""
+    """Describe the first selected row that some capture or window lacks, and why; None if none is lacking."""
     for labels, reason in table.missing:
         for named_labels, _ in select_meant_rows(replace(table, rows=[Row(labels, 0)]), where):
             return f"{place}: {reason}" if (place := format_labels(named_labels)) else reason
@@ -210,7 +213,7 @@ def describe_lacking_row(table: MetricTable, where: Mapping[str, Selector]) -> s
 def measure_worsening(requirement: Requirement, value: Value, reference: Value) -> Value:
     """Return how much worse a value is than another, negative where it is better.
 
-    Where either way is worse, it is how far away the value is.
+    Where both directions are worse, return the distance.
     """
     return (
         simplify_fraction(requirement.worse_direction * (Fraction(value) - reference))
@@ -229,8 +232,8 @@ def compute_tolerance(
 ) -> tuple[Value, Value | None]:
     """Return the tolerance T of a row with these accepted values, and the bound B of its noise, both in the row's unit.
 
-    max(T, B) is how far the row may be off before the gate can see it. Structure has no tolerance, and no noise either.
-    B is None where the noise is not measured.
+    The gate sees changes of more than max(T, B). Rows of structure have neither tolerance nor noise. B is None if the
+    noise was not measured.
     """
     if limit.tolerance is None:
         return 0, None
@@ -239,9 +242,9 @@ def compute_tolerance(
     )
 
 
-# Without an end one hiccup among the captures of a calibration would let every later regression pass.
+# Without a limit one hiccup among the captures of a calibration would let every later regression pass.
 MOST_EXCUSED_TOLERANCES = 2
-"""Most tolerances that noise may excuse."""
+"""How many times the tolerance a change that noise may explain can be, at most."""
 
 
 def compute_allowed_change(limit: BaselineLimit, tolerance: Value, noise: Value | None) -> Value:
@@ -255,7 +258,7 @@ def compute_allowed_change(limit: BaselineLimit, tolerance: Value, noise: Value 
 
 
 def _judge_by_constants(assertion: Assertion, rows: Sequence[LabelledValue]) -> Judgement:
-    """Judge each row by the constant; where there is one for each GPU model, by that of its own."""
+    """Judge each row by the constant, or by the constant of the row's GPU model."""
     judged_rows: list[JudgedRow] = []
     problems: dict[str, None] = {}
     for row in rows:
@@ -297,13 +300,13 @@ def _add_early_warning(early_limit: Requirement, row: JudgedRow) -> JudgedRow:
 
 
 def fold_table(table: MetricTable, assertion: Assertion) -> dict[RowKey, Value]:
-    """Return the values of a table that the assertion judges, by row. Raises NothingSelected."""
+    """Return the judged values of a table after aggregation, by row. Raises NothingSelected."""
     rows = fold_rows(table, select_complete_rows(table, assertion.where, assertion.allow_missing), assertion)
     return {build_row_key(assertion, labels): value for labels, value in rows}
 
 
 def build_row_key(assertion: Assertion, labels: Mapping[str, Label]) -> RowKey:
-    """Return the key that finds a judged row in other runs."""
+    """Return the key of a judged row, by which it is found in other runs."""
     return () if assertion.balance_across is not None else tuple(labels.items())
 
 
@@ -314,7 +317,7 @@ def _judge_by_baseline(
     reference: Reference,
     unseen_bounds: Mapping[RowKey, Value],
 ) -> Judgement:
-    """Judge rows by the accepted values of the same rows, and all that only one side has."""
+    """Judge rows by the accepted values of the same rows, and judge the rows that only one side has."""
     try:
         runs = [fold_table(table, assertion) for table in reference.runs]
     except NothingSelected as nothing:
@@ -397,9 +400,9 @@ def _judge_unmatched_row(
 
 
 def _judge_fingerprint(labels: JudgedLabels, value: Value | None, accepted: Sequence[Value]) -> JudgedRow:
-    """Judge a fingerprint by those that were accepted: it is one of them or not, and no distance says more.
+    """Judge a fingerprint by whether it is one of the accepted ones; fingerprints have no meaningful distance.
 
-    A row of one side alone fails: nothing ran there on the other.
+    A row that only one side has fails: nothing ran there on the other side.
     """
     is_same = value is not None and value in accepted
     baseline = value if is_same else accepted[-1] if accepted else None
@@ -408,7 +411,7 @@ def _judge_fingerprint(labels: JudgedLabels, value: Value | None, accepted: Sequ
 
 
 class _BaselineJudge:
-    """Judges rows by their baseline: the tolerance is the policy, the noise is what the measurement can tell."""
+    """Judges rows by their baseline, with the tolerance that the gate file allows and the measured noise."""
 
     def __init__(self, assertion: Assertion, limit: BaselineLimit, reference: Reference, row_count: int) -> None:
         self._assertion, self._limit, self._reference = assertion, limit, reference
@@ -422,7 +425,7 @@ class _BaselineJudge:
         """Return the judged row of a value and the median of its accepted values."""
         baseline, requirement = median(accepted), self._assertion.requirement
         is_noise_only = self._limit.tolerance is not None and self._limit.tolerance.noise_only
-        unclear_outcome = Outcome.PASSED if is_noise_only else Outcome.INCONCLUSIVE  # no policy that could be missed
+        unclear_outcome = Outcome.PASSED if is_noise_only else Outcome.INCONCLUSIVE  # there is no tolerance to exceed
         key = build_row_key(self._assertion, labels)
         decision = self._reference.decisions.get(key) if self._reference.decisions is not None else None
         tolerance, noise = self._compute_row_tolerance(key, accepted)
@@ -469,7 +472,7 @@ class _BaselineJudge:
 
 
 def _explain_missing_noise(rows: Sequence[JudgedRow], reference: Reference) -> str | None:
-    """Explain why the noise, which alone is to decide, cannot; None where it can."""
+    """Explain why the noise, which alone decides here, is missing; None if it was measured."""
     if reference.decisions is not None:
         if not any(row.test.startswith(IMPOSSIBLE) for row in rows):
             return None
@@ -487,7 +490,7 @@ def _explain_missing_noise(rows: Sequence[JudgedRow], reference: Reference) -> s
 
 
 def _warn_of_tolerance(limit: BaselineLimit, rows: Sequence[JudgedRow], unit: str) -> Iterator[str]:
-    """Yield what is wrong with a tolerance in the light of the baseline that it belongs to."""
+    """Yield warnings of a tolerance that does not fit its baseline."""
     tolerance = limit.tolerance
     if tolerance is None or tolerance.noise_only:
         return
@@ -521,7 +524,7 @@ def describe_noise(rows: Sequence[JudgedRow], unit: str, remedy: str = "calibrat
 
 
 def _is_blind(row: JudgedRow) -> bool:
-    """Whether the noise is more than may be excused: neither a green nor a red says much then."""
+    """Whether the noise is too large for a pass or a failure to mean much."""
     return row.noise is not None and row.noise > MOST_EXCUSED_TOLERANCES * (row.tolerance or 0)
 
 
@@ -537,9 +540,10 @@ ROW_OUTCOMES_WORST_FIRST = (
 
 
 def summarize_rows(rows: Sequence[JudgedRow], warnings: tuple[str, ...] = ()) -> Judgement:
-    """Sort the rows worst first, and return them with their outcome: a row that could not be judged decides it.
+    """Sort the rows worst first, and return them with their common outcome, which a row that could not be judged
+    decides.
 
-    Else ``severity: warn`` or an expected failure, which are for rows outside their limit, would cover a lost one.
+    Else ``severity: warn`` or an expected failure, which are meant for rows outside their limit, would hide a lost row.
     """
 
     def sort_key(row: JudgedRow) -> tuple[object, ...]:
@@ -584,7 +588,7 @@ def _describe_lost_rows(rows: Sequence[JudgedRow]) -> str:
 
 
 class PastRun(NamedTuple):
-    """Describes a run of the history: when it was, of which commit, and whether it was red."""
+    """Describes a run of the history: its time, its commit, and whether the assertion failed."""
 
     time: str  # in UTC, as 2026-01-31T02:00:00Z
     commit: str | None
@@ -595,26 +599,28 @@ class PastRun(NamedTuple):
 
 
 class BadRuns(NamedTuple):
-    """Holds the last runs of a branch in a row in which an assertion was bad, without the present one."""
+    """Holds the unbroken series of bad runs of an assertion on a branch, up to the run before the present one."""
 
     branch: str
     runs: tuple[PastRun, ...] = ()  # newest first
 
     @property
     def red_since(self) -> PastRun | None:
-        """Return the first of the red runs up to the newest; None where the newest was not red."""
+        """Return the oldest run of the unbroken series of failed runs; None if the newest run did not fail."""
         red_runs = tuple(takewhile(lambda run: run.is_red, self.runs))
         return red_runs[-1] if red_runs else None
 
     def is_failing(self, fail_after: int) -> bool:
-        """Return whether one more bad run is red: it is the last that may wait, or one of them was red already."""
+        """Return whether one more bad run fails: it is the ``fail_after``-th, or an earlier one of the series failed
+        already.
+        """
         return len(self.runs) + 1 >= fail_after or any(run.is_red for run in self.runs)
 
 
 def delay_failure(judgement: Judgement, fail_after: int, bad_runs: BadRuns | None) -> Judgement:
-    """Return the judgement, *inconclusive* where it is bad and only a later bad run is to fail.
+    """Return the judgement; *inconclusive* if it is bad, but only a later bad run may fail.
 
-    ``bad_runs`` None: nobody counts, so nothing is delayed.
+    ``bad_runs`` None: bad runs are not counted, so nothing is delayed.
     """
     if judgement.outcome is not Outcome.FAILED or bad_runs is None or bad_runs.is_failing(fail_after):
         return judgement
@@ -645,13 +651,13 @@ def breaks_pipeline_rule(row: JudgedRow) -> bool:
 
 
 def is_limit_reached(row: JudgedRow, assertion: Assertion) -> bool:
-    """Whether the row's score stands to its limit as the assertion asks; a row without a limit does."""
+    """Whether the row's score holds its limit; True for a row without a limit."""
     comparator = assertion.requirement.comparator
     return row.value is None or row.limit is None or comparator is None or comparator.is_satisfied(row.value, row.limit)
 
 
 def _apply_rule_to_row(row: JudgedRow, value: Value | None) -> JudgedRow:
-    """Return a row of the score with the pipeline rule applied: the nearer of both limits is its margin."""
+    """Return a row of the score with the pipeline rule applied; its margin is the smaller of both."""
     if row.value is None:
         return row
     if value is None:

@@ -1,6 +1,6 @@
 """Which keys may each mapping of a gate file have, and how is the value of each read?
 
-The keys are one table, ``gate_file.keys.ini``, of which the schema and the docs are made as well.
+The keys are one table, ``gate_file.keys.ini``, from which the schema and the docs are generated as well.
 """
 
 from __future__ import annotations
@@ -113,7 +113,7 @@ FOREIGN_KEY_HINTS = {
         "name": "id",
     }
 }
-"""What to write for keys that other gates have, by the mapping."""
+"""What to write instead of keys of other tools, by mapping."""
 
 
 class MappingEntry:
@@ -141,7 +141,7 @@ class MappingEntry:
         return self.reader.read_text(self.fields[key], key) if key in self.fields else None
 
     def read_values(self) -> dict[str, Any]:
-        """Return the values of the keys that are given, without mistaken ones and those that are read by hand."""
+        """Return the values of the given keys, except mistaken ones and those that another module reads by hand."""
         values = {}
         for name, node in self.fields.items():
             value = _read_value(KEYS[self.section][name].kind, self.reader, node, name)
@@ -209,7 +209,7 @@ def _make_choice_reader(choices: type[enum.StrEnum]) -> ValueReader:
 
 
 def make_name_reader(choices: Mapping[str, Any], noun: str) -> ValueReader:
-    """Return a reader of a name that stands for one of ``choices``; ``noun`` says in a mistake what the name is of."""
+    """Return a reader of a name that stands for one of ``choices``; ``noun`` says in a mistake what is named."""
 
     def find_choice(name: str) -> Any:
         if name not in choices:
@@ -264,7 +264,7 @@ def _parse_link(text: str) -> str | None:
 
 
 def _read_marks(reader: NodeReader, node: Node, key: str) -> tuple[str, ...]:
-    """Read the marks that the item of an assertion gets. One by which pytest skips or multiplies tests is a mistake."""
+    """Read the pytest marks of an assertion's item. A mark by which pytest skips or multiplies tests is a mistake."""
 
     def parse_mark(text: str) -> str:
         name = text.strip()
@@ -426,7 +426,7 @@ def _read_step_kinds(reader: NodeReader, node: Node, key: str) -> tuple[StepKind
 
 
 def _read_copy_kinds(reader: NodeReader, node: Node, key: str) -> tuple[CopyKind, ...]:
-    """Read one kind of copies, or a list of them, in one order, as their order means nothing."""
+    """Read one kind of copies, or a list of them; they are sorted, as their order means nothing."""
     copy_kinds = {_make_choice_reader(CopyKind)(reader, item, key) for item in reader.read_one_or_items(node, key)}
     return tuple(kind for kind in CopyKind if kind in copy_kinds)
 
@@ -470,7 +470,7 @@ def read_tolerance(entry: MappingEntry) -> Tolerance:
 
 
 def _read_absolute_amounts(reader: NodeReader, node: Node, key: str) -> dict[str, Fraction] | None:
-    """Read the absolute amounts by unit, of which each may be given once; None where one is a mistake."""
+    """Read the absolute amounts by unit, one for each unit at most; None if one is a mistake."""
     amounts_by_unit: dict[str, Fraction] = {}
     is_valid = True
     for item in reader.read_items(node, key) if isinstance(node, SequenceNode) else [node]:
@@ -486,8 +486,8 @@ _KINDS_READ_BY_HAND = (
     *("text_read_by_hand", "sentence", "early_limit", "convention", "quantity"),
     *("workload", "assertions", "waivers", "matrix", "configurations", "labels", "for"),
 )
-"""Kinds whose value means something only beside other keys: the module of the mapping (``assertion_keys.py``,
-``gate_file.py``) reads them by hand, and a new key of such a kind does nothing until that does.
+"""Kinds whose value depends on other keys: the module of the mapping (``assertion_keys.py``, ``gate_file.py``) reads
+them by hand. A new key of such a kind has no effect until that module reads it.
 """
 
 KINDS: Mapping[str, ValueReader | None] = {

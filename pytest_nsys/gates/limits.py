@@ -1,7 +1,7 @@
-"""What limit do the words behind a subject set, such as ``>= 60%`` or ``below baseline plus tolerance``?
+"""What limit do the words after a sentence's subject set, such as ``>= 60%`` or ``below baseline plus tolerance``?
 
-A limit that no value can miss, or that none can meet, says nothing: it is a mistake. Where the metric has no least or
-greatest value no limit is out of reach.
+A limit that every value holds, or that no value can hold, is a mistake. A metric without a least or greatest value can
+reach every limit in that direction.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ _EXAMPLES = {
     (BARE, "lower"): "<= 1.1",
     (BARE, "higher"): ">= 0.6",
 }
-"""Limits to suggest where the end of the range, strict or turned round, is the weakest or the hardest there is."""
+"""Limits to suggest where neither end of the range makes a useful limit."""
 
 
 def find_pointless_limit(comparator: Comparator, limit: Fraction, target: LimitTarget) -> tuple[str, str] | None:
@@ -109,13 +109,13 @@ def explain_boundless_tolerance(comparator: Comparator | None, tolerance: Tolera
 def describe_useless_warning(
     warn_comparator: Comparator, warn_limit: Fraction, comparator: Comparator, limit: Fraction
 ) -> str | None:
-    """Return that an early limit always or never warns where the limit holds; None where it tells values apart."""
+    """Describe an early limit that warns of all values that hold the limit, or of none; None if it warns of some."""
     if comparator is not Comparator.EQ and not {warn_comparator, comparator} <= {
         *FLOOR_COMPARATORS,
         *CEILING_COMPARATORS,
     }:
         return None
-    # Between the two limits, at them and beyond them, one value stands for all.
+    # One value between the two limits, one at each and one beyond each represent all values.
     values = {
         (warn_limit + limit) / 2,
         *(tested_limit + step for tested_limit in (warn_limit, limit) for step in (-1, 0, 1)),
@@ -155,7 +155,7 @@ _UNITS_OF_TRACES = frozenset((RATIO, OF_STEP, COUNT, BARE, HASH, *WRITTEN_UNITS)
 """Units of metrics of a trace. What was measured outside may have a unit of its own, or one that is not known yet."""
 
 NOISE_WORD = "noise"
-"""How a tolerance is written that is no amount: the measured noise alone decides."""
+"""The word for a tolerance that has no amount: the measured noise alone decides."""
 
 NO_TOLERANCE_MISTAKE = (
     "there is no tolerance to add: write one into the gate file, as in tolerance: {rel: 5%, abs: 50us}"
@@ -165,7 +165,8 @@ WITHIN_WORD = "within"
 """Stands before the tolerance of a baseline that limits both sides."""
 
 MAX_HISTORY_RUNS = 9999
-"""Most runs of the history that a median is taken of, that stay out of it, or that are bad before one fails."""
+"""The greatest number of runs that a sentence may take a median of or leave out of it, and the greatest ``fail_after``.
+"""
 
 _COMPARISON = re.compile(rf"\s*(?P<words>!=|[<>=≤≥]+|below\b|above\b|{WITHIN_WORD}\b|at\s+least\b|at\s+most\b)")
 _MODEL_CONSTANT = re.compile(r"\s*(?P<constant>\S.*?)\s+on\s+(?P<model>[^,]*[^\s,])\s*(?:,|$)")
@@ -181,11 +182,11 @@ _OF_STEP = re.compile(r"%\s+of\s+(?:the\s+)?step(?=\s*$|\s+on\s)")
 _SIGNS = {"+": "+", "plus": "+", "-": "-", "minus": "-"}
 _SIDES = (("below", "above"), ("at most", "at least"), ("<=", ">="), ("plus", "minus"), ("+", "-"))
 _OTHER_SIDES = {**dict(_SIDES), **{high: low for low, high in _SIDES}, "<": ">=", ">": "<="}
-"""How the other side of a baseline is written."""
+"""For each word of a limit, the word for the other side of the baseline."""
 
 
 class SentenceMistake(ValueError):
-    """Says what is wrong with a sentence, and ``offset``, where in it."""
+    """Says what is wrong with a sentence; ``offset`` is the place in it, in characters."""
 
     def __init__(self, offset: int, problem: str) -> None:
         super().__init__(problem)
@@ -194,7 +195,7 @@ class SentenceMistake(ValueError):
 
 @contextmanager
 def locate_mistake(offset: int) -> Iterator[None]:
-    """Raise a ValueError of the block as a SentenceMistake at this place of the sentence."""
+    """Turn a ValueError of the block into a SentenceMistake at this place of the sentence."""
     try:
         yield
     except ValueError as mistake:

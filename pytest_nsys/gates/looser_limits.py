@@ -1,7 +1,7 @@
-"""Which limit does a person write who accepts a run that broke a constant, and which ceiling has a waiver for it?
+"""Which constant limit, or which ceiling of a waiver, lets a run pass that broke a constant?
 
-It has two digits, and lies on the worse side of the measured value, 1 % or more off it (1 pp of a ratio), in the unit
-of the sentence. What is exact has no worse side: there it is the number itself.
+The looser limit has two digits, is in the unit of the sentence, and lies at least 1 % (of a ratio: 1 pp) from the
+measured value, on the worse side. An exact constant has no worse side: the new limit is the measured number itself.
 """
 
 from __future__ import annotations
@@ -29,17 +29,17 @@ from pytest_nsys.gates.model import Assertion, Comparator, Constant, ConstantByM
 
 DIGITS = 2
 MARGIN_PERCENT = 1
-"""How far the limit is from the value: in percent of the value, of ratios in points."""
+"""The least distance of the limit from the value, in percent of the value; for ratios in percentage points."""
 
 NO_LABELS: Mapping[str, Label] = MappingProxyType({})
 
 _WRITTEN_QUANTITY = re.compile(r"(?P<number>[0-9]{1,18}(?:\.[0-9]{1,18})?)\s*(?P<unit>\D.*)?$")
 _WHOLE_UNITS = ("ns", "bytes", "")
-"""Units, as they are written, of which there are only whole ones, where what is measured is time, size or a count."""
+"""Units, as written, whose values are whole numbers if the metric is a time, a size or a count."""
 
 
 def has_worse_side(assertion: Assertion) -> bool:
-    """Whether the limit is a constant that a value can be far beyond: what is exact is right or wrong."""
+    """Whether the limit is a constant that has a worse side; a value holds an exact constant or does not."""
     return bool(assertion.requirement.constants) and assertion.requirement.comparator in (
         *FLOOR_COMPARATORS,
         *CEILING_COMPARATORS,
@@ -47,7 +47,7 @@ def has_worse_side(assertion: Assertion) -> bool:
 
 
 def format_looser_sentence(assertion: Assertion, worst: Value, labels: Mapping[str, Label] = NO_LABELS) -> str:
-    """Return the sentence that ``worst`` holds, for an assertion as it is judged: ``all_gather overlap >= 41%``.
+    """Return the sentence with a limit that ``worst`` holds, for a resolved assertion: ``all_gather overlap >= 41%``.
 
     Where there is a constant for each GPU model, only that of the row with these labels changes. Of one item of several
     it is the limit alone, ``>= 41%``. Empty where no other constant can be written.
@@ -128,7 +128,7 @@ def format_looser_ceiling(assertion: Assertion, worst: Value, labels: Mapping[st
 
 
 def _find_unit_size(unit: str, target_unit: str) -> Fraction:
-    """Return how much of the judged unit one of the written unit is."""
+    """Return the size of one written unit in the judged unit."""
     amounts = Quantity(Fraction(1), unit, "").amounts
     return amounts.get(target_unit, next(iter(amounts.values())))
 

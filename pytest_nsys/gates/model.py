@@ -39,7 +39,7 @@ AllowMissing = Mapping[str, frozenset[int]]
 
 
 class Comparator(enum.StrEnum):
-    """Compares a value with its limit, exactly, never rounded."""
+    """Compares a value with its limit exactly, without rounding."""
 
     LT = "<"
     LE = "<="
@@ -49,7 +49,7 @@ class Comparator(enum.StrEnum):
     NE = "!="
 
     def is_satisfied(self, value: Fraction | int, limit: Fraction | int) -> bool:
-        """Return whether ``value`` stands to ``limit`` as this comparator says."""
+        """Return whether ``value`` is in this relation to ``limit``, as in ``value <= limit``."""
         return bool(getattr(operator, self.name.lower())(value, limit))
 
 
@@ -60,7 +60,7 @@ class Tolerance:
     """
 
     relative: Fraction = Fraction(0)
-    # By metric unit (ns, %, count, 1) in the base of the unit: nanoseconds, a plain fraction for percentage points.
+    # By metric unit (ns, %, count, 1), in its base: nanoseconds, or a plain fraction for percentage points.
     absolute: Mapping[str, Fraction] = field(default_factory=dict)
     noise_only: bool = False  # T is 0, and the measured noise alone decides
 
@@ -73,21 +73,19 @@ class Constant(NamedTuple):
     """Holds a limit that the gate file states as a number, in the base of its unit."""
 
     value: Fraction
-    unit: str = ANY_UNIT  # of the metric that it fits, where the gate file alone does not know the metric's
+    unit: str = ANY_UNIT  # unit of the metrics that it fits, if the metric is unknown until it is measured
 
 
 @dataclass(frozen=True, slots=True)
 class ConstantByModel:
     """Holds one constant for each GPU model: a row is compared with the constant of the GPU of its rank."""
 
-    constants: Mapping[str, Constant]  # by the words that the gate file has for a model
-    gpu_models: Mapping[int, str] = field(default_factory=dict)  # by rank as the traces name them, once they are read
-    stated_gpu: str = ""  # what the gate file says where the traces do not
+    constants: Mapping[str, Constant]  # by the GPU model as the gate file writes it
+    gpu_models: Mapping[int, str] = field(default_factory=dict)  # by rank, in the traces' words; empty until read
+    stated_gpu: str = ""  # model that the gate file states, for traces that name none
 
     def find_model(self, labels: Mapping[str, Label]) -> str:
-        """Return the model of the gate file that the GPU of a row is. Raises ValueError where there is none, or
-        several.
-        """
+        """Return the gate file's name for the GPU model of a row. Raises ValueError if none fits, or several do."""
         rank, run_names = labels.get("rank"), {*self.gpu_models.values()} or {self.stated_gpu}
         names = {self.gpu_models[rank]} if isinstance(rank, int) and rank in self.gpu_models else run_names
         if len(names) > 1:
@@ -108,7 +106,7 @@ class ConstantByModel:
 
 
 def split_model_name(name: str) -> list[str]:
-    """Return the words that tell a GPU model: ``NVIDIA H100 80GB HBM3`` is an ``H100``, and no ``GH200``."""
+    """Return the words that identify a GPU model: ``NVIDIA H100 80GB HBM3`` is an ``H100``, and no ``GH200``."""
     return re.findall(r"[a-z0-9]+", name.lower())
 
 
@@ -118,9 +116,9 @@ def _is_model(word: str, name: str) -> bool:
 
 
 class HistoryReference(NamedTuple):
-    """Describes which runs of the history stand for the accepted runs of a baseline."""
+    """Describes which runs of the history take the place of a baseline's accepted runs."""
 
-    run_count: int  # how many, the newest
+    run_count: int  # how many of the newest runs
     branch: str | None = None  # None: any
     lag: int = 0  # how many of the newest stay out of it
 
@@ -134,7 +132,7 @@ class HistoryReference(NamedTuple):
 
     @property
     def first_comparison(self) -> str:
-        """Say from which run on there is something to compare with."""
+        """Describe from which run on the history holds a run to compare with."""
         first_run = f"run {self.lag + 2}" if self.lag else "the second"
         return f"each run with --nsys-history adds to it; from {first_run} on, runs are compared"
 
@@ -153,17 +151,17 @@ class BaselineLimit(NamedTuple):
     tolerance: Tolerance | None  # None: exactly m
     history: HistoryReference | None = None  # None: the stored baseline, or the other trace where one is given
     forbidden_rows: UnmatchedRows | None = (
-        None  # rows that must not be above the tolerance, where nothing else is asked of the values
+        None  # rows of one side that may not exceed the tolerance; set if the sentence has no other limit
     )
 
     @property
     def is_exact(self) -> bool:
-        """Whether the measured noise has no part in it."""
+        """Whether the measured noise plays no part in the limit."""
         return self.tolerance is None or self.forbidden_rows is not None
 
     @property
     def source(self) -> str:
-        """Describe where the limit is read: ``baseline``, or runs of the history."""
+        """Describe where the limit is read from: ``baseline``, or runs of the history."""
         return self.history.source if self.history is not None else "baseline"
 
 
@@ -171,7 +169,7 @@ class BaselineLimit(NamedTuple):
 class Requirement:
     """Holds the comparison and the limit that a sentence ends with."""
 
-    comparator: Comparator | None  # None: both sides of a baseline, neither more nor less than T away
+    comparator: Comparator | None  # None: at most T away from a baseline, on either side
     limit: Constant | ConstantByModel | BaselineLimit
     text: str
 
@@ -183,8 +181,8 @@ class Requirement:
         return [*self.limit.constants.values()] if isinstance(self.limit, ConstantByModel) else [self.limit]
 
     def find_constant(self, labels: Mapping[str, Label]) -> Constant:
-        """Return the constant that a row with these labels is compared with. Raises ValueError where none is for its
-        GPU.
+        """Return the constant that a row with these labels is compared with. Raises ValueError if its GPU model has
+        none.
         """
         assert not isinstance(self.limit, BaselineLimit)
         return (
@@ -203,7 +201,7 @@ class Aggregate(NamedTuple):
     """Describes how many values become one."""
 
     word: str  # median, mean, max, min, sum or pNN (nearest rank)
-    over: tuple[str, ...] | None = None  # dimensions that it takes together; None: all that the sentence does not fix
+    over: tuple[str, ...] | None = None  # dimensions that it aggregates over; None: all that the sentence does not fix
 
 
 class LimitTarget(NamedTuple):
@@ -212,14 +210,14 @@ class LimitTarget(NamedTuple):
     name: str
     unit: str
     better: str | None  # "higher" or "lower"
-    least: int | None  # None where no such end is known
+    least: int | None  # ends of the range of possible values; None if unknown
     greatest: int | None
 
 
 def build_limit_target(
     metric: Metric, aggregates: Collection[Aggregate] = (), balance_across: str | None = None
 ) -> LimitTarget:
-    """Return what a limit is set for: values of the metric, their sums, or their balance (maximum over minimum)."""
+    """Return the target of a limit: values of the metric, their sums, or their balance (maximum over minimum)."""
     if balance_across:
         return LimitTarget(f"balance of {metric.name}", BARE, "lower", 1, None)
     greatest = None if any(step.word == "sum" for step in aggregates) else metric.greatest
@@ -227,14 +225,14 @@ def build_limit_target(
 
 
 class Severity(enum.StrEnum):
-    """Says what becomes of a test: ``fail`` makes it red, ``warn`` lets it pass with a warning."""
+    """Says what an outcome does to the test: ``fail`` makes it fail, ``warn`` lets it pass with a warning."""
 
     FAIL = "fail"
     WARN = "warn"
 
 
 class Severities(NamedTuple):
-    """Holds the severity of each outcome that may be red."""
+    """Holds the severity of each outcome that may fail the test."""
 
     failed: Severity = Severity.FAIL
     inconclusive: Severity = Severity.WARN
@@ -267,16 +265,16 @@ class Waiver:
     location: Location
     link: str = ""
     where: Mapping[str, Selector] = field(default_factory=dict)  # empty: every row of the assertion
-    shared: bool = False  # it stands for several items of a for:, none of which can tell whether another needs it
-    unit: str = ANY_UNIT  # as that of a Constant
+    shared: bool = False  # it covers several items of a ``for:``: an item that does not need it cannot call it unneeded
+    unit: str = ANY_UNIT  # see Constant.unit
 
 
 @dataclass(frozen=True, slots=True)
 class Assertion:
     """Describes one sentence of a gate file, which is one pytest item."""
 
-    name: str  # what the item is called, unique in its file
-    full_name: str  # says its limit too (see assertion_names.py)
+    name: str  # name of the pytest item, unique in its file
+    full_name: str  # includes the limit (see assertion_names.py)
     sentence: str
     location: Location
     metric: str
@@ -291,7 +289,7 @@ class Assertion:
     xfail: str | None = None
     allow_no_data: bool = False
     allow_missing: AllowMissing = field(default_factory=dict)
-    fail_after: int = 1  # of bad runs in a row the first that fails; the ones before are inconclusive
+    fail_after: int = 1  # which bad run in a row is the first to fail; earlier ones are inconclusive
     waivers: tuple[Waiver, ...] = ()
     window: str = "median"
     span: Span | None = None
@@ -308,7 +306,7 @@ class Assertion:
 
     @property
     def limit_target(self) -> LimitTarget:
-        """Return what the limit is set for; in the unit of the limit until it is known what was measured."""
+        """Return the target of the limit; its unit is the limit's until the measured metric is known."""
         target = build_limit_target(self.measured_metric, self.aggregates, self.balance_across)
         return target._replace(
             unit=target.unit or next((constant.unit for constant in self.requirement.constants), ANY_UNIT)
@@ -335,9 +333,9 @@ class GateFile:
 
     path: Path
     assertions: tuple[Assertion, ...]
-    convention: Convention | None  # None is auto, until resolve_convention has found one
+    convention: Convention | None  # None is auto, until resolve_gate_convention has found one
     traces: tuple[str, ...] = ()  # captures (file, folder or glob), relative to the file
-    measurements: tuple[str, ...] = ()  # the file, or glob of files, beside each capture
+    measurements: tuple[str, ...] = ()  # file, or glob of files, that belongs to each capture
     # What the trace does not say: gpu, world, micro_batch, sequence_length, and mesh sizes by axis.
     run: Mapping[str, Label] = field(default_factory=dict)
     workload: Workload = Workload()  # noqa: RUF009  a NamedTuple: immutable
@@ -345,7 +343,7 @@ class GateFile:
     quality: Bounds = field(
         default_factory=Bounds
     )  # what may be wrong with the traces before nothing is judged on them
-    # These five hold for assertions that say nothing else.
+    # Defaults of the assertions, each of which may override them.
     tolerance: Tolerance | None = None
     window: str = "median"
     span: Span | None = None
@@ -363,17 +361,17 @@ class GateFile:
 
     @property
     def address(self) -> str:
-        """Return its path, with its configuration where it is one: ``step.nsys.yaml[llama-8b]``."""
+        """Return the file's path, followed by its configuration if it has one: ``step.nsys.yaml[llama-8b]``."""
         return str(GateAddress(str(self.path), self.configuration))
 
     @property
     def needs_trace(self) -> bool:
-        """Whether a trace has to be read for it: some assertion is about more than measurements beside a trace."""
+        """Whether a trace must be read: False if all assertions are on measurements made outside of traces."""
         return not self.assertions or any(assertion.outside_metric is None for assertion in self.assertions)
 
     @property
     def axes(self) -> tuple[str, ...]:
-        """Return the mesh axes that the setup label or ``run`` states. Where the convention is yet to be found, all
+        """Return the mesh axes that the setup label or ``run`` states. While the convention is unknown, return all axes
         that a setup label can state.
         """
         stated_axes = (key for key in self.run if key not in STATED_RUN_FIELDS)
@@ -411,7 +409,7 @@ def build_requests(gate: GateFile, assertions: Iterable[Assertion] | None = None
 
 
 class Outcome(enum.StrEnum):
-    """Names how an assertion ended. No state is silent and none is a skip."""
+    """Names how an assertion ended. Every outcome is reported; none skips the test."""
 
     PASSED = "passed"
     IMPROVED = "improved"
@@ -433,29 +431,29 @@ OUTSIDE_LIMIT = (Outcome.FAILED, Outcome.ACCEPTED)
 """Outcomes of a row that is outside its limit."""
 
 JudgedLabels = Mapping[str, Label]
-"""Maps the dimensions of a judged row that are left after aggregation to their labels."""
+"""Maps the dimensions of a judged row that remain after aggregation to their labels."""
 
 
 @dataclass(frozen=True, slots=True)
 class JudgedRow:
-    """Holds one value and its limit; the unit is that of the verdict."""
+    """Holds one judged value with its limit, both in the unit of the verdict."""
 
     labels: JudgedLabels
     """The dimensions that are left after aggregation."""
     value: Value | None
     """None where the row is gone."""
     limit: Value | None
-    """None where there is no baseline; where one is held on both sides, the limit on the value's side."""
+    """None if there is no baseline. Of a limit with two sides, the one on the value's side."""
     outcome: Outcome
-    """How the row ended; of a waived one PASSED."""
+    """How the row ended; PASSED for a waived row."""
     baseline: Value | None = None
-    """What is stored; None for a constant limit, and for a row that is new."""
+    """The stored value; None for a constant limit, and for a new row."""
     tolerance: Value | None = None
     """How far from the baseline the value may be; None for a constant limit."""
     margin: Value | None = None
     """How far the value may still move before it fails, negative where it fails."""
     early_warning: bool = False
-    """Whether it holds, but not the limit of the early warning."""
+    """Whether the value holds its limit but not the early one."""
     noise: Value | None = None
     """The bound of the measured noise; None where it was not measured."""
     origin: JudgedLabels = field(default_factory=dict)
@@ -463,13 +461,13 @@ class JudgedRow:
     test: str = ""
     """What decided between two sets of captures."""
     waived: bool = False
-    """Whether it is outside its limit as a waiver of the gate file allows."""
+    """Whether the value is outside its limit, and a waiver of the gate file allows that."""
     ceiling: Value | None = None
     """How far a waived value may go."""
     serialization: Value | None = None
-    """What a pipeline's rule holds the row to as well; None where there is none."""
+    """The serialization of the row's rank, which the pipeline rule limits as well; None without that rule."""
     step_ns: Value | None = None
-    """The length of the step that value and limit are shares of; None where they are none."""
+    """The length, in ns, of the step that value and limit are shares of; None if they are no shares of a step."""
 
     @property
     def visible_change(self) -> Value | None:
@@ -480,7 +478,7 @@ class JudgedRow:
     def allowed_change(self) -> Value | None:
         """Return how far worse than its baseline the row may be before it fails; None where no baseline limits it.
 
-        It is less than ``visible_change`` where the noise is more than a tolerance may be exceeded for it.
+        It is less than ``visible_change`` where the noise exceeds the most that it may add to the tolerance.
         """
         if self.tolerance is None or self.limit is None or self.baseline is None:
             return self.visible_change
@@ -503,8 +501,8 @@ class JudgedRow:
     def headroom(self) -> Fraction | None:
         """Return the share of its tolerance, or of a constant limit, that a row may still lose before it fails.
 
-        Of rows of any unit the one with the least headroom is nearest to failing. None where the row may not move at
-        all: it holds, and is not about to fail.
+        It compares rows of all units: the one with the least headroom is nearest to failing. None if the row may not
+        move at all: such a row holds, and is not about to fail.
         """
         if self.times_tolerance is not None:
             return 1 - self.times_tolerance
@@ -514,11 +512,11 @@ class JudgedRow:
 
 
 class Difference(NamedTuple):
-    """Describes one circumstance in which a run differs from what it is compared with."""
+    """Describes one circumstance in which a run differs from its base or baseline."""
 
     name: str
     current: str
-    baseline: str  # of what the run is compared with
+    baseline: str  # the value of the base or baseline
 
 
 @dataclass(frozen=True, slots=True)
@@ -526,49 +524,49 @@ class Verdict:
     """Holds the judgement of one assertion."""
 
     assertion: Assertion
-    """As it was resolved for the run."""
+    """The assertion as resolved for the run."""
     outcome: Outcome
-    """How it ended."""
+    """How the assertion ended."""
     message: str
-    """The one line that says it."""
+    """The outcome explained on one line."""
     unit: str
-    """Of the values of its rows; empty where nothing was judged."""
+    """The unit of the rows' values; empty if nothing was judged."""
     rows: tuple[JudgedRow, ...] = ()
     """Every row that was judged, the worst first."""
     windows: tuple[UsedWindow, ...] = ()
-    """What was measured: of each capture and rank."""
+    """The measured windows, of each capture and rank."""
     measured_as: str = ""
     """Window, span and kernels mode in words."""
     outcome_warnings: tuple[str, ...] = ()
-    """Warnings that tell the outcome again."""
+    """Warnings that repeat the outcome."""
     cautions: tuple[str, ...] = ()
-    """Warnings of something else."""
+    """Warnings about anything but the outcome."""
     notes: tuple[Note, ...] = ()
-    """What a person should know of the traces."""
+    """What the reader should know about the traces."""
     next_step: str = ""
-    """The command that makes its baseline; empty where none does."""
+    """The command that makes the missing baseline; empty if no command does."""
     differences: tuple[Difference, ...] = ()
-    """The circumstances that make it *incomparable*."""
+    """The circumstances that make the run *incomparable*."""
     compared_with: str = ""
     """Where the baseline came from; empty where nothing was compared."""
     details: tuple[str, ...] = ()
-    """What changed behind the rows, a line each."""
+    """Which kernels or streams changed behind the failed rows, a line each."""
     causes: tuple[RowExplanation, ...] = ()
-    """The kernels that account for the rows that are worse, in their order."""
+    """The kernels that account for the worse rows, in the order of the rows."""
     step: StepChange | None = None
-    """How long a step was and is, where both sides know it."""
+    """How the length of a step changed; None if one side does not know it."""
     examined_window: ExaminedWindow | None = None
     """The windows that explain the worst row."""
     delayed: bool = False
     """Whether it is *inconclusive* only because ``fail_after`` waits for more bad runs."""
     accepted_for: str = ""
-    """The reason of the refresh by which a branch accepts what is worse."""
+    """The branch's reason for the refresh that accepts the worse rows."""
     lets_pass: bool = False
-    """Whether the check is green by that."""
+    """Whether the assertion passes because of that refresh."""
     configuration: str = ""
-    """Of the gate file's matrix; empty where it has none."""
+    """The configuration of the gate file's matrix; empty without a matrix."""
     on_base: str = ""
-    """How a constant limit ends on the other run of a comparison; empty without one, and of any other limit."""
+    """How a constant limit ends on the base of a comparison; empty without a comparison, and for other limits."""
     _repr_html_ = render_object  # what a notebook shows
 
     def __repr__(self) -> str:
@@ -586,7 +584,9 @@ class Verdict:
 
     @property
     def nearest_row(self) -> JudgedRow | None:
-        """Return the row that a summary names: nearest to failing, or failing worst; of an improvement the best."""
+        """Return the row that a summary names: the worst failed row, else the row nearest to failing. For an
+        improvement, return the best row.
+        """
         rows = [row for row in self.rows if row.margin is not None]
         if self.outcome in OUTSIDE_LIMIT:  # a waived row may be further out than the one that failed
             rows = [row for row in rows if not row.waived]
@@ -607,7 +607,7 @@ class Verdict:
 
     @property
     def good(self) -> bool:
-        """Whether the item passes: by outcome, or by ``severity: warn``, never by silence."""
+        """Whether the item passes, by its outcome or by ``severity: warn``."""
         severity = self.assertion.severity
         severities = {
             Outcome.FAILED: severity.failed,

@@ -1,10 +1,10 @@
-"""Which change is chance: how far does a value move by itself (R3), and did it get worse between two sets of captures
+"""Which change is chance? How far does a value move by itself (R3), and did it get worse between two sets of captures
 (R4)?
 
-The prediction bound of one new trace is B = t(1 − 0.01/n, ν) · s · √(1 + 1/K): of a hundred gates without any change
-one exceeds its baseline by more than B in any of the n rows that it judges together. s² pools the variance of the K
+The prediction bound of one new trace is B = t(1 − 0.01/n, ν) · s · √(1 + 1/K): one in a hundred gates of an unchanged
+program exceeds its baseline by more than B in any of the n rows that it judges together. s² pools the variance of the K
 accepted runs with that of the calibration, which counts for ν₀ = 4 degrees of freedom however many traces it had; so
-few accepted runs do not give a bound of their own luck.
+the chance variance of few accepted runs does not decide the bound.
 
 Student's t has a closed form for whole degrees of freedom (Abramowitz and Stegun, 26.7.3 and 26.7.4), so SciPy is not
 needed.
@@ -12,9 +12,9 @@ needed.
 Two sets of captures are compared by the exact rank-sum test, with Holm over all rows of a gate file. One trace is one
 sample. With five or more captures on each side a row has moved where its one-sided exact p, corrected for the number of
 rows that are tested together, is at most 0.05. With three or four no test can say that; there the two sides must be
-completely separated. With one or two nothing can be said, and the label says so: the tolerance decides alone. Of so
-many rows that not even complete separation could be significant a row has moved where its sides are completely
-separated, and its shift is beyond the noise of that many rows: a gate of many rows must be able to fail.
+completely separated. With one or two no test is possible: the tolerance decides alone, and the label says so. With so
+many rows that not even complete separation is significant, a row has moved if its sides are completely separated and
+its shift exceeds the noise bound for that many rows: a gate of many rows must be able to fail.
 """
 
 from __future__ import annotations
@@ -65,12 +65,12 @@ CALIBRATION_FREEDOM = 4
 """ν₀: the degrees of freedom that the calibrated noise counts for, however many traces it has."""
 
 FEWEST_TRACES = 5
-"""Fewest traces of a calibration: fewer say too little of a variance."""
+"""The fewest traces of a calibration: fewer say too little about a variance."""
 
 FEWEST_RUNS = 4
-"""Fewest accepted runs whose own variance is a bound, where there is no calibration."""
+"""The fewest accepted runs whose own variance gives a bound without a calibration."""
 
-# A square root is no fraction.
+# A square root is irrational in general, so it is rounded up.
 _RESOLUTION = 10**9
 """Parts of a unit to which B is rounded up."""
 
@@ -87,8 +87,8 @@ def compute_noise_bound(
     """Return B, how far a row may be off by chance, in its unit; None where the noise is not measured.
 
     ``accepted`` are the values of the row in the accepted runs. ``calibrated_places`` are the places of accepted runs
-    that the calibration was made of: they are one sample, not two. ``row_count`` rows are judged together, of which
-    none may exceed its bound by chance.
+    that the calibration was made of: the values of such a run count once. ``row_count`` is the number of rows judged
+    together, none of which may exceed its bound by chance.
     """
     if not calibration and len(accepted) < FEWEST_RUNS:
         return None
@@ -105,7 +105,7 @@ def compute_noise_bound(
 def _pool_accepted_spread(
     accepted: Sequence[Value], calibration: Sequence[Value], calibrated_places: Container[int]
 ) -> tuple[int, Fraction]:
-    """Return degrees of freedom, and the sum of squares that goes with them, of the larger of two honest samples.
+    """Return the degrees of freedom, and the sum of squared deviations, of the larger of two samples.
 
     Each value counts once: the calibration with the accepted runs that it was not made of, or the accepted runs alone.
     """
@@ -159,7 +159,7 @@ class Trial(NamedTuple):
     before: tuple[Value, ...]
     after: tuple[Value, ...]
     worse_direction: int  # +1 up, −1 down, 0 either way
-    left_out: tuple[int, int] = (0, 0)  # captures of each side that were taken and do not count, as they are hiccups
+    left_out: tuple[int, int] = (0, 0)  # number of hiccups left out of each side
 
     @property
     def captures_text(self) -> str:
@@ -172,9 +172,9 @@ class Decision(NamedTuple):
 
     is_worse: bool
     is_better: bool
-    label: str  # what the captures say of this row alone, in a word or two
-    basis: str  # how all such rows were decided
-    noise: Value | None = None  # the shift that chance alone may give; None of too few captures
+    label: str  # result for this row alone, in a word or two
+    basis: str  # the rule by which all rows with as many captures were decided
+    noise: Value | None = None  # the largest shift by chance, in the row's unit; None for too few captures
 
 
 class _Movement(NamedTuple):
@@ -186,7 +186,7 @@ class _Movement(NamedTuple):
 
 
 def decide_trials(trials: Mapping[Key, Trial]) -> dict[Key, Decision]:
-    """Return what each row's captures say, all rows of a gate file taken together."""
+    """Decide for each row whether it moved, corrected for testing all rows of a gate file together."""
     worse_movements = _test_directions({key: (trial, trial.worse_direction) for key, trial in trials.items()})
     better_movements = _test_directions({key: (trial, -trial.worse_direction) for key, trial in trials.items()})
     return {
@@ -202,7 +202,8 @@ def decide_trials(trials: Mapping[Key, Trial]) -> dict[Key, Decision]:
 
 
 def compute_chance_shift(trial: Trial, row_count: int) -> Value | None:
-    """Return the shift between both sides that one in a hundred unchanged gates of so many rows exceeds in a row.
+    """Return the shift between both sides, in the row's unit, that one in a hundred unchanged gates of ``row_count``
+    rows exceeds in some row.
 
     None where the captures are too few.
     """
@@ -218,7 +219,7 @@ def can_test(trial: Trial) -> bool:
 
 
 def _count_smaller_side(trial: Trial) -> int:
-    """Count the captures of the smaller side, as they were taken: to leave a hiccup out does not make a weaker rule."""
+    """Count the captures of the smaller side, hiccups included: leaving one out does not select a weaker rule."""
     before_left_out, after_left_out = trial.left_out
     return min(len(trial.before) + before_left_out, len(trial.after) + after_left_out)
 
@@ -263,7 +264,7 @@ def _decide_by_separation(trial: Trial, direction: int) -> _Movement:
 def _decide_among_many_rows(trial: Trial, direction: int, row_count: int) -> _Movement:
     """Decide that a row moved where its sides are separated, and its shift is beyond the noise of all rows as well.
 
-    Of so many rows some are separated by chance. The noise is the bound of Student's t with Bonferroni's correction, on
+    Among many rows some are separated by chance. The noise is the bound of Student's t with Bonferroni's correction, on
     the pooled variance of the two sides.
     """
     movement = _decide_by_separation(trial, direction)
@@ -304,7 +305,7 @@ def compute_rank_sum_p(trial: Trial, direction: int) -> Fraction:
 
 
 def compute_smallest_p(trial: Trial, direction: int) -> Fraction:
-    """Return the p of complete separation, the smallest that so many captures can give."""
+    """Return the p of complete separation, the smallest p for these numbers of captures."""
     return Fraction(1 if direction else 2, comb(len(trial.before) + len(trial.after), len(trial.after)))
 
 

@@ -1,9 +1,9 @@
 """Which rows does a sentence judge, which values do they become, and which ranks lack a row that others have?
 
-Selectors, aggregates and balance are exact. A worst row of 18 says nothing of 24: every rank of a run does the same
-work, except for what its place in the pipeline changes. So each rank must have a row, and of the stages each must have
-those of the ranks with its own ``pp`` coordinate; without such coordinates all are one group. What is sparse by nature
-(groups, collectives, streams, kernels, ranges) is not compared, nor what knows no rank.
+Selectors, aggregates and balance are exact. The worst row of 18 ranks says nothing about the other 6 of 24. All ranks
+do the same work, except for their place in the pipeline, so each rank must have a row, and the same stages as the other
+ranks with its ``pp`` coordinate; without such coordinates all ranks are one group. Dimensions that are sparse by nature
+(groups, collectives, streams, kernels, ranges) are not checked, nor are metrics without a rank.
 """
 
 from __future__ import annotations
@@ -46,16 +46,16 @@ def fold_rows(table: MetricTable, rows: Sequence[LabelledValue], assertion: Asse
 
 
 _PICKING_AGGREGATES = re.compile(r"max|min|median|p[0-9]+")
-"""Aggregates whose value is, or may be, that of one of the rows."""
+"""Matches aggregates whose value is, or may be, the value of one row."""
 
 
 def find_origin_row(
     table: MetricTable, rows: Sequence[LabelledValue], assertion: Assertion, folded_row: LabelledValue
 ) -> Mapping[str, Label]:
-    """Return the row that an aggregate took its value from, as the labels that the aggregate dropped; empty where there
-    is none.
+    """Return the labels, dropped by the aggregate, of the row that it took its value from; empty if no row has the
+    value.
 
-    ``rows`` are those that were taken together. Of several rows with the value it is the first.
+    ``rows`` are the aggregated rows. Of several rows with the value the first counts.
     """
     steps = assertion.aggregates
     if not steps or not all(_PICKING_AGGREGATES.fullmatch(step.word) for step in steps):
@@ -72,10 +72,10 @@ def find_origin_row(
 def _aggregate_step(
     table: MetricTable, rows: Sequence[LabelledValue], step: Aggregate, fixed_dimensions: Sequence[str]
 ) -> list[LabelledValue]:
-    """Return one value for each combination of the dimensions that the step does not take together."""
+    """Return one value for each combination of labels of the dimensions that the aggregate keeps."""
 
     def select_labels(labels: Mapping[str, Label]) -> dict[str, Label]:
-        """Return the labels by which rows are taken together."""
+        """Return the labels by which rows are grouped."""
         if step.over is None:
             mesh_labels = {
                 dimension: label
@@ -96,8 +96,8 @@ def _aggregate_step(
 
 
 def _place_on_mesh(table: MetricTable, labels: Mapping[str, Label], axis: str) -> Mapping[str, Label]:
-    """Return the labels with the rank's mesh coordinates in its place. Raises NothingSelected where it has no such
-    axis.
+    """Return the labels with the rank replaced by its mesh coordinates. Raises NothingSelected if the rank lacks
+    ``axis``.
     """
     rank = labels.get("rank")
     if not isinstance(rank, int):
@@ -139,10 +139,10 @@ class AbsentRank(NamedTuple):
     """Describes a rank without rows that other ranks have."""
 
     rank: int
-    stages: tuple[str, ...]  # that it lacks; ("",) of a metric without stages
-    example_rank: int  # a rank that has them
+    stages: tuple[str, ...]  # the lacking stages; ("",) for a metric without stages
+    example_rank: int  # a rank that has these stages
     has_no_row: bool
-    reason: str = ""  # where the metric can tell
+    reason: str = ""  # why, if the metric knows
 
     def __str__(self) -> str:
         stages_text = (
@@ -191,7 +191,7 @@ def find_absent_ranks(
 
 
 def _group_stages_by_rank(table: MetricTable, where: Mapping[str, Selector]) -> dict[int, frozenset[str]]:
-    """Return the stages of which each rank of the run has a row, ``""`` for a metric without stages."""
+    """Return the stages that each rank of the run has rows of, by rank; ``""`` for a metric without stages."""
     stages_by_rank: dict[int, set[str]] = {rank: set() for rank in table.coordinates}
     counts_all_stages = table.counts_unstaged or selects_unstaged(where)
     for labels, _ in chain(table.label_rows(), table.label_rows(table.unseen.items())):
@@ -207,7 +207,7 @@ def _find_pipeline_place(table: MetricTable, rank: int) -> int | None:
 
 
 def _is_selected(table: MetricTable, where: Mapping[str, Selector], rank: int, stage: str) -> bool:
-    """Whether the selectors choose the rank and the stage, whatever they ask of other dimensions."""
+    """Whether the selectors choose the rank and the stage, ignoring other dimensions."""
     row: LabelledValue = ({"rank": rank, "stage": stage}, 0)
     sparse_dimensions = set(table.dimensions) - {"rank", "stage"}
     return all(
@@ -243,9 +243,9 @@ def format_allow_missing(absent_ranks: Iterable[AbsentRank]) -> str:
 def select_complete_rows(
     table: MetricTable, where: Mapping[str, Selector], excused: AllowMissing | None = None
 ) -> Sequence[LabelledValue]:
-    """Return the rows that every selector chooses, where all ranks have theirs.
+    """Return the rows that match all selectors, after checking that no rank lacks one.
 
-    Raises NothingSelected where a selector chooses none, or a rank lacks one and is not excused.
+    Raises NothingSelected if a selector matches no row, or if a rank lacks a row and ``excused`` does not allow it.
     """
     rows = select_rows(table, where)
     if absent_ranks := find_absent_ranks(table, where, excused):

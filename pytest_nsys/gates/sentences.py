@@ -83,29 +83,29 @@ NUMBERED_DIMENSIONS = frozenset({"rank"})
 
 QUANTILE_WORDS = ("p50", "p90", "p99", "mean", "max")
 
-# Nobody reads a longer one, and the file may be a stranger's.
+# The file may be untrusted, and parsing time grows with the length.
 MAX_SENTENCE_LENGTH = 500
-"""Most characters of a sentence."""
+"""The greatest length of a sentence, in characters."""
 
 LAUNCHES_METRIC = "kernel_launches"
-"""Metric whose rows are kernels by name."""
+"""The metric whose rows are kernels by name."""
 
 SHARE_METRIC = "kernel_share"
-"""Metric in which a limit says how small a kernel may be."""
+"""The metric of the SHARE in ``no new kernels above SHARE``."""
 
 PIPELINE_WORD = "pipeline"
 PIPELINE_METRIC = "overlap_score"
-"""Metric that the pipeline rule goes with."""
+"""The metric to which the pipeline rule applies."""
 
 _KERNEL_SENTENCES = {f"{each} kernels": each for each in reversed(UnmatchedRows)}
 
 _LONGEST_NAME = 5
-"""Most words of the name of a metric."""
+"""The greatest number of words in a metric's name."""
 
 _WORD_PATTERN = re.compile(rf"!=|[<>=≤≥]+|(?:{QUOTED_LABEL}|(?!!=)[^\s<>=≤≥])+")
 _PERCENTILE = re.compile(r"p[0-9]+")
 _ROW_STATISTICS = {"quantile": re.compile("p[0-9]+|mean|max"), "statistic": re.compile("|".join(STATISTIC_LABELS))}
-"""Dimensions that say what a row takes of many values, and the words for it."""
+"""Dimensions that name a statistic of many values, each with the pattern of its words."""
 
 
 @dataclass(slots=True)
@@ -146,7 +146,9 @@ class SentenceSubject:
         return self
 
     def _read_aggregate(self, words: list[SentenceWord], i: int) -> int:
-        """Read ``max`` or ``max over ep``, which takes what the next one makes, and return where the next word is."""
+        """Read ``max`` or ``max over ep``, which aggregates the result of the next aggregate, and return the index of
+        the next word.
+        """
         word, next_words = words[i], [later_word.text for later_word in words[i + 1 :]]
         dimensions: tuple[str, ...] | None = None
         if next_words[:1] == ["over"]:
@@ -167,7 +169,7 @@ class SentenceSubject:
 
     def _explain_no_aggregate(self, word: str, dimension: str) -> str | None:
         """Explain why an aggregate cannot take a dimension together; None where it can."""
-        if dimension == "statistic" and not self.metric.is_outside_trace:  # of which one is meant where nobody says
+        if dimension == "statistic" and not self.metric.is_outside_trace:  # the default is the first statistic
             statistic = word if word in STATISTIC_LABELS else STATISTIC_LABELS[0]
             return f"a statistic is chosen, not aggregated: write {statistic} {self.metric.name}"
         if any(dimension in (step.over or ()) for step in self.aggregates):
@@ -224,7 +226,7 @@ class SentenceSubject:
 
 
 def parse_sentence(text: str, gate: GateFile, location: Location) -> Assertion:
-    """Return the assertion that ``text`` is; the gate file says what the sentence does not. Raises SentenceMistake."""
+    """Parse ``text`` as an assertion; the gate file gives the defaults. Raises SentenceMistake."""
     subject, requirement = _parse_parts(text, gate)
     parts = (subject.where, subject.aggregates, subject.balance_across, subject.pipeline)
     defaults = {key: getattr(gate, key) for key in ("window", "span", "kernels", "allow_missing")}
@@ -270,7 +272,7 @@ def _parse_parts(text: str, gate: GateFile) -> tuple[SentenceSubject, Requiremen
 
 
 def _resolve_metric_by_unit(words: list[SentenceWord], text: str) -> list[SentenceWord]:
-    """Return the words with one metric in place of a name for several: the one in whose unit the sentence ends."""
+    """Return the words with a name that several metrics share replaced by the metric in the unit of the limit."""
     *before, last = words
     if (metrics := METRICS_BY_UNIT.get(last.text)) is None:
         return words
@@ -319,7 +321,7 @@ def parse_selector_value(metric: Metric, dimension: str, text: str, axes: Collec
 
 
 def is_aggregate_word(text: str) -> bool:
-    """Return whether ``text`` is a word that takes many values together. Raises ValueError where it nearly is."""
+    """Return whether ``text`` is the word of an aggregate. Raises ValueError for a near miss."""
     if text in AGGREGATE_SLIPS:
         raise ValueError(f"'{text}' is not a word here (did you mean '{AGGREGATE_SLIPS[text]}'?)")
     if re.fullmatch(r"p[0-9]+\.[0-9]+", text):
@@ -339,7 +341,7 @@ def _is_comparison(words: list[SentenceWord], i: int) -> bool:
 
 
 def _explain_missing_comparison(text: str, words: list[SentenceWord]) -> SentenceMistake:
-    """Return the mistake of a sentence without a comparison, or the one that its metric has."""
+    """Return the mistake of a sentence without a comparison, or else the mistake in its metric."""
     problem = f"the comparison is missing: {COMPARISON_HINT}"
     last = words[-1]
     if last.text[0].isdigit() and len(words) > 1:
@@ -444,7 +446,7 @@ def _parse_subject(words: list[SentenceWord], make_subject: Callable[[Metric], S
 
 
 def _use_step_quantile(subject: SentenceSubject, words: list[SentenceWord]) -> SentenceSubject:
-    """Return ``p99 step time`` and ``mean step time`` as those of the steps, not of the one step time of a run."""
+    """Change ``p99 step time`` and ``mean step time`` to the metric with one value for each step."""
     if subject.metric.name != STEP_TIME_METRIC or not subject.aggregates or subject.aggregates[0].over:
         return subject
     if _ROW_STATISTICS["quantile"].fullmatch(subject.aggregates[0].word) is None:
@@ -476,7 +478,7 @@ def _split_metric(words: list[SentenceWord]) -> tuple[list[SentenceWord], Metric
             return words[:start], metric
         if (
             "_" in name and (advice := propose_sentence(name)) is not None
-        ):  # 'exposed comm' is no comm of a stage 'exposed'
+        ):  # 'exposed comm' must not be read as 'comm' of a stage 'exposed'
             raise words[start].make_mistake(advice)
     raise _explain_unknown_metric(words)
 
@@ -488,7 +490,7 @@ def _list_name_candidates(words: list[SentenceWord], end: int) -> Iterator[tuple
 
 
 def _explain_unknown_metric(words: list[SentenceWord]) -> SentenceMistake:
-    """Return the mistake of words that end in no metric: what may be meant, or that a word comes after the metric."""
+    """Return the mistake of words that do not end in a metric: suggest a metric, or say that a word follows it."""
     for start, name in _list_name_candidates(words, len(words)):
         if (advice := propose_sentence(name)) is not None:
             return words[start].make_mistake(advice)
@@ -520,8 +522,8 @@ def _is_before_metric(words: list[SentenceWord], i: int) -> bool:
 def _find_row_statistic(words: list[SentenceWord], metric: Metric) -> int | None:
     """Return the index of the word that says a quantile or statistic of each row; None where there is none.
 
-    It is the last such word, where the metric has that dimension and no label of it is selected by name. What stands
-    before it takes rows together.
+    It is the last such word, if the metric has that dimension and no label of it is selected by name. The words before
+    it are aggregates.
     """
     for dimension, pattern in _ROW_STATISTICS.items():
         if dimension in metric.dimensions and dimension not in {word.text for word in words}:

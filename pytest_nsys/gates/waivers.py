@@ -1,4 +1,4 @@
-"""Which rows outside their limit does the gate file let pass for a while, and which of its waivers can go?
+"""Which rows outside their limit does the gate file let pass for a while, and which of its waivers are unneeded?
 
 Only *failed* can be waived: a row without data, or a run that cannot be judged, never is.
 """
@@ -39,7 +39,7 @@ def make_selector_match(table: MetricTable) -> SelectorMatch:
 def waive(
     assertion: Assertion, unit: str, rows: Sequence[JudgedRow], matches_row: SelectorMatch, today: date
 ) -> tuple[tuple[JudgedRow, ...], tuple[str, ...]]:
-    """Return the rows in their order, passed where a waiver covers them on ``today`` (in UTC); and what to warn of.
+    """Return the rows in their order, those that a waiver covers on ``today`` (in UTC) as passed; and the warnings.
 
     ``unit`` is that of the rows' values.
     """
@@ -68,7 +68,7 @@ def waive(
 
 
 def _find_covering_waiver(assertion: Assertion, row: JudgedRow, matches_row: SelectorMatch, today: date) -> int | None:
-    """Return the index of the first waiver in force that means the row and reaches as far as its value."""
+    """Return the index of the first unexpired waiver that selects the row and whose ceiling covers its value."""
     in_force = ((n, waiver) for n, waiver in enumerate(assertion.waivers) if today <= waiver.expires)
     return next(
         (
@@ -91,19 +91,19 @@ def _is_within_ceiling(assertion: Assertion, waiver: Waiver, row: JudgedRow) -> 
 
 
 def _find_middle(row: JudgedRow) -> Value:
-    """Return the value that a limit with two sides lies around."""
+    """Return the middle of a limit with two sides."""
     middle = row.limit if row.baseline is None else row.baseline
-    assert middle is not None  # what failed, failed a limit
+    assert middle is not None  # a failed row has a limit
     return middle
 
 
 def _find_ceiling_direction(assertion: Assertion, waiver: Waiver, row: JudgedRow) -> int:
-    """Return which way a value may go as far as the ceiling: 1 up, −1 down."""
+    """Return the direction in which the ceiling lets a value go: 1 up, −1 down."""
     return assertion.requirement.worse_direction or (1 if waiver.ceiling >= _find_middle(row) else -1)
 
 
 def _is_on_other_side(assertion: Assertion, waiver: Waiver, row: JudgedRow) -> bool:
-    """Whether a value of a limit with two sides is not on the ceiling's."""
+    """Whether a value breaks a limit with two sides on the side without the ceiling."""
     value, middle = row.value or 0, _find_middle(row)
     return not assertion.requirement.worse_direction and (value < middle) != (waiver.ceiling < middle)
 
@@ -117,7 +117,7 @@ def _describe_waiver_in_force(waiver: Waiver, row_count: int) -> str:
 def _explain_red_rows(
     assertion: Assertion, waiver: Waiver, unit: str, red_rows: Sequence[JudgedRow], today: date
 ) -> str:
-    """Explain why rows that a waiver names are red all the same."""
+    """Explain why rows that a waiver selects fail all the same."""
     line = waiver.location.line
     more_rows = f" and {format_count(len(red_rows) - 1, 'more row')}" if len(red_rows) > 1 else ""
     if today > waiver.expires:

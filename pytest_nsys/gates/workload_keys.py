@@ -20,13 +20,13 @@ from pytest_nsys.gates.model import Assertion
 from pytest_nsys.gates.yaml_nodes import NodeReader
 
 RENAMED_FIELDS = {"step_time": "step_time_ns", "peak": "peak_gb_per_s"}
-"""Keys whose field of a Workload has another name."""
+"""Fields of Workload whose name differs from the key, by key."""
 
 
 def read_workload(reader: NodeReader, node: Node | None, file_values: Mapping[str, Any], folder: Path) -> Workload:
-    """Return the work that the file states under ``workload:`` (``node``), and in other keys that count here.
+    """Return the work that the file states under ``workload:`` (``node``) and in ``file_values``, its other keys.
 
-    ``folder`` is where the file lies. What it states itself counts before what its ``config`` says.
+    ``folder`` holds the file. Values of the file override those of its ``config``.
     """
     stated_values = _read_stated(MappingEntry(reader, node, "workload"), folder) if node is not None else {}
     run = file_values.get("run", {})
@@ -35,7 +35,7 @@ def read_workload(reader: NodeReader, node: Node | None, file_values: Mapping[st
 
 
 def list_stated_options(workload: Workload, view: str) -> list[str]:
-    """List the options by which a person states the same to a view that divides by it."""
+    """List the command-line options that state the same work to ``view``."""
     if view == "collectives" and workload.peak_gb_per_s is not None:
         return ["--peak", format_written_limit(workload.peak_gb_per_s, BANDWIDTH)]
     if view != "kernels":
@@ -63,14 +63,14 @@ def _read_stated(entry: MappingEntry, folder: Path) -> dict[str, Any]:
     if "data_parallel" in values:
         fields["parallel"] = Parallel(shard=values.pop("data_parallel"))
     if "local_samples" in values:
-        fields.pop("samples", None)  # of the configuration: the batch of a replica is stated instead
+        fields.pop("samples", None)  # the configuration's global batch: the file states the batch of a replica instead
     return fields | {RENAMED_FIELDS.get(key, key): value for key, value in values.items()}
 
 
 def _read_config(entry: MappingEntry, path_text: str, folder: Path) -> dict[str, Any]:
     try:
         workload = read_torchtitan_config(folder / Path(path_text).expanduser())
-    except (UsageMistake, RuntimeError) as mistake:  # the latter of ~nobody
+    except (UsageMistake, RuntimeError) as mistake:  # expanduser raises RuntimeError for ~nobody
         entry.add_mistake("config", str(mistake))
         return {}
     return {key: value for key, value in workload._asdict().items() if value not in (None, ())}
@@ -85,15 +85,15 @@ DEGREE_KEYS = {
     "replicate": "data_parallel_replicate_degree",
     **{axis: f"{axis}_parallel_degree" for axis in ("tensor", "pipeline", "context", "expert")},
 }
-"""Key of each parallel degree but that of sharding, which was renamed."""
+"""The key of each parallel degree except sharding, whose key was renamed over time."""
 
-# Written for a degree it is what the others leave of the world, for a global batch that of all replicas with one each.
+# For a degree: what the other degrees leave of the world. For a global batch: one batch of each replica.
 REST_DEGREE = -1
 
 
 def read_torchtitan_config(path: Path) -> Workload:
-    """Return the work that a configuration of TorchTitan states. Raises UsageMistake for one that cannot be read or be
-    true.
+    """Return the work that a configuration of TorchTitan states. Raises UsageMistake for an unreadable or contradictory
+    one.
     """
     import tomllib  # few gate files name a configuration
 
@@ -136,7 +136,7 @@ class _TorchTitanConfig:
         )
 
     def _read_number(self, tables: tuple[str, ...], keys: tuple[str, ...], *, allow_rest: bool = False) -> int | None:
-        """Return the first of the keys that is there; with ``allow_rest`` it may be −1, which says no number.
+        """Return the number of the first key found; with ``allow_rest`` −1 is allowed, and reads as None.
 
         Raises UsageMistake for what is no number.
         """

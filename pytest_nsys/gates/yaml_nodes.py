@@ -1,6 +1,6 @@
 """What does a YAML file say, and where, before its keys are typed?
 
-Scalars stay text: YAML 1.1 would make 8 of ``010`` and false of ``no``. Who reads a key gives it its type.
+Scalars stay text: YAML 1.1 would make 8 of ``010`` and false of ``no``. The reader of a key converts its text.
 """
 
 from __future__ import annotations
@@ -131,12 +131,14 @@ def _explain_yaml_error(error: yaml.MarkedYAMLError, text: str) -> tuple[int, in
 
 
 def _check_tree(root: Node, reader: NodeReader) -> None:
-    """Refuse what is dear or unsafe to walk: cycles, alias bombs (which nest deeply, too), tags."""
+    """Refuse trees that are slow or unsafe to walk: with cycles, tags, or aliases that expand to very many nodes."""
     sizes: dict[int, int] = {}
     open_nodes: set[int] = set()
 
     def count_nodes(node: Node, depth: int) -> int:
-        """Count the nodes in and below this one, each alias as what it stands for. Raises GateFileError for a cycle."""
+        """Count this node and the nodes below it, each alias as the nodes that it stands for. Raises GateFileError for
+        a cycle.
+        """
         if id(node) in open_nodes:
             reader.add_mistake(node, "this holds an alias of itself")
             raise reader.build_error()
@@ -173,7 +175,7 @@ def is_empty(node: Node) -> bool:
 class NodeReader:
     """Reads the nodes of one file as typed values, and collects all mistakes, each with its place.
 
-    What is of another type is a mistake and reads as None, or as empty.
+    A value of the wrong type is recorded as a mistake, and reads as None or as empty.
     """
 
     def __init__(self, shown_path: Path) -> None:
@@ -195,8 +197,8 @@ class NodeReader:
         )
 
     def build_error(self, *final_mistakes: tuple[int, int, str]) -> GateFileError:
-        """Return all mistakes as one error, in the order of the file; ``final_mistakes`` are those behind which nothing
-        can be read.
+        """Return all mistakes as one error, in the order of the file; ``final_mistakes`` are those after which nothing
+        could be read.
         """
         file = sanitize_line(str(self._shown_path), 1000)
         mistakes = sorted(self._mistakes | {*final_mistakes})
@@ -247,7 +249,7 @@ class NodeReader:
         return list(entries.values())
 
     def read_text(self, node: Node, noun: str) -> str | None:
-        """Return a scalar as it is written; None where it is empty or no scalar."""
+        """Return the text of a scalar as written; None if it is empty or no scalar."""
         if not isinstance(node, ScalarNode):
             kind = "a list" if isinstance(node, SequenceNode) else "a mapping"
             self.add_mistake(node, f"{noun} is text, not {kind}")
@@ -259,7 +261,7 @@ class NodeReader:
         return value
 
     def read_name(self, node: Node, noun: str) -> str | None:
-        """Return a text that YAML has no other meaning for: who means the digits or the word quotes them."""
+        """Return a text; record a mistake for an unquoted one that YAML reads as a number, boolean or null."""
         text = self.read_text(node, noun)
         if text is not None and (kind := _TYPE_NOUNS.get(node.tag.removeprefix(_TAG))):
             self.add_mistake(
@@ -268,7 +270,9 @@ class NodeReader:
         return None if text is None else text.strip()
 
     def read_parsed(self, node: Node, noun: str, parse: Callable[[str], T]) -> T | None:
-        """Return what ``parse`` makes of a text; its ValueError is the mistake, ``offset`` characters into the text."""
+        """Return what ``parse`` makes of a text. A ValueError of ``parse`` is recorded as a mistake, at its ``offset``
+        into the text.
+        """
         text = self.read_text(node, noun)
         if text is None:
             return None

@@ -1,7 +1,7 @@
-"""Which files of the merge base does a gate depend on, and how are they laid out beside the work tree?
+"""Which files of the merge base does a gate depend on, and how are they written next to the work tree?
 
-They are read as objects of git and written as plain files: no attribute, filter or link of a tree acts on them. Written
-are gate files and what they name, stored baselines and ini files; no program of the repository is.
+The module reads git objects and writes plain files, so that no attribute, filter or link of a tree acts on them. It
+writes gate files, the files they name, stored baselines and ini files, and no program.
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ INI_FILES = ("pytest.toml", ".pytest.toml", "pytest.ini", ".pytest.ini", "pyproj
 """The files in which pytest looks for settings."""
 
 BASELINE_FILE_NAME = re.compile(r"[0-9a-f]{12}(?:\.window\.gz|\.json)")
-"""Matches the file names that :mod:`pytest_nsys.stored.baselines.store` writes, in whichever folder."""
+"""Matches the names of files that :mod:`pytest_nsys.stored.baselines.store` writes, in any folder."""
 
 RUN_FILE_KEYS = ("trace", "measurements")
-"""The keys of a gate file whose files are what is judged: these lie in the work tree."""
+"""The keys of a gate file that name the judged files; those are read from the work tree."""
 
-MAX_PATH_LENGTH = 1000  # a longer text of a gate file names no file
+MAX_PATH_LENGTH = 1000  # longer texts of a gate file are not taken for paths
 
 # Linux counts a chain of more links as a loop (ELOOP).
 MAX_LINKS = 40
@@ -61,7 +61,7 @@ class CommitFiles:
     top: Path
     commit: str
     needs_lfs: bool = True  # whether a file that git LFS stores elsewhere is an error
-    unknown_submodules: dict[str, str] = field(default_factory=dict)  # submodules without files here, each with why
+    unknown_submodules: dict[str, str] = field(default_factory=dict)  # submodules that cannot be read, with the reason
 
     @cached_property
     def own_entries(self) -> dict[str, TreeEntry]:
@@ -89,8 +89,8 @@ class CommitFiles:
         return entries
 
     def _find_submodule_repository(self, place: str) -> Path | None:
-        """Return the repository of a submodule: in its place, or where git stores it while nothing is checked out
-        there.
+        """Return the repository of a submodule: its folder in the work tree, or git's own copy if nothing is checked
+        out there.
         """
         folder = self.top / place
         if (folder / ".git").exists():
@@ -111,7 +111,7 @@ class CommitFiles:
         return sorted(place for place in self.entries if place.endswith(GATE_SUFFIX))
 
     def resolve(self, place: str) -> str | None:
-        """Return the path to which links of the commit lead; None where it is out of the repository, or a loop."""
+        """Return the path after following links; None if it leaves the repository or loops."""
         for _ in range(MAX_LINKS):
             parts = place.split("/")
             parents = ("/".join(parts[: n + 1]) for n in range(len(parts)))
@@ -126,7 +126,7 @@ class CommitFiles:
 
     @cached_property
     def links(self) -> dict[str, str]:
-        """The target of each link of the commit, as it is written."""
+        """The target of each symbolic link of the commit, as written in the link."""
         links = [place for place, entry in self.entries.items() if entry.mode == LINK_MODE]
         return {
             place: content.decode("utf-8", "surrogateescape") for place, content in self._read_contents(links).items()
@@ -155,7 +155,7 @@ class CommitFiles:
         return contents
 
     def _read_lfs_file(self, place: str, content: bytes) -> bytes:
-        """Return the file that a pointer of git LFS stands for, any other content as it is."""
+        """Return the file that a git LFS pointer stands for; other content unchanged."""
         pointer = _LFS_POINTER.match(content)
         if pointer is None or not self.needs_lfs:
             return content
@@ -179,8 +179,8 @@ class BaseComparison:
     def find(cls, folder: Path, ref: str) -> BaseComparison:
         """Find the merge base in the repository around a folder.
 
-        In a submodule it is that of the repository around it, whose pull request it is. Raises BaselineError where
-        there is no git, no such ref, or no merge base.
+        In a submodule, use the outer repository, which the pull request belongs to. Raises BaselineError where there is
+        no git, no such ref, or no merge base.
         """
         top = find_outermost_repository(folder)
         commits = find_merge_base(top, ref), resolve_commit(top, "HEAD")
@@ -188,7 +188,7 @@ class BaseComparison:
 
     @property
     def base_text(self) -> str:
-        """The merge base for people: ``1234abc (merge base of origin/main)``."""
+        """The merge base as shown in messages: ``1234abc (merge base of origin/main)``."""
         return sanitize_line(f"{self.base.commit[:SHORT_HASH_LENGTH]} (merge base of {self.ref})")
 
     @cached_property
@@ -203,7 +203,7 @@ class BaseComparison:
 
     @cached_property
     def missing_gate_files(self) -> list[str]:
-        """The gate files of the merge base that HEAD lacks, or has as something else: a link, a folder."""
+        """The gate files of the merge base that HEAD lacks, or has in another form: as a link or a folder."""
         base_entries, head_entries = self.base.entries, self.head.entries
         return [
             place
@@ -213,15 +213,15 @@ class BaseComparison:
 
 
 def _identify_entry(entry: TreeEntry | None) -> tuple[bool, str]:
-    """Return what identifies the kind of an entry: a plain file, or a link, of which its target counts."""
+    """Return the identity of an entry's kind: no entry, a plain file, or a link, identified by its target."""
     return (False, "gone") if entry is None else (True, entry.object_name if entry.mode == LINK_MODE else "")
 
 
 def write_base_files(files: CommitFiles, folder: Path, extra_paths: Iterable[str] = ()) -> list[str]:
-    """Write the files that gates are judged by into a folder, and those of ``extra_paths``.
+    """Write the files that judging needs, and those of ``extra_paths``, into a folder.
 
-    Returns the paths that gate files name and the commit lacks, while the work tree has them. Raises BaselineError for
-    a gate file that is a link out of the repository, and for one that git LFS stores elsewhere.
+    Returns the paths that gate files name, that the commit lacks and the work tree has. Raises BaselineError for a gate
+    file that is a link out of the repository, and for one that git LFS stores elsewhere.
     """
     target_by_gate = {place: files.resolve(place) for place in files.gate_files}
     for place, target in target_by_gate.items():
@@ -275,14 +275,14 @@ def _write_sources(files: CommitFiles, folder: Path, source_by_path: Mapping[str
 
 def _write_inside(folder: Path, place: str, content: bytes) -> None:
     path = folder / place
-    if ".." in path.parts:  # git writes no such tree; whoever makes one by hand writes nothing here
+    if ".." in path.parts:  # git never writes such a tree; a hand-made one is refused
         raise BaselineError(f"{sanitize_line(place)} leads out of the repository")
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(content)
 
 
 def is_ini(place: str) -> bool:
-    """Return whether pytest looks into a file for settings, by its name."""
+    """Return whether the file's name is one in which pytest looks for settings."""
     return posixpath.basename(place) in INI_FILES
 
 
@@ -292,9 +292,9 @@ def is_baseline(place: str) -> bool:
 
 
 def _list_named_files(place: str, content: bytes) -> Iterator[str]:
-    """Yield every text of a gate file that may be the path of a file, except those of the run."""
+    """Yield every text of a gate file that may be the path of a file, except the judged files."""
     nodes: list[Node] = []
-    with contextlib.suppress(GateFileError):  # said where it is judged
+    with contextlib.suppress(GateFileError):  # judging the gate file reports it
         nodes.append(compose(content, NodeReader(Path(place))))
     for node in nodes:
         if isinstance(node, ScalarNode) and 0 < len(node.value) < MAX_PATH_LENGTH and "\n" not in node.value:

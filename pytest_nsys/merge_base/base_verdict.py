@@ -1,4 +1,4 @@
-"""What does the gate of the merge base say of a branch: how many assertions hold, which do not, and why?"""
+"""How does a branch do under the gate files of its merge base: how many assertions hold, which do not, and why?"""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from pytest_nsys.merge_base.differences import FileDifference, FileKind, count_d
 TITLE = "gate of the merge base"
 MAX_SHOWN_REDS = 20
 LAST_LOG_LINES = 20
-"""The lines of the log that are shown of a pytest that left no report."""
+"""How many lines of the log are shown if pytest left no report."""
 
 ACCEPTED_OUTCOME = "accepted"
-# Fields of FileDifference by name, which are the keys of a report.
+# Names of the fields of FileDifference that a report holds, under the same keys.
 REPORTED_FILE_FIELDS = ("file", "kind", "state", "added", "removed")
 
 
@@ -47,17 +47,17 @@ class BaseVerdict:
     """The verdict on one line."""
 
     reds: Sequence[str] = ()
-    """What does not hold, with its rows and reasons, as a text of one or several lines each."""
+    """The failed assertions, each as a text of one or several lines with rows and reasons."""
 
     accepted_texts: Sequence[str] = ()
-    """What is worse and accepted at the merge base: row, change and reason."""
+    """The rows that are worse and accepted at the merge base, each with change and reason."""
 
     commit: str = ""
     """The commit of the merge base; empty where there is none."""
 
     judged_gates: Sequence[JudgedGate] = ()
     new_paths: Sequence[str] = ()
-    """Typed paths that the merge base lacks: the branch alone judges them."""
+    """Paths from the command line that the merge base lacks, so that only the branch judges them."""
 
     notes: Sequence[str] = ()
     differences: Sequence[FileDifference] = ()
@@ -65,9 +65,9 @@ class BaseVerdict:
     """Whether nothing could be judged: there is no merge base, or its files are missing."""
 
     def render_lines(self, shown_texts: Collection[str] = ()) -> Iterator[str]:
-        """Yield all of it but the diffs, line by line, for a terminal.
+        """Yield the verdict without the diffs, line by line, for a terminal.
 
-        ``shown_texts`` are reds that stand beside it, of which one line is enough.
+        ``shown_texts`` are failures that the terminal shows already: for these one line is enough.
         """
         yield sanitize_line(f"{TITLE}: {self.headline}", 2000)
         for red in self.reds[:MAX_SHOWN_REDS]:
@@ -76,7 +76,7 @@ class BaseVerdict:
         yield from (f"  {line}" for line in self.list_remarks())
 
     def list_remarks(self) -> Iterator[str]:
-        """Yield what it says besides its verdict and the reds, a line each."""
+        """Yield the remarks that are neither headline nor failures, a line each."""
         if hidden_count := len(self.reds[MAX_SHOWN_REDS:]):
             yield f"… and {format_count(hidden_count, 'more red')}"
         yield from self.accepted_texts
@@ -114,19 +114,19 @@ def build_broken_verdict(problem: str) -> BaseVerdict:
 
 
 def build_verdict_without_gates(base_text: str) -> BaseVerdict:
-    """Build the verdict for a merge base that has no gate file where one is looked for."""
+    """Build the verdict for a merge base that has no gate file under the judged paths."""
     return BaseVerdict(is_red=False, headline=f"no gate file to judge by at {base_text}")
 
 
 def read_verdict(folder: Path, status: int, base_text: str, differences: Sequence[FileDifference]) -> BaseVerdict:
-    """Read what the process of the judge left in a folder: its report, and the settings of the merge base.
+    """Read the verdict from the folder that the judge process wrote: its report, and the settings of the merge base.
 
     ``status`` is its exit status, ``base_text`` names the merge base.
     """
     try:
         session: Mapping[str, Any] = json.loads((folder / "report.json").read_bytes())
         refuses_changes = json.loads((folder / "settings.json").read_bytes())["gate_changes"] == "fail"
-    # A pytest that crashed, or did not start, leaves its log alone.
+    # If pytest crashed, or did not start, there is only its log.
     except (OSError, ValueError, KeyError):
         log = (folder / "log").read_text("utf-8", "replace").strip().splitlines()[-LAST_LOG_LINES:]
         headline = f"the merge base did not judge: pytest ended with exit status {status} at {base_text}"

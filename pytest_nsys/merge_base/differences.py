@@ -1,6 +1,6 @@
 """Which files that a gate depends on does a branch change?
 
-What a change means is for whoever reviews it.
+It lists the changes; a reviewer decides what they mean.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from pytest_nsys.core.text_format import format_count, sanitize_line
 from pytest_nsys.merge_base.base_files import INI_FILES, BaseComparison, CommitFiles, is_baseline
 
 MAX_SHOWN_LINES = 200
-"""The most lines that are shown of a gate file's diff."""
+"""How many lines of a gate file's diff are shown at most."""
 
 
 class FileKind(enum.StrEnum):
-    """Says what a file is to a gate."""
+    """Names the part that a file plays for a gate."""
 
     GATE_FILE = "gate file"
     BASELINE = "baseline"
@@ -38,16 +38,16 @@ class FileDifference:
     file: str
     kind: FileKind
     added: int
-    """Lines that HEAD has and the merge base has not."""
+    """Number of lines that HEAD has and the merge base lacks."""
 
     removed: int
-    """Lines that the merge base has and HEAD has not."""
+    """Number of lines that the merge base has and HEAD lacks."""
 
     state: str
     """``new``, ``deleted``, ``changed``, or ``moved from`` with the former path."""
 
     diff: Sequence[str] = ()
-    """The lines of a unified diff, of a gate file only."""
+    """The lines of a unified diff, for a gate file only."""
 
     @property
     def text(self) -> str:
@@ -56,7 +56,9 @@ class FileDifference:
 
 
 def list_differences(comparison: BaseComparison) -> list[FileDifference]:
-    """List the gate files, baselines, ini sections and conftest files that differ, so sorted. Raises BaselineError."""
+    """List the gate files, baselines, ini sections and conftest files that differ, sorted by kind in this order. Raises
+    BaselineError.
+    """
     base, head = comparison.base, comparison.head
     places = [
         place
@@ -124,7 +126,7 @@ def _list_diff_lines(place: str, old_content: bytes, new_content: bytes) -> Iter
 
 
 def _read_pytest_section(place: str, content: bytes) -> Any:
-    """Return what an ini file says to pytest; its whole content where that cannot be told."""
+    """Return the pytest section of an ini file, or the whole content if it cannot be parsed."""
     name = posixpath.basename(place)
     try:
         text = content.decode()
@@ -137,5 +139,5 @@ def _read_pytest_section(place: str, content: bytes) -> Any:
                 dict(parser[section]) for section in ("pytest", "tool:pytest") if parser.has_section(section)
             ] or None
     except (ValueError, AttributeError, Error):
-        pass  # a file that nobody can read differs where its bytes do, which tells too much and hides nothing
+        pass  # an unparsable file is compared by its bytes: that may report too much, and hides nothing
     return content or None

@@ -1,7 +1,7 @@
-"""How is pytest run on the gate files of the merge base, so that no code of the branch can change what it says?
+"""How is pytest run on the gate files of the merge base, so that no code of the branch can change the verdict?
 
 It runs in a process of its own, isolated from the environment and from the working directory, with this plugin alone
-and no conftest.py, in a folder that holds the files of the merge base. What is judged lies in the work tree: the
+and no conftest.py, in a folder that holds the files of the merge base. The judged files lie in the work tree: the
 traces, the measurements, and the history, which is only read.
 """
 
@@ -39,7 +39,7 @@ PASSED_ENVIRONMENT = (
     *("CI_MERGE_REQUEST_TARGET_BRANCH_NAME", "BRANCH_NAME", "CHANGE_ID", "CHANGE_TARGET"),
     *("GIT_CONFIG_GLOBAL", "GIT_CONFIG_NOSYSTEM"),
 )
-"""The variables that the judge gets of its environment: where programs and settings lie, and what CI says of the
+"""The environment variables that the judge process gets: where programs and settings lie, and what CI says about the
 commit.
 """
 
@@ -47,30 +47,32 @@ DISABLED_INI_KEYS = (
     *("addopts", "pythonpath", "python_files", "filterwarnings", "required_plugins", "nsys_artifacts"),
     *("strict_config=false", "strict_markers=false", "strict=false"),
 )
-"""The keys of the merge base's ini file that are meant for a pytest with its plugins and its own tests."""
+"""The keys of the merge base's ini file that the judge process ignores, as they are meant for a pytest with other
+plugins and tests.
+"""
 
-MAX_WAIT_S = 3600  # then the judge is killed
+MAX_WAIT_S = 3600  # after that the judge is killed
 
 
 @dataclass(frozen=True)
 class JudgeRequest:
-    """Describes what a person typed to have a branch judged."""
+    """Describes the command line that asks for a branch to be judged."""
 
     ref: str
-    working_folder: Path  # the folder in which it was typed: paths are relative to it
-    paths: Sequence[str] = ()  # gate files and folders to judge; none: those that pytest takes by itself
-    options: Sequence[str] = ()  # options of pytest that say what is judged, with whole paths
+    working_folder: Path  # where the command was typed: paths are relative to it
+    paths: Sequence[str] = ()  # gate files and folders to judge; empty: those that pytest collects by default
+    options: Sequence[str] = ()  # options of pytest that select what is judged, with absolute paths
     baseline_dir: str | None = None
     ini_file: str | None = None
-    # Whether a path that is neither a gate file nor a folder is a mistake; among pytest's own paths it may be a test.
+    # Whether a path must be a gate file or a folder; on pytest's own command line it may also be a test.
     gates_only: bool = False
 
 
 @dataclass
 class JudgeProcess:
-    """Represents a judge at work, or one that has nothing to judge.
+    """Represents a running judge process, or none if there is nothing to judge.
 
-    :meth:`wait` returns what came of it, :meth:`stop` ends it.
+    :meth:`wait` returns the verdict, :meth:`stop` ends the process.
     """
 
     comparison: BaseComparison
@@ -82,7 +84,7 @@ class JudgeProcess:
     _verdict: BaseVerdict | None = field(default=None, init=False)
 
     def wait(self) -> BaseVerdict:
-        """Return what the merge base says; a second call returns the same."""
+        """Wait for the process and return the verdict; a second call returns the same."""
         if self._verdict is None:
             try:
                 self._verdict = self._finish()
@@ -125,10 +127,11 @@ def start_judge(request: JudgeRequest) -> JudgeProcess:
 
 
 def _find_repository(request: JudgeRequest) -> Path:
-    """Return a folder of the repository that is judged: that of the first path, which may lie elsewhere.
+    """Return a folder of the judged repository: the one that holds the first path, which may lie outside the working
+    folder.
 
-    Raises BaselineError for a path of one repository that a link, or a repository made inside of it, leads to another:
-    a branch can do that.
+    Raises BaselineError for a path that leads into another repository by a link or a nested repository, as a branch
+    could redirect the judge so.
     """
     path = Path(os.path.abspath(request.working_folder / request.paths[0])) if request.paths else request.working_folder
     repositories = list[Path]()
@@ -187,9 +190,9 @@ def _start_process(request: JudgeRequest, judge: JudgeProcess) -> None:
         *(f"{place} is not in git at the merge base, whose gate names it" for place in untracked_paths),
     ]
     write_baselines(head, branch_folder)
-    # Git answers there as in the work tree, and no file above the top is taken for one of the repository.
+    # Git answers there as in the work tree, and pytest takes no file above the top for one of the repository.
     (base_tree / ".git").write_text(f"gitdir: {find_git_folder(base.top)}\n")
-    (folder / "pytest.ini").write_text("")  # where the merge base has no ini file, none above it is one
+    (folder / "pytest.ini").write_text("")  # if the merge base has no ini file, pytest must not find one above it
     (base_tree / start_place).mkdir(parents=True, exist_ok=True)
     settings = {
         "tree": str(base_tree),
@@ -204,7 +207,7 @@ def _start_process(request: JudgeRequest, judge: JudgeProcess) -> None:
     (folder / "request.json").write_text(json.dumps(settings))
 
     def map_into_base(path: str) -> Path:
-        """Return where the merge base has what a person typed; what lies outside of the repository stays."""
+        """Return the typed path inside the merge base's folder; a path outside of the repository unchanged."""
         full_path = Path(os.path.abspath(request.working_folder / path))
         return (
             base_tree / resolve_path_in_repository(base.top, full_path)
@@ -247,10 +250,10 @@ def _is_below(place: str, folder: str) -> bool:
 
 
 def _resolve_typed_paths(request: JudgeRequest, comparison: BaseComparison) -> tuple[list[str], list[str]]:
-    """Return which typed paths the merge base has, as paths in the repository, and which gate files and folders it
-    lacks.
+    """Return the typed paths that the merge base has, as paths in the repository, and the gate files and folders that
+    only the branch has.
 
-    The latter are the branch's own. Raises BaselineError for a path that is nowhere, or nothing to judge by.
+    Raises BaselineError for a path that neither has, or that is neither gate file nor folder.
     """
     base, places, new_paths = comparison.base, list[str](), list[str]()
     for typed_path in request.paths:
@@ -271,7 +274,7 @@ def _resolve_typed_paths(request: JudgeRequest, comparison: BaseComparison) -> t
 def _describe_unknown_submodules(comparison: BaseComparison, judged_places: Sequence[str]) -> list[str]:
     """Describe the submodules around or below the judged paths whose files are not here: CI checks none of them out.
 
-    Raises BaselineError for one that the branch removes or moves, as then nobody knows what its gate files demanded.
+    Raises BaselineError for one that the branch removes or moves, as its gate files at the merge base are unknown.
     """
     base, head_entries, notes = comparison.base, comparison.head.own_entries, []
     for place, reason in base.unknown_submodules.items():

@@ -1,1 +1,1 @@
-"""Which other programs do we call, and how do we run in parallel?"""
+"""How does the package call other programs (git, nsys, nvidia-smi), write files, and run in parallel?"""

@@ -1,7 +1,7 @@
-"""Where are traces read, and how far is it? In this process, in some of this machine, or on a cluster through Dask.
+"""Where are traces read: in this process, in several processes of this machine, or on a cluster through Dask?
 
-Each is an executor of :mod:`concurrent.futures`, opened by :func:`open_executor` from one word. What takes long has a
-line on the terminal, which comes after two seconds and leaves nothing behind.
+Each is an executor of :mod:`concurrent.futures`, opened by :func:`open_executor` from one word. Long work shows a
+progress bar on the terminal after two seconds, and wipes it at the end.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from pytest_nsys.core.text_format import sanitize_line
 
 SERIAL = "serial"
 EXECUTOR_FORMS = f"{SERIAL}, processes:N, processes (one for each core), dask:ADDRESS (as in dask:tcp://host:8786)"
-# More processes than any machine has cores are a slip.
+# A larger number is more than any machine's cores, and so a typing error.
 MAX_PROCESSES = 1024
 
 SubmitP = ParamSpec("SubmitP")
@@ -30,7 +30,7 @@ SubmitT = TypeVar("SubmitT")
 def parse_executor(choice: str) -> tuple[str, str]:
     """Parse the word for an executor into its kind, and its number of processes or its address.
 
-    Whether a cluster is there is not looked at. Raises UsageMistake for a word that names none.
+    It does not check whether the cluster exists. Raises UsageMistake for an unknown word.
     """
     kind, _, rest = choice.partition(":")
     if choice == SERIAL or (kind == "dask" and rest.strip()):
@@ -43,16 +43,16 @@ def parse_executor(choice: str) -> tuple[str, str]:
 
 
 def _count_processors() -> int:
-    """Count the processors that this process may use; on macOS and Windows, those that there are."""
+    """Count the processors that this process may use; on macOS and Windows, all processors."""
     get_affinity = getattr(os, "sched_getaffinity", None)
     return len(get_affinity(0)) if get_affinity is not None else os.cpu_count() or 1
 
 
 @contextlib.contextmanager
 def open_executor(choice: str) -> Iterator[Executor]:
-    """Open the executor until the end of the block; left by an exception, it stops what it was doing.
+    """Open the executor until the end of the block; if an exception ends the block, running work is stopped.
 
-    Raises UsageMistake for a word that names none, and where a cluster cannot be reached or has nobody to read.
+    Raises UsageMistake for an unknown word, and if a cluster cannot be reached or has no worker.
     """
     kind, rest = parse_executor(choice)
     if kind == "dask":
@@ -61,7 +61,7 @@ def open_executor(choice: str) -> Iterator[Executor]:
         with open_cluster(rest) as executor:
             yield executor
     elif kind == "processes":
-        from pytest_nsys.tools.workers import open_pool  # most runs pay for none of this
+        from pytest_nsys.tools.workers import open_pool  # imported late: most runs need none of this
 
         with open_pool(int(rest)) as executor:
             yield executor
@@ -70,12 +70,12 @@ def open_executor(choice: str) -> Iterator[Executor]:
 
 
 class SerialExecutor(Executor):
-    """Runs what is submitted at once, in this process."""
+    """Runs submitted work immediately, in this process."""
 
     def submit(
         self, fn: Callable[SubmitP, SubmitT], /, *args: SubmitP.args, **kwargs: SubmitP.kwargs
     ) -> Future[SubmitT]:
-        """Return the finished future; an exception that is no Exception goes through."""
+        """Return the finished future. An Exception is kept in the future; KeyboardInterrupt and the like are raised."""
         future: Future[SubmitT] = Future()
         try:
             future.set_result(fn(*args, **kwargs))
@@ -84,20 +84,20 @@ class SerialExecutor(Executor):
         return future
 
 
-# What is done sooner needs no bar.
+# Shorter work needs no bar.
 BAR_DELAY_S = 2.0
-# More often nobody sees, and a slow terminal would hold up the work.
+# Drawing more often cannot be seen, and a slow terminal would delay the work.
 BAR_INTERVAL_S = 0.1
 PROGRESS_BAR_WIDTH = 30
 
 
 def is_in_ci() -> bool:
-    """Whether CI runs this, by the variable that most of them set."""
+    """Whether this runs in CI, by the variable that most CI systems set."""
     return os.environ.get("CI", "").strip().lower() not in ("", "0", "false")
 
 
 def is_on_terminal(stream: TextIO) -> bool:
-    """Whether a person looks at the stream: a log of CI would keep every state of the line."""
+    """Whether the stream is a terminal outside of CI, as a log of CI would keep every state of the line."""
     return stream.isatty() and not is_in_ci()
 
 
@@ -110,7 +110,7 @@ class ProgressBar:
         self._is_drawn = False
 
     def show(self, done_count: int) -> None:
-        """Draw the bar for so many that are done, unless it was drawn a moment ago."""
+        """Draw the bar for ``done_count`` finished items, unless it was drawn less than BAR_INTERVAL_S ago."""
         now_s = time.monotonic()
         if not self._is_shown or now_s < self._next_s:
             return
@@ -121,6 +121,6 @@ class ProgressBar:
         print(f"\r{self._label} [{bar}] {done_count} of {self._total}\x1b[K", end="", file=sys.stderr, flush=True)
 
     def wipe(self) -> None:
-        """Remove the bar, and give its line back."""
+        """Remove the bar from its line of the terminal."""
         if self._is_drawn:
             print("\r\x1b[K", end="", file=sys.stderr, flush=True)

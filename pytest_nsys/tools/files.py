@@ -1,6 +1,7 @@
-"""How is a file written whole or not at all, and by nobody else meanwhile? Baselines, reports, pages, cuts, drafts.
+"""Writes files whole or not at all, and locks them: baselines, reports, pages, cuts, drafts.
 
-Whoever locks an open file or folder is alone with it until it is closed. Windows, and some network disks, cannot.
+A lock on an open file or folder excludes other processes until it is closed. Windows, and some network disks, have no
+such lock.
 """
 
 from __future__ import annotations
@@ -17,20 +18,20 @@ try:
 except ImportError:  # on Windows
     fcntl = None  # type: ignore[assignment]
 
-# Standard streams by the paths that a person may give for a report.
+# Descriptors of the standard streams, by the paths that may be given for a report.
 _STREAMS = {"/dev/stdout": 1, "/dev/stderr": 2}
 _DESCRIPTOR_FOLDERS = ("/dev/fd", "/proc/self/fd")
 
 
 def write_atomically(path: Path, content: bytes) -> None:
-    """Put ``content`` in place of the file at once, or leave the file as it was. Raises OSError, which names ``path``.
+    """Replace the file by ``content`` in one step, or leave it unchanged. Raises OSError, which names ``path``.
 
-    The rights of a file that is replaced stay. A pipe, a device or a standard stream is written as it is: put in its
-    place, a file would end it.
+    The replaced file's permissions stay. A pipe, a device or a standard stream is written to, as replacing it by a file
+    would break it.
     """
     try:
         if (number := _find_descriptor(path)) is not None:
-            sys.stdout.flush()  # what was printed before stands before
+            sys.stdout.flush()  # so that earlier output comes first
             with os.fdopen(os.dup(number), "wb") as file:
                 file.write(content)
         elif path.exists() and not path.is_file():
@@ -42,9 +43,10 @@ def write_atomically(path: Path, content: bytes) -> None:
 
 
 def append_to_file(path: Path, content: bytes) -> None:
-    """Add ``content`` to the file, which may be new: $GITHUB_STEP_SUMMARY is shared. Raises OSError.
+    """Append ``content`` to the file, which may be new, such as the shared $GITHUB_STEP_SUMMARY. Raises OSError.
 
-    What a full disk took of it is taken back, so that others' content does not end in the middle of a table.
+    If the disk is full, a part already written is removed, so that the text of other tools does not follow half a
+    table.
     """
     with path.open("ab", buffering=0) as file:
         previous_size = file.seek(0, os.SEEK_END) if path.is_file() else None
@@ -57,23 +59,23 @@ def append_to_file(path: Path, content: bytes) -> None:
 
 
 def _write_all_bytes(number: int, content: bytes) -> None:
-    """Write all bytes to a descriptor, however few each call takes."""
+    """Write all bytes to a descriptor, by as many calls as it takes."""
     rest = memoryview(content)
     while rest:
         rest = rest[os.write(number, rest) :]
 
 
 def _find_descriptor(path: Path) -> int | None:
-    """Return the number of the open file that a path stands for, None where it stands for none.
+    """Return the descriptor of the open file that a path stands for; None if it stands for none.
 
-    Opened anew such a file would lose its place, and its earlier text.
+    Opening such a file again would lose its position, and overwrite its earlier text.
     """
     folder, name = os.path.split(path)
     return int(name) if folder in _DESCRIPTOR_FOLDERS and name.isdecimal() else _STREAMS.get(str(path))
 
 
 def _replace_file(target: Path, content: bytes) -> None:
-    """Put ``content`` in place of the file by renaming a draft that lies beside it."""
+    """Replace the file by ``content``: write a temporary file in the same folder, and rename it."""
     handle, draft = tempfile.mkstemp(prefix=f".{target.name}.", suffix=".tmp", dir=target.parent)
     try:
         with os.fdopen(handle, "wb") as file:
@@ -89,7 +91,7 @@ def _replace_file(target: Path, content: bytes) -> None:
 
 
 def _find_mode(target: Path) -> int:
-    """Return the rights of the file that is replaced, else those that a new file has."""
+    """Return the permissions of the file that is replaced, or those of a new file."""
     if target.exists():
         return target.stat().st_mode & 0o777
     # The mask can be read only by setting it.
@@ -101,7 +103,7 @@ def _find_mode(target: Path) -> int:
 def lock_descriptor(descriptor: int, before_wait: Callable[[], object] = lambda: None) -> bool:
     """Lock an open file or folder, once nobody else holds it; ``before_wait`` is called before a wait.
 
-    Return False where nothing can be locked.
+    Return False if the system cannot lock it.
     """
     if fcntl is None:
         return False
@@ -117,9 +119,9 @@ def lock_descriptor(descriptor: int, before_wait: Callable[[], object] = lambda:
 
 @contextlib.contextmanager
 def lock_folder(folder: Path) -> Iterator[None]:
-    """Lock the folder itself until the end of the block, where that can be done. Raises OSError.
+    """Lock the folder itself until the end of the block, if the system can. Raises OSError.
 
-    A file for the lock would end up in git.
+    A separate lock file could end up in git.
     """
     if fcntl is None:
         yield

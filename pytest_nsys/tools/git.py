@@ -1,7 +1,7 @@
-"""What does git say: which files did a commit have, and at which commit and branch is a folder?
+"""Asks git: which files does a commit have, and which commit and branch is checked out around a folder?
 
-The former from its objects alone, no work tree, no index. Asked in a folder, of the repository that the folder lies in
-and of no other. Only plumbing, with argument lists and bounded time.
+Files of a commit are read from git's objects, not from work tree or index. Git is asked about the repository that holds
+the folder and no other, by plumbing commands, with argument lists and a time limit.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from pytest_nsys.core.errors import BaselineError
 from pytest_nsys.core.file_names import BASELINE_SUFFIX
 from pytest_nsys.core.text_format import sanitize_line
 
-# A large repository on a slow disk takes its time; longer is a hang.
+# A large repository on a slow disk is slow; longer is a hang.
 GIT_TIMEOUT_S = 60
 REPOSITORY_VARIABLES = frozenset(
     {
@@ -30,9 +30,10 @@ REPOSITORY_VARIABLES = frozenset(
         *("GIT_GLOB_PATHSPECS", "GIT_NOGLOB_PATHSPECS", "GIT_ICASE_PATHSPECS"),
     }
 )
-"""Variables by which a hook of git, or a caller, names a repository: git would ask it in place of the folder's own.
+"""Variables by which a git hook, or a caller, names a repository that git would use in place of the folder's own.
 
-All of ``git rev-parse --local-env-vars``, and what changes how paths are understood. A user's own settings stay.
+They are those of ``git rev-parse --local-env-vars``, and those that change how paths are read. The user's own settings
+stay.
 """
 
 _GIT_ENVIRONMENT = {
@@ -41,7 +42,7 @@ _GIT_ENVIRONMENT = {
     "GIT_TERMINAL_PROMPT": "0",
     "GIT_LITERAL_PATHSPECS": "1",
     "GIT_PAGER": "cat",
-    "GIT_NO_REPLACE_OBJECTS": "1",  # a commit is what its name says
+    "GIT_NO_REPLACE_OBJECTS": "1",  # objects must match their hashes
 }
 
 
@@ -61,7 +62,7 @@ def run_git(
     )
 
 
-# Characters of a hash that people read, as git's own short hashes.
+# Characters of a hash in messages, as in git's own short hashes.
 SHORT_HASH_LENGTH = 7
 # Modes in a tree: a symbolic link, and the commit of a submodule.
 LINK_MODE, SUBMODULE_MODE = "120000", "160000"
@@ -73,14 +74,14 @@ class TreeEntry(NamedTuple):
     """Describes one entry of a commit's tree."""
 
     mode: str
-    object_name: str  # of the object, which ``store`` holds
-    store: Path  # folder of a repository
+    object_name: str  # hash of the object, which ``store`` holds
+    store: Path  # folder of the repository
 
 
 def _run_git_or_fail(
     folder: Path, arguments: Sequence[str], standard_input: bytes = b""
 ) -> subprocess.CompletedProcess[bytes]:
-    """Run git in a folder. Raises BaselineError where there is no git, or no answer in time."""
+    """Run git in a folder. Raises BaselineError if git is missing or does not answer in time."""
     try:
         return run_git(folder, arguments, standard_input)
     except subprocess.TimeoutExpired as error:
@@ -98,13 +99,13 @@ def _read_line(answer: subprocess.CompletedProcess[bytes]) -> str:
 
 
 def _read_complaint(answer: subprocess.CompletedProcess[bytes]) -> str:
-    """Return the first line of what git says on standard error."""
+    """Return the first line of git's standard error."""
     first_line = answer.stderr.decode("utf-8", "replace").strip().partition("\n")[0]
     return sanitize_line(first_line.removeprefix("fatal: ") or f"it ended with {answer.returncode}", 300)
 
 
 def find_repository(folder: Path) -> Path:
-    """Return the top of the work tree that ``folder`` lies in, which need not exist itself. Raises BaselineError."""
+    """Return the top of the work tree around ``folder``; the folder itself need not exist. Raises BaselineError."""
     while not folder.is_dir() and folder != folder.parent:
         folder = folder.parent
     answer = _run_git_or_fail(folder, ["rev-parse", "--show-toplevel"])
@@ -122,10 +123,10 @@ def find_repository(folder: Path) -> Path:
 
 
 def _check_top(top: Path, folder: Path) -> Path:
-    """Return ``top`` where it is that of a work tree around ``folder``.
+    """Return ``top`` if it is the top of a work tree around ``folder``.
 
-    Raises BaselineError for what git takes for one while ``.git`` is not there: a folder that looks like a bare
-    repository, which any commit can hold.
+    Raises BaselineError if git takes a folder without ``.git`` for a repository: any commit can contain a folder that
+    looks like a bare repository.
     """
     if (top / ".git").exists() and folder.resolve().is_relative_to(top.resolve()):
         return top
@@ -133,7 +134,9 @@ def _check_top(top: Path, folder: Path) -> Path:
 
 
 def find_outermost_repository(folder: Path) -> Path:
-    """Return the top of the repository that holds this one as a submodule, else its own. Raises BaselineError."""
+    """Return the top of the outermost repository that holds this one as a submodule, or this one's own top. Raises
+    BaselineError.
+    """
     top = find_repository(folder)
     while outer := _read_line(_run_git_or_fail(top, ["rev-parse", "--show-superproject-working-tree"])):
         top = _check_top(Path(outer), top)
@@ -141,11 +144,11 @@ def find_outermost_repository(folder: Path) -> Path:
 
 
 def resolve_path_in_repository(top: Path, path: Path) -> str:
-    """Return the path inside a repository, as git spells it; empty: its top. Raises BaselineError for one outside of
-    it.
+    """Return the path relative to the top of a repository, as git spells it; empty for the top itself. Raises
+    BaselineError for a path outside of it.
     """
     real = Path(os.path.abspath(path))
-    if real.is_relative_to(top):  # a link below the top is a file of the repository, and not followed
+    if real.is_relative_to(top):  # a link below the top belongs to the repository and is not followed
         return "" if real == top else real.relative_to(top).as_posix()
     for parent in (real, *real.parents):
         if parent.resolve() == top:
@@ -154,12 +157,12 @@ def resolve_path_in_repository(top: Path, path: Path) -> str:
 
 
 def find_git_folder(top: Path) -> Path:
-    """Return the folder in which git keeps what belongs to a work tree. Raises BaselineError."""
+    """Return the git folder of a single work tree. Raises BaselineError."""
     return Path(_read_line(run_git_checked(top, ["rev-parse", "--absolute-git-dir"])))
 
 
 def find_shared_git_folder(top: Path) -> Path:
-    """Return the git folder of all work trees, where objects, submodules and files of LFS lie. Raises BaselineError."""
+    """Return the git folder that all work trees share, with objects, submodules and LFS files. Raises BaselineError."""
     return Path(_read_line(run_git_checked(top, ["rev-parse", "--path-format=absolute", "--git-common-dir"])))
 
 
@@ -171,7 +174,7 @@ def list_tree(store: Path, commit: str) -> dict[str, TreeEntry]:
 
 
 def read_blobs(store: Path, names: Sequence[str]) -> list[bytes]:
-    """Read the content of objects, as it is stored: no attribute and no filter changes it. Raises BaselineError."""
+    """Read the content of objects as stored, unchanged by attributes and filters. Raises BaselineError."""
     request = "".join(f"{name}\n" for name in names).encode()
     answer, contents, position = run_git_checked(store, ["cat-file", "--batch"], request).stdout, list[bytes](), 0
     for name in names:
@@ -203,17 +206,17 @@ def run_git_checked(
 
 
 def find_merge_base(top: Path, ref: str) -> str:
-    """Find the merge base of a ref and HEAD. Raises BaselineError where there is no such ref, or no merge base."""
+    """Find the merge base of a ref and HEAD. Raises BaselineError if there is no such ref, or no merge base."""
     return _find_merge_base_of_commit(top, ref, resolve_commit(top, ref))
 
 
 def resolve_commit(top: Path, ref: str) -> str:
-    """Resolve a ref to its commit. Raises BaselineError with the fetch that brings it."""
+    """Resolve a ref to its commit. Raises BaselineError, which names the fetch command that is missing."""
     printable_ref = sanitize_line(ref, 100)
     if not ref.strip() or ref.startswith("-"):
         raise BaselineError(f"'{printable_ref}' is not a ref: write a branch, tag or commit, as origin/main")
     remote, _, branch = ref.partition("/")
-    # A tag origin/main, or a branch of that name, would stand before the branch main of origin: anybody pushes one.
+    # A tag or branch named origin/main would win over the branch main of origin, and anybody may push one.
     full = (
         f"refs/remotes/{ref}"
         if branch and remote in _read_line(_run_git_or_fail(top, ["remote"])).splitlines()
@@ -228,7 +231,7 @@ def resolve_commit(top: Path, ref: str) -> str:
                 "the one that is meant, as refs/remotes/origin/main"
             )
         return _read_line(answer)
-    # A clone of one branch keeps no other by its name alone.
+    # In a clone of a single branch, fetching another by its name alone stores no ref of it.
     source = (remote, f"{branch}:refs/remotes/{ref}") if branch else ("origin", f"{ref}:{ref}")
     fetch = shlex.join(["git", "fetch", *source])
     if ref == "HEAD":
@@ -254,9 +257,9 @@ def _find_merge_base_of_commit(top: Path, ref: str, commit: str) -> str:
 
 
 def format_merge_advice(folder: Path) -> str | None:
-    """Format what to write into .gitattributes so that git does not merge baselines line by line.
+    """Format the line for .gitattributes that keeps git from merging baselines line by line.
 
-    None where the folder is in no git work tree, or this is said already.
+    None if the folder is in no git work tree, or has such a line already.
     """
     try:
         top = find_repository(folder)
@@ -279,18 +282,18 @@ def format_merge_advice(folder: Path) -> str | None:
 # What is checked out; None wherever git does not say
 
 BRANCH_VARIABLES = ("GITHUB_REF_NAME", "CI_COMMIT_REF_NAME", "BRANCH_NAME")
-"""Where CI says which branch it checked out by its commit alone: GitHub, GitLab, Jenkins."""
+"""Variables in which CI names the branch when it checks out a bare commit: GitHub, GitLab, Jenkins."""
 
 TARGET_VARIABLES = ("GITHUB_BASE_REF", "CI_MERGE_REQUEST_TARGET_BRANCH_NAME", "CHANGE_TARGET")
-"""Where CI says which branch a request is to be merged into: GitHub, GitLab, Jenkins."""
+"""Variables in which CI names the target branch of a pull or merge request: GitHub, GitLab, Jenkins."""
 
-# What is only told beside a result is given up sooner.
+# Facts that only accompany a result are given up sooner.
 QUICK_TIMEOUT_S = 10
 
 
 @dataclass(frozen=True, slots=True)
 class Revision:
-    """Holds what is checked out."""
+    """Describes what is checked out: commit, branch and state."""
 
     commit: str | None
     branch: str | None
@@ -298,21 +301,21 @@ class Revision:
 
 
 def find_commit(folder: Path) -> str | None:
-    """Return the commit that is checked out around ``folder``, None where there is no git or no repository."""
+    """Return the commit that is checked out around ``folder``; None without git or a repository."""
     return _read_git_output(folder, "rev-parse", "--verify", "-q", "HEAD") or None
 
 
 def read_commit_time_s(folder: Path, commit: str) -> int | None:
-    """Read when a commit was made, in seconds since 1970: by its committer, as a rebase leaves the author's date."""
+    """Read when a commit was made, in seconds since 1970, by the committer's date, as a rebase keeps the author's."""
     head = (_read_git_output(folder, "cat-file", "commit", commit) or "").partition("\n\n")[0]
     match = re.search(r"^committer .* ([0-9]{1,15}) [+-][0-9]{4}$", head, re.MULTILINE)
     return int(match[1]) if match else None
 
 
 def list_heads(folder: Path, environment: Mapping[str, str] = os.environ) -> tuple[str, ...]:
-    """List the commits that a program which is measured here may be at. Empty where git does not say.
+    """List the commits that a program measured here may be built from; empty if git does not know.
 
-    They are what is checked out, and of a request that CI has merged for a try its last commit.
+    They are the commit that is checked out and, if CI merged a pull request to test it, the request's last commit.
     """
     head = find_commit(folder)
     commit_text = (
@@ -326,8 +329,8 @@ def list_heads(folder: Path, environment: Mapping[str, str] = os.environ) -> tup
 def _is_merged_by_ci(folder: Path, environment: Mapping[str, str], parents: Sequence[str]) -> bool:
     """Whether HEAD is a request merged into its target, and not the target merged into the request.
 
-    The target's branch says it; where that is not fetched, as at depth 1, CI names the merge (GitHub) or the request's
-    last commit (GitLab).
+    The target branch decides. If it is not fetched, as at depth 1, the merge (GitHub) or the request's last commit
+    (GitLab) that CI names decides.
     """
     target = next((environment[name] for name in TARGET_VARIABLES if environment.get(name)), None)
     for ref in (f"refs/remotes/origin/{target}", f"refs/heads/{target}"):
@@ -345,7 +348,7 @@ def read_revision(folder: Path, environment: Mapping[str, str] = os.environ) -> 
     if commit is None:
         return Revision(None, None, None)
     branch = _read_git_output(folder, "symbolic-ref", "--short", "-q", "HEAD")
-    if not branch:  # a detached HEAD, as CI has it
+    if not branch:  # a detached HEAD, as in CI
         branch = _find_request_name(environment) or next(
             (environment[n] for n in BRANCH_VARIABLES if environment.get(n)), None
         )
@@ -354,8 +357,8 @@ def read_revision(folder: Path, environment: Mapping[str, str] = os.environ) -> 
 
 
 def resolve_branch(ref: str, folder: Path, environment: Mapping[str, str] = os.environ) -> str | None:
-    """Return the branch that a ref names: ``origin/main`` is main. Of a commit, as HEAD^1, what CI merges into; else
-    None.
+    """Return the branch that a ref names: ``origin/main`` is main. For a commit such as HEAD^1, return the target
+    branch that CI names, else None.
     """
     full_ref = None if ref.startswith("-") else _read_git_output(folder, "rev-parse", "--symbolic-full-name", ref)
     match = re.fullmatch(r"refs/(?:heads|remotes/[^/]+)/(.+)", full_ref or "")
@@ -363,7 +366,7 @@ def resolve_branch(ref: str, folder: Path, environment: Mapping[str, str] = os.e
 
 
 def _find_request_name(environment: Mapping[str, str]) -> str | None:
-    """Return the name of a pull or merge request: its branch may be the ``main`` of a fork, and is not ours."""
+    """Return the name of a pull or merge request: the request's branch may be the ``main`` of a fork."""
     if environment.get("GITHUB_HEAD_REF"):
         return f"pull/{environment.get('GITHUB_REF_NAME') or environment['GITHUB_HEAD_REF']}"
     if environment.get("CI_MERGE_REQUEST_IID"):

@@ -1,7 +1,7 @@
 """Where is the ``nsys`` command, what can it do, and what did its failure mean?
 
-Its exit code alone says too little: it is 0 where the disk was full, and 1 for everything else. So the words on
-standard error are read too, and what it left behind is looked at.
+The exit code says too little: it is 0 if the disk was full, and 1 for everything else. So standard error and the
+written file are checked, too.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from pathlib import Path
 from pytest_nsys.core.errors import TraceError, convert_os_errors
 from pytest_nsys.core.text_format import sanitize_line
 
-# First bytes of every report, of 2021 to 2026.
+# The first bytes of every report, written by nsys 2021 to 2026.
 REPORT_MAGIC = b"NVIDIA Tegra Profiler Report"
 
 EXPORT_MAGIC = b"SQLite format 3\x00"
-# Of what nsys says the last words are the ones that count.
+# The end of nsys's output holds the reason of a failure.
 OUTPUT_TAIL_BYTES = 1 << 16
 
 _NSYS_VERSION = re.compile(r"\bversion\s+([0-9]{4}\.[0-9.]+[0-9])")
@@ -42,21 +42,23 @@ class InstalledNsys:
     """Describes the nsys command on PATH."""
 
     path: str
-    version: str  # as it prints it, without the build: ``2023.4.4.54``
+    version: str  # as printed, without the build: ``2023.4.4.54``
 
     def list_options(self, command: str) -> frozenset[str]:
-        """List the long options that ``nsys COMMAND --help`` names, without dashes: an unknown one would end it."""
+        """List the long options that ``nsys COMMAND --help`` names, without dashes: an unknown option would make the
+        command fail.
+        """
         return frozenset(_LONG_OPTION.findall(_read_help(self.path, command)))
 
     def accepts_value(self, command: str, option: str, value: str) -> bool:
-        """Whether the help names the value where it explains the option: an unknown one would end the command."""
+        """Whether the help of the option names the value: an unknown value would make the command fail."""
         _, _, explanation = _read_help(self.path, command).partition(f"--{option}=")
         option_help = _NEXT_OPTION.split(explanation, maxsplit=1)[0]
         return re.search(rf"(?<![\w-]){re.escape(value)}(?![\w-])", option_help) is not None
 
 
 def find_nsys() -> InstalledNsys | None:
-    """Find the nsys on PATH, None where there is none. Raises TraceError for one that does not start."""
+    """Find the nsys on PATH; None if there is none. Raises TraceError if it does not start."""
     path = shutil.which("nsys")
     return None if path is None else _read_nsys(path)
 
@@ -76,7 +78,7 @@ def _read_help(path: str, command: str) -> str:
 
 
 def shorten_version(version: str) -> str:
-    """Shorten ``2025.5.1.121-255136380782v0`` to ``2025.5``, as releases are called."""
+    """Shorten ``2025.5.1.121-255136380782v0`` to ``2025.5``, the name of the release."""
     return ".".join(version.split("-")[0].split(".")[:2])
 
 
@@ -88,12 +90,12 @@ def parse_version(version: str) -> tuple[int, ...]:
 def export_sqlite(
     nsys: InstalledNsys, report: Path, target: Path, progress: Callable[[int], None] | None = None
 ) -> None:
-    """Write the SQLite export of ``report`` to ``target``, which must not exist; nothing is left of one that fails.
+    """Write the SQLite export of ``report`` to ``target``, which must not exist; a failed export leaves no file.
 
-    ``progress`` is called with the percent that are done. Raises TraceError.
+    ``progress`` is called with the percentage done. Raises TraceError.
     """
     arguments = [nsys.path, "export", "--type=sqlite", f"--output={target.absolute()}"]
-    if "include-blobs" in nsys.list_options("export"):  # what NVTX payloads hold, the sizes of collectives among it
+    if "include-blobs" in nsys.list_options("export"):  # NVTX payloads, which hold the sizes of collectives
         arguments.append("--include-blobs=true")
     try:
         code, output = _run_nsys([*arguments, str(report.absolute())], progress)  # a name may begin with a dash
@@ -105,9 +107,7 @@ def export_sqlite(
 
 
 def _run_nsys(arguments: list[str], progress: Callable[[int], None] | None = None) -> tuple[int, str]:
-    """Run a command; return its exit code, and the last words on either stream. Raises TraceError where it does not
-    start.
-    """
+    """Run a command; return its exit code, and the end of its output. Raises TraceError if it does not start."""
     with convert_os_errors(TraceError, f"{arguments[0]}: cannot be started"):
         process = subprocess.Popen(
             arguments, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, bufsize=0
@@ -136,7 +136,7 @@ def _read_output(process: subprocess.Popen[bytes], progress: Callable[[int], Non
 
 
 def _explain_failure(exit_code: int, output: str, report: Path, target: Path) -> str | None:
-    """Explain in one line what went wrong and what to do, None where all is well."""
+    """Explain in one line what went wrong and what to do; None if nothing did."""
     if newer := _NEWER_REPORT.search(output):
         report_version, path_version = shorten_version(newer[1]), shorten_version(newer[2])
         return (
@@ -161,7 +161,9 @@ def _explain_failure(exit_code: int, output: str, report: Path, target: Path) ->
 
 
 def _explain_unusable_export(target: Path) -> str | None:
-    """Explain why an export is no whole database: nsys ends with 0 where the disk was full as it finished."""
+    """Explain why an export is an incomplete database, as nsys exits with 0 if the disk was full at the end; None if
+    complete.
+    """
     advice = "is the disk full? Export it again"
     try:
         size = target.stat().st_size
@@ -169,7 +171,7 @@ def _explain_unusable_export(target: Path) -> str | None:
             head = file.read(32)
     except OSError as error:
         return f"`nsys export` ended with 0, but its export cannot be read ({error.strerror}): {advice}"
-    # SQLite's header: the size of a page, where 1 means 65 536, and how many pages there are.
+    # SQLite's header holds the page size, where 1 means 65 536, and the number of pages.
     page = int.from_bytes(head[16:18], "big")
     expected = int.from_bytes(head[28:32], "big") * (65536 if page == 1 else page)
     if not head.startswith(EXPORT_MAGIC) or size < expected:
@@ -178,13 +180,13 @@ def _explain_unusable_export(target: Path) -> str | None:
 
 
 def is_report(path: Path) -> bool:
-    """Whether the file begins as a report does. Raises TraceError where it cannot be read."""
+    """Whether the file begins with REPORT_MAGIC. Raises TraceError where it cannot be read."""
     with convert_os_errors(TraceError, f"{path}: cannot be read"), path.open("rb") as file:
         return file.read(len(REPORT_MAGIC)) == REPORT_MAGIC
 
 
 def _find_last_words(output: str) -> str:
-    """Return the last line that is no progress bar, without the words that introduce it."""
+    """Return the last line that is no progress bar, without its prefix."""
     lines = [line.strip() for line in re.split(r"[\r\n]+", output)]
     messages = [line for line in lines if line and not re.search(r"\[[=\s]*[0-9]{1,3}%|^Try '|^usage:", line)]
     errors = [line for line in messages if "error" in line.lower()] or messages

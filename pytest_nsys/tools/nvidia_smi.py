@@ -1,7 +1,7 @@
 """What does the ``nvidia-smi`` command say of the GPUs, where there is one?
 
-It is asked beside something that matters more, so nothing here fails: where it is missing, hangs or says something odd,
-it has said nothing.
+Its answer only accompanies other results, so nothing here fails: if the command is missing, hangs or prints something
+unknown, the answer is empty.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from typing import NamedTuple
 PROGRAM = "nvidia-smi"
 NVIDIA_SMI_TIMEOUT_S = 30.0
 
-# What is asked of each GPU; its name last, for it may hold a comma.
+# The queried fields of each GPU; the name comes last, as it may hold a comma.
 _FIELDS = ("index", "driver_version", "clocks.sm", "clocks.max.sm", "{reasons}.active", "name")
-# What the field is called since driver 535, and before.
+# The name of the field since driver 535, and its name before.
 _REASON_FIELDS = ("clocks_event_reasons", "clocks_throttle_reasons")
 
-# The bit of a GPU that has nothing to do.
+# The bit of an idle GPU.
 IDLE_BIT = 0x1
-# Reasons for which a GPU runs slower than it was told to, by bit.
+# Reasons why a GPU runs slower than its set clock, by bit.
 THROTTLE_REASONS: Mapping[int, str] = {
     0x4: "power cap",
     0x8: "hardware slowdown",
@@ -31,32 +31,33 @@ THROTTLE_REASONS: Mapping[int, str] = {
     0x40: "thermal slowdown by hardware",
     0x80: "power brake",
 }
-# Reasons for which it was told to run no faster, by bit.
+# Reasons why a GPU's clock was set lower, by bit.
 LIMIT_REASONS: Mapping[int, str] = {0x2: "clocks set by a user", 0x100: "clocks set for a display"}
 
 _LABEL = re.compile(r"\s*(?:([0-9]+):\s)?(.*)")
 
 
 class GpuState(NamedTuple):
-    """Describes one GPU at a moment, as far as ``nvidia-smi`` says."""
+    """Describes the state of one GPU at one moment, as far as ``nvidia-smi`` reports it."""
 
     gpu: int
     name: str
     driver: str | None
     sm_mhz: int | None  # clock of the SMs
-    most_mhz: int | None  # the most that it may run at
+    most_mhz: int | None  # the highest clock of the SMs
     reasons: int | None  # as bits, see THROTTLE_REASONS
 
     @property
     def throttle_reasons(self) -> tuple[str, ...]:
-        """The reasons for which it runs slower than it was told to."""
+        """The reasons why the GPU runs slower than its set clock."""
         return tuple(words for bit, words in THROTTLE_REASONS.items() if (self.reasons or 0) & bit)
 
 
 def query_gpus(launcher: Sequence[str] = ()) -> Mapping[int, Sequence[GpuState]]:
-    """Query the GPUs of each node by its number, of this one as 0; none where nothing can be learnt.
+    """Query the GPUs of each node, by node number, this node being 0; empty if the query fails.
 
-    ``launcher`` are words that run a command on every node and put its number and a colon before each line.
+    ``launcher`` is a command prefix that runs a command on every node, and puts the node's number and a colon before
+    each line.
     """
     if shutil.which(PROGRAM) is None:
         return {}
@@ -78,7 +79,7 @@ def _parse_states(output: str) -> dict[int, list[GpuState]]:
     """Parse the output into the GPUs of each node."""
     states_by_node: dict[int, list[GpuState]] = {}
     for line in output.splitlines():
-        label, rest = _LABEL.fullmatch(line).groups()  # type: ignore[union-attr]  # it matches any line
+        label, rest = _LABEL.fullmatch(line).groups()  # type: ignore[union-attr]  # the pattern matches any line
         cells = [cell.strip() for cell in rest.split(",", len(_FIELDS) - 1)]
         if len(cells) == len(_FIELDS) and (gpu := _parse_smi_number(cells[0])) is not None:
             driver = cells[1] if re.fullmatch(r"[0-9.]+", cells[1]) else None
@@ -95,5 +96,5 @@ def _parse_states(output: str) -> dict[int, list[GpuState]]:
 
 
 def _parse_smi_number(text: str) -> int | None:
-    """Parse a whole number, also with a base before it; return None for what is not supported."""
+    """Parse a whole number, also with a base before it; return None for an unsupported field."""
     return int(text, 0) if re.fullmatch(r"0|[1-9][0-9]{0,9}|0x[0-9A-Fa-f]{1,16}", text) else None

@@ -1,6 +1,6 @@
-"""Who else reads traces? Fresh processes of this machine, or a cluster through Dask; and why is there no answer?
+"""Reads traces in fresh processes of this machine, or on a cluster through Dask, and explains why a worker failed.
 
-Imported where one of them is used: most runs pay for none of this.
+Imported only where one of these is used, as most runs need neither.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from pytest_nsys.core.text_format import sanitize_line
 
 
 class WorkerPool(ProcessPoolExecutor):
-    """Runs work in fresh processes, which know nothing of this one: a fork would inherit its threads' locks and its
+    """Runs work in fresh processes that share no state with this one: a fork would inherit its threads' locks and its
     GPU.
     """
 
@@ -34,8 +34,8 @@ class WorkerPool(ProcessPoolExecutor):
         super().__init__(number, mp_context=self._context, initializer=_exit_with_parent)
 
     def describe_death(self) -> str:
-        """Describe how the first process that died by itself did, once the pool is broken."""
-        self.shutdown()  # when it returns, all exit codes are known
+        """Describe how the first process of a broken pool died that was not killed by the pool itself."""
+        self.shutdown()  # after this all exit codes are known
         codes = [process.exitcode for process in self._context.started if process.exitcode]
         own_codes = [
             code for code in codes if code != -signal.SIGTERM
@@ -45,17 +45,15 @@ class WorkerPool(ProcessPoolExecutor):
         return f"signal {-own_codes[0]}" if own_codes[0] < 0 else f"exit code {own_codes[0]}"
 
     def kill(self) -> None:
-        """Stop every process in the middle of what it does."""
+        """Kill every process, without waiting for its work."""
         for process in self._context.started:
-            if process.pid is not None:  # else it could not even be started
+            if process.pid is not None:  # None if it could not be started
                 process.kill()
 
 
 @contextlib.contextmanager
 def open_pool(number: int) -> Iterator[WorkerPool]:
-    """Open a pool of processes until the end of the block; left by an exception, they are killed in the middle of their
-    work.
-    """
+    """Open a pool of processes until the end of the block; if an exception ends the block, they are killed at once."""
     pool = WorkerPool(number)
     try:
         yield pool
@@ -67,7 +65,7 @@ def open_pool(number: int) -> Iterator[WorkerPool]:
 
 
 class _FreshContext(SpawnContext):
-    """Starts processes, and remembers them."""
+    """Starts the processes of a pool, and keeps a list of them."""
 
     def __init__(self) -> None:
         self.started: list[SpawnProcess] = []
@@ -79,10 +77,10 @@ class _FreshContext(SpawnContext):
 
 
 class _FreshProcess(SpawnProcess):
-    """Runs as a process that does not run the main module again, and that Ctrl-C reaches through its parent alone."""
+    """Represents a process that does not run the main module again, and that only its parent stops on Ctrl-C."""
 
     def start(self) -> None:
-        """Start it with an empty main module, and with Ctrl-C blocked."""
+        """Start the process with an empty main module, and with Ctrl-C blocked."""
         main = sys.modules["__main__"]
         sys.modules["__main__"] = types.ModuleType("__main__")
         try:
@@ -106,7 +104,7 @@ def _block_interrupts() -> Iterator[None]:
 
 
 def _exit_with_parent() -> None:
-    """Stop this process of a pool with its parent: after a parent that was killed it would wait for work for ever."""
+    """Make this pool process exit with its parent: if the parent was killed, it would wait for work for ever."""
     parent = multiprocessing.parent_process()
     assert parent is not None
 
@@ -119,7 +117,7 @@ def _exit_with_parent() -> None:
 
 # Dask
 
-# A scheduler that is there answers at once; Dask's own default waits for half a minute.
+# A running scheduler answers at once; Dask's default is to wait for half a minute.
 CONNECT_TIMEOUT_S = 5
 # Workers may join a little later than their scheduler.
 WORKERS_TIMEOUT_S = 30
@@ -133,8 +131,8 @@ WorkT = TypeVar("WorkT")
 
 @contextlib.contextmanager
 def open_cluster(address: str) -> Iterator[Executor]:
-    """Open the executor of a cluster whose scheduler is at ``address``. Raises UsageMistake where nobody there can
-    read.
+    """Open the executor of a cluster whose scheduler is at ``address``. Raises UsageMistake if no worker there can read
+    traces.
     """
     with _silence_dask():
         client = _open_client(address)
@@ -150,10 +148,10 @@ def open_cluster(address: str) -> Iterator[Executor]:
 
 
 class ClusterExecutor(Executor):
-    """Runs work on Dask's own executor, and cancels what is pending where the scheduler, or every worker, stays away.
+    """Runs work on Dask's own executor, and cancels pending work if the scheduler, or every worker, is lost.
 
-    Every worker is away after WORKERS_TIMEOUT_S: Dask would wait for workers for ever, and forgets a result that was
-    under way when the scheduler died.
+    Workers count as lost after WORKERS_TIMEOUT_S. Dask itself would wait for workers for ever, and never completes a
+    future that was running when the scheduler died.
     """
 
     def __init__(self, client: Any) -> None:
@@ -164,35 +162,35 @@ class ClusterExecutor(Executor):
         threading.Thread(target=self._watch_workers, daemon=True).start()
 
     def submit(self, fn: Callable[WorkP, WorkT], /, *args: WorkP.args, **kwargs: WorkP.kwargs) -> Future[WorkT]:
-        """Return a future that is cancelled where nobody is there any more to fulfil it."""
+        """Return a future that is cancelled if scheduler and workers are lost."""
         future = self._dask_executor.submit(fn, *args, **kwargs)
         self._futures.append(future)
         return future
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:  # noqa: ARG002  Dask's has none
-        """Cancel what is pending, or wait for it."""
+        """Cancel pending work, or wait for it."""
         self._done.set()
         self._dask_executor.shutdown(wait=wait)
 
     def _watch_workers(self) -> None:
-        """Wait for the end, and cancel what is pending where no worker is left."""
+        """Wait until the executor is shut down, and cancel pending work if no worker is left."""
         while not self._done.wait(WATCH_INTERVAL_S):
             try:
                 self._client.wait_for_workers(1, timeout=WORKERS_TIMEOUT_S)
-            except Exception:  # whatever Dask says, nobody is there
+            except Exception:  # any error means that the scheduler is lost
                 with contextlib.suppress(RuntimeError):  # closed meanwhile
                     self._client.loop.add_callback(self._cancel_pending)
                 return
 
     def _cancel_pending(self) -> None:
-        """Cancel what is pending, in the thread in which Dask fulfils futures."""
+        """Cancel pending work, in the thread in which Dask completes futures."""
         for future in self._futures:
             if not future.done() and future.cancel():
-                future.set_running_or_notify_cancel()  # wakes up who waits for it
+                future.set_running_or_notify_cancel()  # wakes up waiters
 
 
 def _open_client(address: str) -> Any:
-    """Connect to the scheduler. Raises UsageMistake where that cannot be done."""
+    """Connect to the scheduler. Raises UsageMistake if that fails."""
     label = f"dask:{sanitize_line(address, 80)}"
     try:
         import distributed
@@ -213,7 +211,7 @@ def _check_address(address: str) -> None:
     """Check the form of an address. Raises ValueError or ImportError for one that Dask cannot read."""
     from distributed.comm.registry import get_backend
 
-    # A client that finds out by itself takes ten seconds to end, in a traceback.
+    # Dask's client would take ten seconds to fail, with a traceback.
     scheme, mark, place = address.rpartition("://")
     if not _HOST_AND_PORT.fullmatch(place) or int(place.rpartition(":")[2]) > MAX_PORT:
         raise ValueError(address)
@@ -221,7 +219,7 @@ def _check_address(address: str) -> None:
 
 
 def _check_workers(client: Any, address: str) -> None:
-    """Check that the workers can read. Raises UsageMistake where none is there, or one would read otherwise than this
+    """Check that the workers can read. Raises UsageMistake if there is none, or if one would read differently from this
     process.
     """
     label = f"dask:{sanitize_line(address, 80)}"
@@ -251,7 +249,7 @@ def _read_own_version() -> str:
 
 @contextlib.contextmanager
 def _silence_dask() -> Iterator[None]:
-    """Silence Dask's own reports on standard error; what matters of them is said in one line here."""
+    """Silence Dask's own messages on standard error; this module reports errors in one line."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         with contextlib.suppress(ImportError):
@@ -269,10 +267,10 @@ def _silence_dask() -> Iterator[None]:
 
 
 def name_this_worker() -> str:
-    """Return who reads here: the worker of Dask that this is, else the process."""
+    """Return the name of this worker for messages: the Dask worker, or else the process."""
     worker = sys.modules.get("distributed.worker")
     if worker is not None:
-        with contextlib.suppress(ValueError):  # Dask is imported here, but this is none of its workers
+        with contextlib.suppress(ValueError):  # Dask is imported, but this process is not one of its workers
             return f"Dask worker {worker.get_worker().address}"
     return f"process {os.getpid()}"
 

@@ -1,4 +1,4 @@
-"""Can a capture be of the commit that is judged? One that began before that commit was made is of another program."""
+"""Can a capture be of the judged commit? A capture that began before that commit was made is of another program."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ _SECOND_NS = 1_000_000_000
 def measure_capture_age_at_commit(captures: Captures, folder: Path, bounds: Bounds) -> Fact | None:
     """Return how long before the commit around ``folder`` the oldest capture began.
 
-    None outside of CI, where anybody may judge an old trace; where no trace tells the time of day; and where git names
-    no commit.
+    None outside of CI, where judging an old trace is normal, if no trace states the time of day, and if git names no
+    commit.
     """
     start_times_ns = [facts.started_ns for run in captures.runs for facts in run.facts if facts.started_ns is not None]
     earliest_ns = min((start_ns for start_ns in start_times_ns if start_ns in SINCE_1970), default=None)
@@ -35,7 +35,7 @@ def measure_capture_age_at_commit(captures: Captures, folder: Path, bounds: Boun
         )
         reason, remedy = "the clock of its machine is wrong, so nobody knows its age", "set it, and profile this commit"
         return weigh_fact("older_than_commit", MeasuredFact(Fraction(ahead_ns), fact_text, reason, remedy), bounds)
-    # Of a request that CI has merged for a try the program may be of its last commit, which is the older one.
+    # If CI merged a pull request to test it, the program may be of the request's last commit, which is older.
     commit_times = [
         (made_s, head) for head in list_heads(folder) if (made_s := read_commit_time_s(folder, head)) is not None
     ]
@@ -48,7 +48,7 @@ def measure_capture_age_at_commit(captures: Captures, folder: Path, bounds: Boun
         f"was made at {committed_text}"
     )
     reason = "it is of an earlier program"
-    # Within the bound it is a job that was slow, or a commit made anew: no doubt.
+    # Within the bound the cause may be a slow job or an amended commit.
     return weigh_fact(
         "older_than_commit", MeasuredFact(Fraction(age_ns), fact_text, reason, "profile this commit", False), bounds
     )
@@ -56,7 +56,7 @@ def measure_capture_age_at_commit(captures: Captures, folder: Path, bounds: Boun
 
 def _format_age(age_ns: int) -> str:
     hours = age_ns // (3_600 * _SECOND_NS)
-    # Days where two or more of them are full: a job that waited over night is told in hours.
+    # In days from two full days on: a job that waited over night is given in hours.
     return format_count(hours // 24, "day") if hours >= 48 else format_count(hours, "hour")
 
 

@@ -1,8 +1,7 @@
-"""Two runs and the gate files that judge them in, one Comparison out: what moved, what appeared, what vanished.
+"""Compares two runs by the gate files that judge them: what moved, what appeared, what vanished.
 
-Nothing here decides whether a row is worse: ``verdicts.evaluate`` does, with the base in place of a stored baseline.
-Where the runs are not comparable, their values stand side by side without a verdict. Where no gate file judges, the
-built-in assertions do.
+``verdicts.evaluate`` decides whether a row is worse, with the base in place of a stored baseline. If the runs are not
+comparable, their values are shown side by side without a verdict. Without a gate file the built-in assertions judge.
 """
 
 from __future__ import annotations
@@ -69,7 +68,7 @@ from pytest_nsys.verdicts.row_records import RowRecord, make_row_records
 
 
 class Result(enum.StrEnum):
-    """What a comparison amounts to. A row that failed outweighs whatever could not be decided."""
+    """The overall result of a comparison. A failed row outweighs undecided ones."""
 
     NOT_WORSE = "nothing worse"
     WORSE = "worse"
@@ -82,7 +81,7 @@ class Side:
     """Describes one of the two runs that are compared."""
 
     paths: tuple[str, ...]  # as they were given, one for each capture
-    key: RunKey  # its circumstances
+    key: RunKey  # the circumstances of the run
     ranks: tuple[int, ...]
     profilers: tuple[str, ...]
 
@@ -109,7 +108,7 @@ def has_changed(row: JudgedRow) -> bool:
 
 
 def has_moved(row: JudgedRow) -> bool:
-    """Return whether a row is beyond its tolerance, lacks a counterpart or, where nothing was judged, has changed."""
+    """Return whether a row exceeds its tolerance, is missing on one side or, if nothing was judged, has changed."""
     if row.outcome is Outcome.INCOMPARABLE:
         return has_changed(row)
     return row.outcome is not Outcome.PASSED or row.waived
@@ -122,8 +121,8 @@ class OneSidedItem(NamedTuple):
     name: str
     ranks: tuple[int, ...]
     all_ranks: bool
-    launches: Value  # in its windows over ``ranks``, the median over the captures that have it
-    captures: int  # how many have it
+    launches: Value  # in the windows of ``ranks``, the median over the captures that have the name
+    captures: int  # how many captures have the name
 
 
 @dataclass(frozen=True)
@@ -135,21 +134,21 @@ class Comparison:
     base: Side
     head: Side
     verdicts: tuple[Verdict, ...]
-    """Says how the assertions end on head, in the order of the gate files."""
+    """Holds the verdicts of the assertions on head, in the order of the gate files."""
     not_held: tuple[str, ...]
-    """Lists the assertions that another source of limits judges."""
+    """Lists the assertions that are not compared, as another source of limits judges them."""
     circumstances: Mapping[Difference, bool]
     """Holds all circumstances that differ, each with whether it must agree."""
     windows: Mapping[str, tuple[UsedWindow, ...]]
     """Lists the windows of base, by how they were measured."""
     notes: tuple[tuple[str, Note], ...]
-    """Says what no verdict says of either run, each with the side."""
+    """Holds the notes on either run that belong to no verdict, each with the side."""
     compared_window: str
-    """Names the windows that the following fields are about."""
+    """Names the windows that ``appeared``, ``vanished`` and ``kernels`` are about."""
     appeared: tuple[OneSidedItem, ...]
-    """Lists what head alone has."""
+    """Lists the names that only head has."""
     vanished: tuple[OneSidedItem, ...]
-    """Lists what base alone has."""
+    """Lists the names that only base has."""
     kernels: KernelChanges
     """Lists the kernels of both runs whose time differs."""
 
@@ -184,7 +183,7 @@ class Comparison:
 
     @property
     def limits_crossed(self) -> tuple[Verdict, ...]:
-        """Return the verdicts of constant limits that head does not keep."""
+        """Return the verdicts of constant limits that head breaks."""
         return tuple(v for v in self.verdicts if v.outcome is Outcome.FAILED and not v.assertion.needs_baseline)
 
     @cached_property
@@ -200,7 +199,7 @@ class Comparison:
 
     @cached_property
     def result(self) -> Result:
-        """Return one word for all verdicts together."""
+        """Return the overall result of all verdicts."""
         if self.worse or any(not verdict.good and verdict.assertion.xfail is None for verdict in self.limits_crossed):
             return Result.WORSE
         if self.incomparable:
@@ -224,7 +223,7 @@ def compare_runs(pairs: Sequence[OtherRun], base: Sequence[str], head: Sequence[
     for pair in pairs:
         name, context = pair.gate.address, GateContext(pair.captures, pair.gate, pair)
         for side, captures in (("base", pair.base_captures), ("head", pair.captures)):
-            with prefix_errors(side):  # before any is measured, so that a mistake names the side
+            with prefix_errors(side):  # before measuring, so that an error names the side
                 captures.build_key(pair.gate.run)
         for spec in _group_metrics_by_window(pair):
             check_one_step_kind({"base has": pair.base_captures.runs, "head has": pair.captures.runs}, spec)
@@ -232,7 +231,7 @@ def compare_runs(pairs: Sequence[OtherRun], base: Sequence[str], head: Sequence[
             if assertion.needs_baseline and not assertion.reads_stored_baseline:
                 not_held.append(f"{name}: {assertion.full_name}")
                 continue
-            with prefix_errors("head"):  # as what is compared with names base
+            with prefix_errors("head"):  # errors of base name it already
                 context.measure(context.resolve(assertion))
             verdict = evaluate(assertion, context)
             if assertion.reads_stored_baseline:
@@ -244,7 +243,7 @@ def compare_runs(pairs: Sequence[OtherRun], base: Sequence[str], head: Sequence[
         [count_contents(run, spec) for run in side.runs] for side in (pairs[0].base_captures, pairs[0].captures)
     )
     kernels = KernelChanges()
-    with contextlib.suppress(NsysError):  # who measures the windows is told
+    with contextlib.suppress(NsysError):  # measuring the windows reports the error
         kernels = compare_kernels(pairs[0].base_captures, pairs[0].captures, spec)
     return Comparison(
         base=_make_side(base, pairs[0].base_captures, pairs[0].gate),
@@ -312,25 +311,25 @@ OUTCOME_ORDER = (
 
 
 def _make_severity_key(verdict_row: VerdictRow) -> tuple[object, ...]:
-    """Return a sort key: rows that make it worse come first, then undecided ones, then rows that are let pass, then
-    better ones.
+    """Return a sort key: first rows that make head worse, then undecided rows, worse rows that are let pass, and better
+    rows.
     """
     verdict, row = verdict_row
     assertion = verdict.assertion
     let_pass = row.waived or (row.outcome is Outcome.FAILED and not counts_as_worse(assertion))
-    # Between what is not decided and what is better: a person let it pass, and it is worse all the same.
+    # Between undecided and better rows: it is let pass on purpose, but it is worse.
     place = OUTCOME_ORDER.index(Outcome.IMPROVED) - 0.5 if let_pass else OUTCOME_ORDER.index(row.outcome)
     names = (verdict.address, assertion.name, [(d, *make_label_key(label)) for d, label in row.labels.items()])
     return (place, -_measure_badness(row, assertion.requirement.comparator), *names)
 
 
 def _measure_badness(row: JudgedRow, comparator: Comparator | None) -> Fraction:
-    """Return how bad a row is beside rows of other metrics: the change divided by the change that is tolerated."""
+    """Return a measure of badness that compares rows of all metrics: the change divided by the tolerated change."""
     if row.value is None or row.baseline is None:
         return Fraction(0)
     if (tolerance_multiples := row.times_tolerance) is not None:
         return tolerance_multiples
-    if row.margin is not None:  # it has no tolerance: any change of it fails
+    if row.margin is not None:  # without a tolerance any change fails
         return -Fraction(row.margin) * _LARGE_FACTOR
     relative_change = distance(row.value, row.baseline) / max(abs(Fraction(row.baseline)), Fraction(1, _LARGE_FACTOR))
     rises = row.value > row.baseline
@@ -339,7 +338,7 @@ def _measure_badness(row: JudgedRow, comparator: Comparator | None) -> Fraction:
 
 
 _LARGE_FACTOR = 1_000_000
-"""Puts a change where none is allowed above any change that is a multiple of its tolerance."""
+"""Sorts a change of a row that may not change above every change that is a multiple of a tolerance."""
 
 
 # What both sides are
@@ -364,9 +363,7 @@ def _group_metrics_by_window(pair: OtherRun) -> dict[WindowSpec, list[str]]:
 
 
 def _list_side_notes(pairs: Sequence[OtherRun]) -> Iterator[tuple[str, Note]]:
-    """Yield what a person should know of either run, as (side, note); what head's verdicts say stands with the
-    verdicts.
-    """
+    """Yield notes on either run, as (side, note), without those that head's verdicts hold."""
     first_pair, found_convention = pairs[0], pairs[0].gate.found_convention
     if found_convention:
         yield (
@@ -402,7 +399,7 @@ def _has_anchors(captures: Captures) -> bool:
 
 
 def _list_same_files(pair: OtherRun) -> Sequence[Path]:
-    """Return the traces of head that are also base's, in the same bytes or in others."""
+    """Return the traces of head whose capture is also one of base's, as the same file or in other bytes."""
     copies = [
         duplicate.second for duplicate in iterate_duplicate_traces([pair.base_captures.paths, pair.captures.paths])
     ]
@@ -410,7 +407,7 @@ def _list_same_files(pair: OtherRun) -> Sequence[Path]:
 
 
 def _collect_differences(pairs: Sequence[OtherRun]) -> dict[Difference, bool]:
-    """Return all circumstances that differ, each with whether it must agree: a person wants to know the others, too."""
+    """Return all circumstances that differ, each with whether it must agree."""
     must_agree: dict[Difference, bool] = {}
     for pair in pairs:
         head_circumstances, base_circumstances = (
@@ -432,7 +429,9 @@ def _collect_differences(pairs: Sequence[OtherRun]) -> dict[Difference, bool]:
 
 
 def _find_usual_window(pair: OtherRun) -> WindowSpec:
-    """Return the window in which most assertions of a gate file are compared with base; of equally many the first."""
+    """Return the window in which most assertions of a gate file are compared with base; of equally frequent ones the
+    first.
+    """
     gate, captures = pair.gate, pair.captures
     trace_assertions = [assertion for assertion in gate.assertions if assertion.outside_metric is None]
     held_assertions = [assertion for assertion in trace_assertions if assertion.reads_stored_baseline]
@@ -445,9 +444,9 @@ def _find_usual_window(pair: OtherRun) -> WindowSpec:
 def _list_one_sided(
     own_contents: Sequence[Mapping[ContentItem, int]], other_contents: Sequence[Mapping[ContentItem, int]]
 ) -> Iterator[OneSidedItem]:
-    """Yield what some capture of one run has and none of the other run, by kind and name.
+    """Yield the names, by kind, that some capture of one run has and no capture of the other run.
 
-    Where the other run lacks a rank, only the rank itself is given, not what it ran.
+    For a rank that the other run lacks, only the rank is yielded, not what it ran.
     """
     other_items = {item for capture in other_contents for item in capture}
     all_ranks = {item.rank for capture in own_contents for item in capture}
@@ -471,26 +470,28 @@ def _list_one_sided(
 
 BUILT_IN_PATH = Path(gate_file.__file__).with_name("default.nsys.yaml")
 BUILT_IN_GATE = "built-in gate"
-"""Stands for the name of the gate file that the package brings along."""
+"""Takes the place of a gate file's name for the built-in assertions."""
 
 
 @dataclass(frozen=True)
 class TwoRuns:
-    """Holds the captures of base and head as they were given, and the files of measurements beside each."""
+    """Holds the captures of base and head as given on the command line, and the files of measurements that belong to
+    each.
+    """
 
     cache: CaptureCache
     base: Sequence[str]
     head: Sequence[str]
     measurements: tuple[CaptureFiles, CaptureFiles] = ((), ())  # of base, of head
-    anchor: Anchor | None = None  # the pattern that a person named
+    anchor: Anchor | None = None  # of ``--anchor``
 
     def open_pair(self, gate: GateFile) -> OtherRun:
         """Open both runs under the convention of a gate file, or under that of base where the file names none; an error
         names its side.
 
-        Raises as opening the captures does.
+        Raises what opening the captures raises.
         """
-        if gate.convention is None and not (self.base or self.head):  # measurements alone are read under none
+        if gate.convention is None and not (self.base or self.head):  # measurements without traces need no convention
             gate = replace(gate, convention=GENERIC)
         gate = resolve_gate_convention(
             gate, partial(self._fit_convention, "head"), partial(self._fit_convention, "base")
@@ -520,7 +521,7 @@ class TwoRuns:
     ) -> GateFile:
         """Return the built-in assertions under one window, plus one assertion for each name that both runs measured.
 
-        Without a ``window`` it is the median one, or the whole run where the convention is to be found and no range
+        ``window`` None means the median window, or the whole run if the convention has to be found and no range
         repeats. Raises TraceError.
         """
         if window is None:
@@ -529,7 +530,7 @@ class TwoRuns:
         built_in = load_gate_file(BUILT_IN_PATH, display=name)
         trace_assertions = built_in.assertions if self.base or self.head else ()
         assertions = tuple(replace(a, window=window, span=span, kernels=kernels) for a in trace_assertions)
-        # A look at two runs that somebody has: what they lack is a warning, as in every command.
+        # Given traces are compared as they are: what they lack is a warning, as in every command.
         quality = Bounds(missing_ranks=None, anchors=None)
         gate = GateFile(name, assertions, convention, quality=quality, window=window, span=span, kernels=kernels)
         if assertions:
@@ -555,7 +556,7 @@ class TwoRuns:
 
     def _has_no_stages(self, gate: GateFile) -> bool:
         """Return whether no kernel of either side has a stage, so that the assertions of every stage hold them all."""
-        with contextlib.suppress(NsysError):  # who judges it is told
+        with contextlib.suppress(NsysError):  # judging reports the error
             pair = self.open_pair(gate)
             spec = pair.captures.make_spec(gate.window, gate.span, gate.kernels)
             return all(
@@ -565,8 +566,8 @@ class TwoRuns:
         return False
 
     def _select_wall_metrics(self, gate: GateFile) -> WallMetrics:
-        """Return the names of the metrics of all communication of a rank that fit both runs."""
-        with contextlib.suppress(NsysError):  # who judges it is told
+        """Return the metrics of a rank's whole communication that fit both runs."""
+        with contextlib.suppress(NsysError):  # judging reports the error
             pair = self.open_pair(gate)
             spec = pair.captures.make_spec(gate.window, gate.span, gate.kernels)
             sides = (pair.base_captures, pair.captures)
@@ -579,7 +580,7 @@ class TwoRuns:
 def _make_tolerance_assertion(metric: Metric, better: str | None, built_in: GateFile) -> Assertion:
     """Return an assertion that compares a measurement of head with that of base.
 
-    Where neither higher nor lower is better, a change is shown and does not make head worse.
+    If neither higher nor lower is better, a change is shown but does not make head worse.
     """
     comparator, text = {
         "lower": (Comparator.LE, "below baseline plus tolerance"),

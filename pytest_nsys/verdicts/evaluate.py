@@ -1,9 +1,9 @@
-"""How does one assertion become a verdict: what was measured, compared with its limit, and what it takes to explain it?
+"""How does one assertion become a verdict? Its rows are measured, compared with their limits, and explained.
 
-A gate file of ``convention: auto`` is resolved once, before a key is formed of it. A stored baseline says its
-convention, as it keeps the one that it was measured under; else the base does; else the run itself. Where the run alone
-would be read otherwise, the two are not comparable: another anchor measures something else, and would be green because
-of it.
+A gate file with ``convention: auto`` is resolved once, before the run key is built. The convention is that of the
+stored baseline; without one that of the base; else the one found in the run. If the run alone would be read under
+another convention, the two are not comparable: another anchor measures something else, and the assertion could pass
+because of that.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ from pytest_nsys.verdicts.window_breakdowns import RunBreakdowns
 ConventionFitter = Callable[[Sequence[Convention]], ConventionChoice]
 """Finds the convention that a run fits.
 
-It is given the conventions of what the run is compared with, whose anchors need not be found once more. Raises
+The argument holds the conventions of what the run is compared with, whose anchors need no new search. Raises
 UsageMistake, TraceError.
 """
 
@@ -93,9 +93,8 @@ def resolve_gate_convention(
 ) -> GateFile:
     """Return the gate file with its convention; unchanged where the file names one.
 
-    ``fit_run`` finds the convention of the run by itself, ``fit_base`` that of the run it is compared with, ``store``
-    has the baselines it is compared with; with ``is_refresh`` the run becomes one of these. Raises what the finding
-    raises.
+    ``fit_run`` finds the convention of the run alone, ``fit_base`` that of the base, ``store`` holds the stored
+    baselines; with ``is_refresh`` the run becomes one of these. Raises what the fitters raise.
     """
     if gate.convention is not None:
         return gate
@@ -105,7 +104,7 @@ def resolve_gate_convention(
         return replace(gate, convention=base_choice.convention, found_convention=base_found)
     baselines: list[Baseline] = []
     if store is not None:
-        with contextlib.suppress(BaselineError):  # told by the assertions that are held against one
+        with contextlib.suppress(BaselineError):  # assertions with a baseline report it
             baselines = [baseline for _, baseline in store.load_all()]
     known_conventions = [baseline.convention for baseline in baselines if baseline.convention is not None]
     if not known_conventions:
@@ -118,8 +117,8 @@ def resolve_gate_convention(
 
 
 def _fit_alone(fit_run: ConventionFitter, known_conventions: Sequence[Convention]) -> Convention:
-    """Return the convention that the run alone is read under; a known one where the run fits several alike and it is
-    among them.
+    """Return the convention that the run alone is read under; if several fit equally, prefer one of
+    ``known_conventions``.
     """
     try:
         return fit_run(known_conventions).convention
@@ -134,19 +133,19 @@ def _fit_alone(fit_run: ConventionFitter, known_conventions: Sequence[Convention
 
 @dataclass
 class GateContext:
-    """Holds all that the assertions of one gate file are judged with."""
+    """Holds everything that judging the assertions of one gate file needs."""
 
     captures: Captures
     gate: GateFile
     baseline: ReferenceSource | None = None  # what an assertion with a baseline is compared with
-    history: PastRuns | None = None  # what it is compared with where its limit names the history; knows past verdicts
+    history: PastRuns | None = None  # the history, for limits that name it and for past verdicts
     refresh_command: str = ""  # the command that makes the baseline
-    folder: Path | None = None  # in the repository whose commit is judged, where one is
+    folder: Path | None = None  # a folder in the repository whose commit is judged, if any
     lets_accepted_pass: bool = False  # whether the outcome *accepted* is green
     _resolved_assertions: dict[str, tuple[Assertion, Assertion]] = field(default_factory=dict, init=False, repr=False)
 
     def resolve(self, assertion: Assertion) -> Assertion:
-        """Return the assertion as it is judged here, which every other method takes; looked up once.
+        """Return the assertion resolved for these captures, as every other method expects it; cached.
 
         Raises what ``resolve_assertion`` raises.
         """
@@ -159,8 +158,8 @@ class GateContext:
         return resolved_pair[1]
 
     def find_refreshed(self, assertion: Assertion) -> BranchRefresh | None:
-        """Return what the branch made of the baseline rows that the assertion is compared with at the merge base; None
-        where it made nothing.
+        """Return the branch's refresh of the baseline rows that the assertion is compared with at the merge base; None
+        if the branch left them unchanged.
         """
         source = self.find_source(assertion)
         return source.find_refreshed(assertion) if isinstance(source, StoredBaseline) else None
@@ -168,7 +167,7 @@ class GateContext:
     def measure(self, assertion: Assertion) -> MetricTable:
         """Return the rows that the assertion judges.
 
-        Raises TraceError where the traces are not good enough for them.
+        Raises TraceError if the traces are not good enough for the rows.
         """
         if assertion.outside_metric is not None and self._other_run_reason:
             raise TraceError(self._other_run_reason)
@@ -179,7 +178,7 @@ class GateContext:
 
     @cached_property
     def _earlier_commit_reason(self) -> str:
-        """Tell that the traces are older than the judged commit; empty where nothing says so."""
+        """Describe by how much the traces are older than the judged commit; empty if they are not known to be older."""
         age = (
             measure_capture_age_at_commit(self.captures, self.folder, self.gate.quality)
             if self.folder is not None
@@ -188,24 +187,24 @@ class GateContext:
         return age.error if age is not None and age.weight is Weight.ERROR else ""
 
     def list_notes(self, assertion: Assertion) -> Sequence[Note]:
-        """Return the notes that a person should read about the rows that the assertion judges."""
+        """Return the notes about the rows that the assertion judges."""
         request = build_request(self.gate, assertion, self._step_count)
         return self.captures.list_notes(request.spec, assertion.measured_metric, bounds=request.bounds)
 
     @cached_property
     def _step_count(self) -> int | None:
-        """Return the number of steps of what the captures are compared with, 1 at least; None where the captures have
-        several themselves.
+        """Return the number of steps of the reference that the captures are compared with, at least 1; None if the
+        captures have several steps themselves.
         """
         if count_stored_steps(self.captures.facts) > 1:
             return None
-        with contextlib.suppress(NsysError):  # told by what is compared with it
+        with contextlib.suppress(NsysError):  # comparing with it reports the error
             return max(self.baseline.steps if self.baseline is not None else 0, 1)
         return 1
 
     @property
     def store(self) -> BaselineStore | None:
-        """Return the store that the baseline lies in; None where another trace stands for the baseline."""
+        """Return the store of the baseline; None if another trace takes the place of the baseline."""
         return self.baseline.store if isinstance(self.baseline, StoredBaseline) else None
 
     def find_reference(self, assertion: Assertion) -> Reference | NotComparable | None:
@@ -224,7 +223,7 @@ class GateContext:
         return source.find_reference(assertion)
 
     def find_source(self, assertion: Assertion) -> ReferenceSource | None:
-        """Return the source of the assertion's baseline; None where it has no baseline, or none is at hand."""
+        """Return the source of the assertion's baseline; None if it has no baseline, or none is available."""
         limit = assertion.requirement.limit
         if not isinstance(limit, BaselineLimit):
             return None
@@ -240,7 +239,7 @@ class GateContext:
     def baseline_breakdowns(self) -> RunBreakdowns | None:
         """Return the broken-down windows of the baseline's run; None where there are none.
 
-        They also explain what is compared with a history, which keeps values alone.
+        They also explain assertions on the history, which keeps only values.
         """
         return self.baseline.baseline_breakdowns if self.baseline is not None else None
 
@@ -262,7 +261,7 @@ class GateContext:
 
     @cached_property
     def has_unmet_assertion(self) -> bool:
-        """Whether an assertion of the gate file is not met: what improved beside it may be the other side of that."""
+        """Whether an assertion of the gate file is not met: an improvement elsewhere may be the other side of that."""
         return any(map(self._is_unmet, self.gate.assertions))
 
     def _is_unmet(self, assertion: Assertion) -> bool:
@@ -273,12 +272,12 @@ class GateContext:
         return judgement.outcome not in (Outcome.PASSED, Outcome.IMPROVED)
 
     def judge(self, assertion: Assertion) -> Judgement:
-        """Return what is decided of the assertion. Raises what measuring and reading its baseline raise."""
+        """Return the judgement of the assertion. Raises what measuring and reading its baseline raise."""
         return _judge_table(assertion, self, self.measure(assertion), self.find_reference(assertion))
 
     @cached_property
     def uncompared_run_notes(self) -> tuple[Note, ...]:
-        """Return a note where the other trace is compared with nothing."""
+        """Return a note if no assertion compares with the other trace."""
         if not isinstance(self.baseline, OtherRun) or any(
             assertion.reads_stored_baseline for assertion in self.gate.assertions
         ):
@@ -287,7 +286,7 @@ class GateContext:
 
     @cached_property
     def unchecked_notes(self) -> tuple[Note, ...]:
-        """Return a note where nobody can tell whether the measurements are of the commit that is judged."""
+        """Return a note if it is unknown whether the measurements are of the judged commit."""
         origins = [run.measurements.origin for run in self.captures.runs if run.measurements.origin.commit]
         if not origins or self.folder is None or list_heads(self.folder):
             return ()
@@ -296,7 +295,7 @@ class GateContext:
 
     @cached_property
     def _other_run_reason(self) -> str:
-        """Return why the measurements are not of the run that is judged; empty where nothing says so."""
+        """Return why the measurements are not of the judged run; empty if nothing suggests that."""
         for origin in (run.measurements.origin for run in self.captures.runs):
             stated_run = origin.run if isinstance(origin.run, Mapping) else {}
             for name, stated_value, traced_value in self.captures.build_key(self.gate.run).list_contradictions(
@@ -309,7 +308,7 @@ class GateContext:
             commit = (origin.commit or "").lower()
             heads = list_heads(self.folder) if self.folder is not None and commit else ()
             if heads and not any(head.startswith(commit) for head in heads):
-                head_commit = heads[0][:12]  # 12 digits tell commits apart in a large repository, too
+                head_commit = heads[0][:12]  # 12 digits are unique even in a large repository
                 return (
                     f"{origin.location}: was measured at commit {commit}, and {head_commit} is checked out: measure "
                     "again"
@@ -424,7 +423,7 @@ def _compare_periods(spec: WindowSpec, baseline: Captures, context: GateContext)
     """Return how the length of a step changed, whatever the window: by the median period of the anchors, else by the
     step time.
 
-    None where neither is known of both runs, where a step has several anchors, or a window several steps.
+    None if neither is known of both runs, if a step has several anchors, or if a window has several steps.
     """
     captures = context.captures
     if captures.convention.marks_parts:
@@ -442,10 +441,10 @@ def _compare_periods(spec: WindowSpec, baseline: Captures, context: GateContext)
 def _list_baseline_run_notes(
     assertion: Assertion, judgement: Judgement, context: GateContext, explanations: RowExplanations
 ) -> Iterator[Note]:
-    """Yield what a person should know of the baseline's run that explains the change.
+    """Yield notes on the baseline's run, by which the change is explained.
 
-    That is: that there is no such run, that it is not the one the baseline is of, what is doubtful about it and not
-    about this run. Who compares two runs by hand is told of each elsewhere.
+    They say that there is no such run, that it is not the run that the baseline was written from, or what is doubtful
+    about that run and not about this one. A comparison of two runs shows this elsewhere.
     """
     if explanations.missing_reason and assertion.measured_metric.is_explained:
         yield Note(f"no why: {explanations.missing_reason}")
@@ -475,12 +474,13 @@ def _list_baseline_run_notes(
         facts = baseline_breakdowns.captures.list_facts(
             spec, build_request(context.gate, assertion, None).bounds, assertion.measured_metric
         )
-        path_prefix = "" if is_gate_trace else f"{baseline_breakdowns.captures.runs[0].path}: "  # where nobody finds it
+        # A window file is unpacked to a temporary path, which is of no use in a note.
+        path_prefix = "" if is_gate_trace else f"{baseline_breakdowns.captures.runs[0].path}: "
         doubts = [
             text
             for fact in facts
             if fact.note.warning and (text := shorten_paths(fact.note.text.replace(path_prefix, ""))) not in own_texts
-            if is_gate_trace or fact.name != "missing_ranks"  # of a large world the windows of some ranks are kept
+            if is_gate_trace or fact.name != "missing_ranks"  # a baseline keeps the windows of some ranks only
         ]
         yield from [Note(f"the run before: {'; '.join(doubts)}", True)] if doubts else []
 
@@ -488,11 +488,11 @@ def _list_baseline_run_notes(
 def _find_contradicting_window_value(
     assertion: Assertion, row: JudgedRow, baseline: RunBreakdowns, context: GateContext
 ) -> Value | None:
-    """Return the value that a row has in the windows of the baseline's run, where it differs from the baseline by more
-    than is allowed.
+    """Return the value of a row in the windows of the baseline's run if it contradicts the baseline: if it differs by
+    more than the allowed change. Else None.
     """
     has_fewer_ranks = len(baseline.ranks) < len(context.captures.runs[0].ranks)
-    if row.baseline is None or (has_fewer_ranks and "rank" not in row.labels):  # which tells of all ranks
+    if row.baseline is None or (has_fewer_ranks and "rank" not in row.labels):  # such a row depends on all ranks
         return None
     with contextlib.suppress(NsysError, NothingSelected):
         spec = resolve_window_spec(context.captures.convention, assertion)
@@ -523,9 +523,9 @@ def _judge_table(
 
 
 def _add_step_lengths(assertion: Assertion, judgement: Judgement, context: GateContext) -> Judgement:
-    """Return the judgement with the length of the step that each row of one rank is a share of, in ns.
+    """Return the judgement with the length in ns of the step that each row of one rank is a share of.
 
-    Of several windows it is the one that has the row.
+    Of several windows, the one that holds the row's value counts.
     """
     spec = resolve_window_spec(context.captures.convention, assertion)
     step_metric = replace(
@@ -549,7 +549,7 @@ _LIMIT_SIDES: Mapping[Comparator | None, str] = {
 
 
 def format_verdict_message(assertion: Assertion, judgement: Judgement) -> str:
-    """Return the one line that says what was decided."""
+    """Return the message of a verdict, on one line."""
     rows = judgement.rows
     match judgement.outcome:
         case Outcome.FAILED:
@@ -579,8 +579,8 @@ def format_verdict_message(assertion: Assertion, judgement: Judgement) -> str:
 
 
 def _describe_earlier_runs(assertion: Assertion, past_runs: PastRuns | None, bad_runs: BadRuns | None) -> str:
-    """Tell that what is bad now was bad before, on this branch or on the one that the baseline comes from; empty where
-    it was not.
+    """Describe earlier runs in which the assertion was bad as well, on this branch or on the baseline's; empty if there
+    are none.
     """
     fail_after, text = assertion.fail_after, ""
     if bad_runs is not None:
@@ -609,7 +609,7 @@ def _describe_earlier_runs(assertion: Assertion, past_runs: PastRuns | None, bad
 
 
 def _format_pipeline_message(assertion: Assertion, rows: Sequence[JudgedRow], side: str) -> str:
-    """Return which of the two halves of a pipeline's sentence does not hold, and in how many rows."""
+    """Return which half of the pipeline sentence fails, the score or the pipeline rule, and in how many rows."""
     failed_scores = sum(row.outcome is Outcome.FAILED and not is_limit_reached(row, assertion) for row in rows)
     serial_count = sum(breaks_pipeline_rule(row) for row in rows)
     rows_text = f" in {{}} of {len(rows)} rows" if len(rows) > 1 else ""
@@ -624,10 +624,10 @@ def _format_pipeline_message(assertion: Assertion, rows: Sequence[JudgedRow], si
 def _format_outcome_warnings(
     judgement: Judgement, message: str, acceptance_warning: str, *, is_stored: bool, is_delayed: bool, objection: str
 ) -> tuple[str, ...]:
-    """Return the outcome as a warning, where pytest may take it for passed.
+    """Return the outcome as a warning if it may let the pytest item pass.
 
-    ``objection`` speaks against a refresh of what improved, which only a stored baseline has; ``acceptance_warning`` is
-    what is shown of an accepted change.
+    ``objection`` is a reason not to refresh an improved row, which needs a stored baseline; ``acceptance_warning`` is
+    the warning of an accepted change.
     """
     match judgement.outcome:
         case Outcome.IMPROVED if not is_stored:
@@ -644,11 +644,11 @@ def _format_outcome_warnings(
 
 
 _FASTER_WORDS = {"step": "faster", "window": "shorter"}
-"""Names what a step or window has to become for an improvement to be one."""
+"""The word for a step or a window that became shorter."""
 
 
 def _find_objection(context: GateContext, step: StepChange | None, spec: WindowSpec) -> str:
-    """Return why an improvement is no reason to accept the run; empty where it is one, as far as is known."""
+    """Return why an improvement should not be accepted as the new baseline; empty if nothing speaks against it."""
     if context.has_unmet_assertion:
         return "another assertion does not hold"
     if step is None or step.is_faster:
@@ -665,7 +665,7 @@ def _list_early_warnings(assertion: Assertion, judgement: Judgement) -> list[str
 
 
 def judge_without_baseline(assertion: Assertion, context: GateContext) -> Judgement:
-    """Judge an assertion without its baseline: return its rows, or why there are none."""
+    """Judge an assertion without its baseline: return the measured rows, or why there are none."""
     assertion = context.resolve(assertion)
     reference = NotComparable(Outcome.PASSED, "") if assertion.needs_baseline else None
     return _judge_table(assertion, context, context.measure(assertion), reference)

@@ -1,4 +1,4 @@
-"""Which windows does a gate file look at? All of them, of every rank, as one cut that is judged as the trace is."""
+"""Which windows does a gate file look at? They are cut from every rank into one small trace with the same verdict."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def cut_gate_windows(
 def _list_gate_specs(gate: GateFile, run: Run) -> Iterator[WindowSpec]:
     """Yield the window specs that the assertions are judged on, then the periods that explain a quantile or a step.
 
-    The period of the median is always among them, as a baseline keeps it.
+    The median period is always among them, as a baseline keeps it.
     """
     assertion_specs = [
         (a, resolve_window_spec(gate.resolved_convention, a)) for a in gate.assertions if a.outside_metric is None
@@ -74,11 +74,13 @@ def _list_gate_specs(gate: GateFile, run: Run) -> Iterator[WindowSpec]:
 
 
 MOST_KEPT_KERNELS = 50_000
-"""At 20 bytes of a packed kernel no more fit beside a baseline; a million would take a minute to find that out."""
+"""At 20 bytes a packed kernel no more fit into a baseline's window file; packing a million to find that out takes a
+minute.
+"""
 
 
 def pack_gate_windows(context: GateContext, ranks: frozenset[int] | None = None) -> bytes:
-    """Pack the windows that a gate file judges, of all ranks or of some, as the file that is kept beside its baseline.
+    """Pack the windows that a gate file judges, of all ranks or of some, as the file that is kept next to its baseline.
 
     Raises NothingMeasured, UsageMistake where there is nothing to keep, or too much.
     """
@@ -90,15 +92,15 @@ def pack_gate_windows(context: GateContext, ranks: frozenset[int] | None = None)
 class RepresentativeRanks(NamedTuple):
     """Holds the ranks that represent a run best."""
 
-    worst: frozenset[int]  # of each judged metric
-    spread: frozenset[int]  # of each judged metric the worst, the middle and the best
+    worst: frozenset[int]  # the worst rank of each judged metric
+    spread: frozenset[int]  # the worst, the middle and the best rank of each judged metric
 
 
 def select_representative_ranks(context: GateContext) -> RepresentativeRanks:
     """Return the ranks that represent a run best: of each judged metric the worst, the middle and the best one.
 
-    Of ranks alike it is the lowest. A step time is represented by the ranks' own step lengths; where no metric has
-    ranks, the lowest rank represents all.
+    Of equal ranks the lowest number counts. A step time is represented by the ranks' own step lengths; where no metric
+    has ranks, the lowest rank represents all.
     """
     captures = context.captures
     spread: list[tuple[int, int, int]] = []
@@ -107,7 +109,7 @@ def select_representative_ranks(context: GateContext) -> RepresentativeRanks:
         if assertion.outside_metric is not None or metric.unit == HASH or "rank" not in metric.dimensions:
             continue
         sign = -1 if metric.better is Better.HIGHER else 1  # so that of each metric the largest is the worst
-        with suppress(NsysError):  # which is told where it is judged
+        with suppress(NsysError):  # judging reports the error
             rows = select_meant_rows(
                 captures.measure_rows(metric, resolve_window_spec(captures.convention, assertion)), assertion.where
             )
@@ -124,7 +126,7 @@ def select_representative_ranks(context: GateContext) -> RepresentativeRanks:
 
 
 class UnjudgedAssertion(NamedTuple):
-    """Names an assertion that has rows in a trace and none in its cut, and says why."""
+    """Names an assertion that has rows in a trace and none in the trace's cut, with the reason."""
 
     assertion: Assertion
     reason: str
@@ -133,7 +135,7 @@ class UnjudgedAssertion(NamedTuple):
 def list_unjudged_assertions(full_context: GateContext, cut_context: GateContext) -> Iterator[UnjudgedAssertion]:
     """Yield the assertions that cannot be judged on a cut, though they can on its trace.
 
-    Raises TraceError where one would be judged by other rows.
+    Raises TraceError if an assertion would be judged by other rows than on the trace.
     """
     for assertion in full_context.gate.assertions:
         if assertion.outside_metric is not None:

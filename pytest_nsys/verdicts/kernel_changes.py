@@ -1,6 +1,6 @@
-"""Which kernels take another time than before, on one GPU in one step? Shown beside a comparison, and not judged.
+"""Which kernels take longer or shorter than before, on one GPU in one step? A comparison shows that without judging it.
 
-Where nothing says how many steps a window holds, as where nothing repeats, it is the time in the window.
+If the number of steps in a window is unknown, the time in the window is compared.
 """
 
 from __future__ import annotations
@@ -33,12 +33,10 @@ class KernelChanges(NamedTuple):
 
 
 def compare_kernels(base: Captures, head: Captures, spec: WindowSpec) -> KernelChanges:
-    """Return the kernels that take another time in head than in base. Raises NsysError where the windows cannot be
-    measured.
-    """
+    """Return the kernels whose time differs. Raises NsysError where the windows cannot be measured."""
     try:
         return KernelChanges(_list_kernel_changes(base, head, spec, "kernel_ns"))
-    except NothingMeasured:  # nothing says how many steps a window holds: the window itself is the unit
+    except NothingMeasured:  # the number of steps in a window is unknown: times are per window
         return KernelChanges(_list_kernel_changes(base, head, spec, "kernel_gpu_ns"), PER_WINDOW)
 
 
@@ -49,7 +47,7 @@ def _list_kernel_changes(base: Captures, head: Captures, spec: WindowSpec, quant
         for name in base_times.keys() & head_times.keys()
         if base_times[name] != head_times[name]
     ]
-    # Of equal changes by name, so that the order is the same in every run.
+    # Equal changes are sorted by name, so that the order is the same in every run.
     return tuple(sorted(changes, key=lambda change: (-distance(change.head_ns, change.base_ns), change.name)))
 
 

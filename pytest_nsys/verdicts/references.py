@@ -1,7 +1,7 @@
 """What is an assertion with a baseline compared with: the stored baseline, another trace, or the history?
 
-Each source first asks whether the runs are comparable at all (R0), and says what differs where they are not. A new
-source of limits is one new class here; the stored baseline has a module of its own.
+Each source first checks whether the runs are comparable at all (rule R0), and reports what differs if they are not. A
+new source of limits is one new class here; the stored baseline has a module of its own.
 """
 
 from __future__ import annotations
@@ -59,9 +59,9 @@ if TYPE_CHECKING:
 
 
 def find_metric_definition_differences(current: Metric, baseline: Metric | StoredSeries) -> tuple[Difference, ...]:
-    """Return in what the values of a metric are of another kind than the baseline's: its unit, direction or dimensions.
+    """Return how the definition of a metric differs from the baseline's: in unit, direction or dimensions.
 
-    Only what is measured outside of a trace can change its direction.
+    Only metrics measured outside of a trace can change their direction.
     """
     kind_differences = []
     for name in ("unit", "better", "dimensions") if current.is_outside_trace else ("unit", "dimensions"):
@@ -71,7 +71,7 @@ def find_metric_definition_differences(current: Metric, baseline: Metric | Store
 
 
 def find_order_differences(current: Sequence[str], baseline: Sequence[str]) -> tuple[Difference, ...]:
-    """Return the difference where kernels overlap on other streams than in the baseline: then the values mean something
+    """Return the difference if kernels overlap on other streams than in the baseline, so that the values mean something
     else.
     """
     order_texts = (", ".join(side) or "no stream" for side in (current, baseline))
@@ -85,7 +85,7 @@ def find_work_differences(
     spec: WindowSpec,
     comparable_on: Collection[str] | None,
 ) -> tuple[Difference, ...]:
-    """Return the differences in the work of the steps of a kind, where their times are compared."""
+    """Return the differences in the work of one kind of steps, if times of such steps are compared."""
     return find_work_difference(current, baseline, spec.kind, comparable_on) if metric.unit == TIME else ()
 
 
@@ -98,12 +98,12 @@ class ReferenceSource(ABC):
 
     @property
     def steps(self) -> int:
-        """Return the most steps of a rank in what is compared with; 0 where nothing keeps them. Raises NsysError."""
+        """Return the largest number of steps of a rank in the reference; 0 if unknown. Raises NsysError."""
         return 0
 
     @property
     def baseline_breakdowns(self) -> RunBreakdowns | None:
-        """Return the baseline's run, or the windows that are kept of it, opened when first asked for.
+        """Return the baseline's run, or the windows kept from it, opened on first use.
 
         None where nothing is kept, or where it cannot be read.
         """
@@ -111,9 +111,7 @@ class ReferenceSource(ABC):
 
     @property
     def lost_windows_file(self) -> str:
-        """Return the name of the file that should hold the kept windows, where it is gone or another; empty where none
-        was kept.
-        """
+        """Return the name of the file that should hold the kept windows if it is lost or replaced; else empty."""
         return ""
 
 
@@ -125,7 +123,7 @@ class OtherRun(ReferenceSource):
     gate: GateFile
     base_captures: Captures
     name: str = "the other trace"
-    allows_shared_files: bool = False  # some files may be on both sides: a person who compares two runs is told of them
+    allows_shared_files: bool = False  # whether both sides may share files, which ``compare`` reports as a note
 
     @cached_property
     def _setup_mismatch(self) -> NotComparable | None:
@@ -142,7 +140,7 @@ class OtherRun(ReferenceSource):
 
     @memoize_method
     def _refuse_one_capture(self) -> None:
-        """Raise UsageMistake where both sides are one capture, or hold the same file in a gate."""
+        """Raise UsageMistake if both sides are the same capture or, in a gate, share a file."""
         if equality_text := self._describe_same_capture(self._specs):
             raise UsageMistake(f"both sides are the same capture: {equality_text}; there is nothing to compare")
         if (same_paths := self.list_same_files()) and not self.allows_shared_files:
@@ -163,7 +161,9 @@ class OtherRun(ReferenceSource):
 
     @memoize_method
     def list_same_files(self) -> Sequence[Path]:
-        """Return the files that are on both sides, in the same bytes or in others: ranks not captured anew."""
+        """Return the files whose capture is on both sides, in the same or other bytes: ranks that were not captured
+        again.
+        """
         copied_ranks = [(run, kernels.keys()) for run, _, kernels in self._find_copied_kernels(self._specs) if kernels]
         files = (
             (rank_numbers, group_by_key((rank.trace, rank.number) for rank in run.ranks))
@@ -180,16 +180,17 @@ class OtherRun(ReferenceSource):
 
     @memoize_method
     def _find_copied_kernels(self, specs: tuple[WindowSpec, ...]) -> Sequence[tuple[Run, Run, Mapping[int, int]]]:
-        """Return each capture of one run with each of the other, and by rank how many kernels both hold alike.
+        """Return each pair of captures of both runs, with the number of kernels, by rank, that both hold with equal
+        times.
 
-        A rank counts only where its kernels are alike in all windows that are read: prefill may be as long where decode
-        is not.
+        A rank counts only if its kernels are equal in all windows that are read: prefill may be equal while decode
+        differs.
         """
         copies = []
         for run, base_run in product(self.captures.runs, self.base_captures.runs):
             kernel_counts: list[dict[int, int]] = []
             for spec in specs:
-                with suppress(NsysError):  # who asks for it is told
+                with suppress(NsysError):  # measuring it reports the error
                     pairs = find_ranks_with_equal_kernels(run.load_windows(spec), base_run.load_windows(spec))
                     same_ranks = ((track, twin) for track, twin in pairs if track.rank.number == twin.rank.number)
                     kernel_counts.append({track.rank.number: len(track.kernels) for track, _ in same_ranks})
@@ -208,7 +209,7 @@ class OtherRun(ReferenceSource):
         return copies
 
     def _describe_same_capture(self, specs: tuple[WindowSpec, ...]) -> str:
-        """Return how a capture of one side is known to be a capture of the other; empty where none is."""
+        """Return why a capture of one side is known to be a capture of the other; empty if there is none."""
         for run, base_run, kernels in self._find_copied_kernels(specs):
             if kernels and len(kernels) == len(run.ranks) == len(base_run.ranks):
                 equality_text = f"{format_count(sum(kernels.values()), 'kernel')} are equal to the nanosecond"
@@ -219,7 +220,7 @@ class OtherRun(ReferenceSource):
     def _same_measurement_notes(self) -> tuple[Note, ...]:
         """Return a note where both sides hold the same bytes of measurements, as may happen by chance.
 
-        Raises UsageMistake where they are the same file, or their traces are the same capture, too.
+        Raises UsageMistake if they are the same file, or if their traces are the same capture as well.
         """
         duplicate = find_duplicate_trace([self.captures.measurement_files, self.base_captures.measurement_files])
         if duplicate is None:
@@ -235,7 +236,7 @@ class OtherRun(ReferenceSource):
 
     @cached_property
     def _decisions(self) -> Mapping[tuple[str, RowKey], Decision]:
-        """Return what the captures say of every row of every assertion that is compared, taken together."""
+        """Return the decision of each row of each compared assertion, corrected for testing all of them together."""
         trials: dict[tuple[str, RowKey], Trial] = {}
         for assertion in self.gate.assertions:
             limit = assertion.requirement.limit
@@ -244,7 +245,7 @@ class OtherRun(ReferenceSource):
         return decide_trials(trials)
 
     def _collect_trials(self, assertion: Assertion) -> dict[RowKey, Trial]:
-        """Return the values of each row in every capture of both runs; only rows that all captures have."""
+        """Return the values of each row in every capture of both runs, for rows that all captures have."""
         try:
             assertion = resolve_assertion(assertion, self.captures)
             metric, spec = assertion.measured_metric, resolve_window_spec(self.captures.convention, assertion)
@@ -270,7 +271,7 @@ class OtherRun(ReferenceSource):
         }
 
     def find_reference(self, assertion: Assertion) -> Reference | NotComparable:
-        """Return the other run's rows, medians over its captures, with what the captures of both runs say."""
+        """Return the other run's rows, medians over its captures, with the decisions from the captures of both runs."""
         if self._setup_mismatch is not None:
             return self._setup_mismatch
         metric, spec = assertion.measured_metric, resolve_window_spec(self.captures.convention, assertion)
@@ -313,7 +314,7 @@ class OtherRun(ReferenceSource):
 
     @property
     def steps(self) -> int:
-        """Return the most steps of a rank of the other run."""
+        """Return the largest number of steps of a rank of the other run."""
         return count_stored_steps(self.base_captures.facts)
 
     @cached_property
@@ -323,12 +324,12 @@ class OtherRun(ReferenceSource):
 
 
 def select_common_rows(runs: Sequence[Mapping[RowLabels, Value]]) -> list[dict[RowLabels, Value]]:
-    """Return the rows that most of the runs have, of each run that has all of them; empty where there are none.
+    """Return the rows that most runs have, from each run that has all of them; empty if there are none.
 
-    One run without a row, or with another one, does not change what there is.
+    A single run with a row missing or added does not change the result.
     """
     counts = Counter(labels for run in runs for labels in run)
-    # More than half: one run alone neither adds a row nor takes one away.
+    # More than half, so that a single run neither adds nor removes a row.
     common_labels = [labels for labels, count in counts.items() if 2 * count > len(runs)]
     complete_runs = [run for run in runs if common_labels and all(labels in run for labels in common_labels)]
     return [{labels: run[labels] for labels in common_labels} for run in complete_runs]
@@ -346,21 +347,21 @@ def make_run_reference(assertion: Assertion, tables: Sequence[MetricTable], orig
 
 @dataclass
 class PastRuns(ReferenceSource):
-    """Compares with the earlier runs like this one of a gate file, which the history knows by ``name``.
+    """Compares with earlier comparable runs of the gate file that the history lists under ``name``.
 
-    The last of them are accepted runs, for a limit that follows what was measured; their verdicts say whether what is
-    bad now was bad before.
+    Their last values serve as accepted runs for a limit on the history; their verdicts show whether an assertion that
+    is bad now was bad before.
     """
 
     captures: Captures
     gate: GateFile
     name: str
     path: Path | None  # of the history; None where there is none
-    format_path: Callable[[Path], str] = str  # spells a path as the person would
+    format_path: Callable[[Path], str] = str  # shortens a path for messages
     ref: str = ""  # the revision that baselines are read from; empty: the work tree
 
     def find_reference(self, assertion: Assertion) -> Reference | NotComparable:
-        """Return the newest runs of the same circumstances, or why there are none. Raises HistoryError."""
+        """Return the newest runs with the same circumstances, or why there are none. Raises HistoryError."""
         from pytest_nsys.stored.history.database import format_sorted_json
 
         metric, limit = assertion.measured_metric, assertion.requirement.limit
@@ -368,7 +369,7 @@ class PastRuns(ReferenceSource):
         assert limit.history is not None
         if self.path is None:
             return NotComparable(Outcome.NO_DATA, "the limit is from the history: give it with --nsys-history=PATH")
-        if not self.path.exists():  # the session that begins the history has nothing before it
+        if not self.path.exists():  # the first session with this history
             return NotComparable(
                 Outcome.NO_DATA,
                 f"there is no history yet in {self.format_path(self.path)}: {limit.history.first_comparison}",
@@ -418,7 +419,7 @@ class PastRuns(ReferenceSource):
 
     def find_base_bad_runs(self, assertion: Assertion) -> BadRuns | None:
         """Return the bad runs in a row on the branch that the run is compared with; None where there is no such branch,
-        or nobody counts.
+        or no history counts them.
         """
         limit = assertion.requirement.limit
         followed_branch = (

@@ -1,10 +1,9 @@
-"""A run becomes the new normal: when does a refresh refuse, and what does it write?
+"""A refresh accepts a run as the new baseline: when does it refuse, and what does it write?
 
-It refuses, for a whole gate file, on any assertion in error and on a structural assertion (a count held against a
-constant) that fails. An assertion without data is left out: what is stored of it stays, and the others are written. A
-calibration refuses on it, as all rows of its traces go together. Which rows are written is the mode's
-(``refresh_modes``); the rows of one file never come from runs of different circumstances. One write per file, at the
-end, under a lock.
+It refuses the whole gate file if any assertion is in error or a structural assertion (a count with a constant limit)
+fails. An assertion without data is left out: its stored rows stay, and the others are written. A calibration refuses
+then, as all rows of its traces belong together. The mode decides which rows are written (``refresh_modes``); the rows
+of one file never come from runs with different circumstances. One write per file, at the end, under a lock.
 """
 
 from __future__ import annotations
@@ -50,13 +49,13 @@ LARGEST_WINDOW_BYTES = 1_000_000
 
 
 class WindowPacker(Protocol):
-    """Packs the file of a run's windows, of all its ranks or of some. Raises NsysError."""
+    """Packs the windows of a run, of all ranks or of some, into the bytes of a file. Raises NsysError."""
 
     def __call__(self, context: GateContext, ranks: frozenset[int] | None = None, /) -> bytes: ...
 
 
 class Refusal(NamedTuple):
-    """Says why a gate file is not refreshed, with the outcome that stands in the way."""
+    """Says why a gate file is not refreshed, with the outcome that prevents it."""
 
     reason: str
     outcome: Outcome
@@ -68,9 +67,9 @@ class WrittenBaseline:
 
     path: Path
     mode: RefreshMode
-    old: Baseline | None  # None where no run of this key had been accepted
+    old: Baseline | None  # None if no run with this key was accepted before
     new: Baseline
-    is_saved: bool  # whether the file was written, as it had to be
+    is_saved: bool  # whether the file was written; False if nothing changed
     notes: tuple[str, ...] = ()
     windows_text: str = ""  # what became of the run's windows
 
@@ -112,12 +111,12 @@ class Refresh:
     reason: str
     mode: RefreshMode = RefreshMode.MOVED
     format_path: Callable[[Path], str] = str  # spells a path as the person would
-    pack_windows: WindowPacker | None = None  # packs the file of the run's windows that is kept beside the baseline
+    pack_windows: WindowPacker | None = None  # packs the window file that is kept next to the baseline
     wanted_assertions: list[Assertion] = field(default_factory=list)  # the assertions whose rows are written
 
     @cached_property
     def refresh_refusal(self) -> Refusal | None:
-        """Return why nothing of this gate file is refreshed; None where nothing speaks against it.
+        """Return why nothing of this gate file is refreshed; None if it can be refreshed.
 
         All assertions of the file are looked at, deselected ones too. Raises TraceError, BaselineError.
         """
@@ -164,7 +163,7 @@ class Refresh:
 
     @cached_property
     def _captures_by_file(self) -> Mapping[str, Captures]:
-        """Return every capture by itself, by the file that it is in."""
+        """Return every capture as captures of its own, by its file."""
         return {self.format_path(capture.path): Captures([capture]) for capture in self.context.captures.runs}
 
     @cached_property
@@ -182,13 +181,13 @@ class Refresh:
         return self.context.store.build_path(self._key)
 
     def check_readable(self) -> None:
-        """Raise BaselineError where what is stored cannot be read: nothing could be written over it."""
+        """Raise BaselineError if the stored baseline cannot be read, as it must not be overwritten."""
         if self.context.store is not None:
             self.context.store.load(self._key)
 
     def write(self) -> WrittenBaseline:
-        """Write the rows that were wanted, and return what became of the file. Raises BaselineError; then nothing is
-        written.
+        """Write the rows of ``wanted_assertions``, and return what happened to the file. If it raises BaselineError,
+        nothing is written.
         """
         if self.context.store is None:
             raise BaselineError("there is no baseline folder to write to")
@@ -241,9 +240,9 @@ class Refresh:
     def _make_window_file(
         self, store: BaselineStore, path: Path, old: Baseline | None, *, has_moved: bool
     ) -> tuple[bytes | None, str]:
-        """Return the file of windows that is written beside the baseline, None where none is, and what to say of it.
+        """Return the content of the window file next to the baseline, None for no file, and the message about it.
 
-        Windows that are kept stay as long as their baseline does.
+        Kept windows stay as long as the values of their baseline.
         """
         had_windows = old is not None and store.read_stored_window(path, old) is not None
         if self.mode is RefreshMode.CALIBRATE or (had_windows and not has_moved):
@@ -260,10 +259,10 @@ class Refresh:
         return None, "; ".join(texts)
 
     def _pack_kept_windows(self) -> tuple[bytes | None, str]:
-        """Return the packed windows of the run and, where not all ranks fit, of which ranks they are; None, and why,
-        where there are none.
+        """Return the packed windows of the run, and which ranks they cover if not all ranks fit; or None and the
+        reason.
 
-        Rows are stored without windows, too.
+        Rows are stored even without windows.
         """
         if self.pack_windows is None or not self.context.captures.paths or not self.gate.needs_trace:
             return None, ""
@@ -286,7 +285,7 @@ class Refresh:
         return None, reason
 
     def _list_rank_sets_to_try(self) -> Iterator[frozenset[int] | None]:
-        """Yield all ranks (None), then fewer and fewer of them, as long as there are fewer."""
+        """Yield all ranks (None), then ever smaller sets of ranks."""
         yield None
         fewest_ranks = len(self.context.captures.runs[0].ranks)
         representative = select_representative_ranks(self.context)
@@ -296,10 +295,10 @@ class Refresh:
                 yield ranks
 
     def _begins_anew(self, path: Path, old: Baseline | None) -> tuple[bool, list[str]]:
-        """Return whether nothing of what is stored may stay, as its run was of other circumstances, and what to say of
-        it.
+        """Return whether all stored rows must be replaced, as their run had other circumstances, and the messages about
+        that.
 
-        Raises IncomparableError where the mode, or a part of the file, has to leave something.
+        Raises IncomparableError if the mode, or a refresh of a part of the file, has to keep stored rows.
         """
         comparable_on = self.gate.comparable_on
         if self.mode is RefreshMode.CALIBRATE:
@@ -335,7 +334,7 @@ class Refresh:
 
     @property
     def _is_partial(self) -> bool:
-        """Whether a person selected some assertions: nothing else is touched then, not even what is stale."""
+        """Whether only some assertions are selected: then nothing else is changed, not even stale rows."""
         handled_names = {assertion.full_name for assertion in self.wanted_assertions} | {*self.reasons_without_data}
         return any(
             assertion.reads_stored_baseline and assertion.full_name not in handled_names
@@ -343,7 +342,7 @@ class Refresh:
         )
 
     def _list_stored_without_data(self, old: Baseline) -> list[str]:
-        """Return the assertions without data that read what is stored, by their full names."""
+        """Return the full names of assertions without data that read stored rows."""
         convention = self.gate.resolved_convention
         return [
             assertion.full_name
@@ -354,9 +353,7 @@ class Refresh:
         ]
 
     def _group_by_series(self) -> dict[SeriesId, list[Assertion]]:
-        """Group the assertions by the series that they read, of the series that are wanted; assertions that are not
-        wanted themselves are among them.
-        """
+        """Group all assertions by the series that they read, for each series that a wanted assertion reads."""
         measured_assertions = [
             assertion for assertion in self.wanted_assertions if assertion.full_name not in self.reasons_without_data
         ]
@@ -423,7 +420,7 @@ class Refresh:
         }
         previous = old.provenance if old else {}
         if self.mode is RefreshMode.CALIBRATE:
-            noise = {**provenance, "traces": len(captures.runs)}  # those that count
+            noise = {**provenance, "traces": len(captures.runs)}  # without hiccups
             return {**(previous or {**provenance, "captures": 1}), NOISE_KEY: noise}
         kept_noise = {NOISE_KEY: previous[NOISE_KEY]} if NOISE_KEY in previous else {}
         return {**provenance, "captures": len(captures.runs), **kept_noise}
@@ -432,7 +429,7 @@ class Refresh:
 def _judge_each(
     assertions: Iterable[Assertion], context: GateContext
 ) -> Iterator[tuple[Assertion, Judgement | NsysError]]:
-    """Yield each assertion with what it would judge, or why nobody can tell."""
+    """Yield each assertion with its judgement without a baseline, or the error that prevents one."""
     for assertion in assertions:
         try:
             yield assertion, judge_without_baseline(assertion, context)
@@ -447,7 +444,7 @@ def _has_no_data(judgement: Judgement | NsysError) -> bool:
 
 
 def _refuse_accepted_run(path: str, remeasured: Sequence[RemeasuredSeries]) -> None:
-    """Raise BaselineError where the same run was accepted already: it would count as one more of what it is one of."""
+    """Raise BaselineError if the run was accepted already, as it would count twice."""
     stored_series = [series for series in remeasured if series.stored_series is not None]
     if stored_series and all(
         series.stored_series is not None and dict(series.current_rows) in series.stored_series.rows_by_run

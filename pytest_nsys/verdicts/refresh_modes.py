@@ -1,7 +1,7 @@
-"""Which rows of a stored series does each mode of a refresh write, given the series as it is measured now?
+"""Which rows of a stored series does each mode of a refresh write, given the rows of the current run?
 
-``moved`` and ``all`` replace: of several accepted runs one is left, since all rows of a series hold the same number of
-runs. The others leave accepted values alone, and refuse where they cannot.
+``moved`` and ``all`` replace accepted values and leave a single accepted run, as all rows of a series hold the same
+number of runs. The other modes keep accepted values, and refuse if they cannot.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from pytest_nsys.gates.model import Assertion, BaselineLimit, JudgedRow
 from pytest_nsys.stored.baselines.baseline_file import RowLabels, SeriesId, StoredSeries, build_reference
 
 MAX_ACCEPTED_RUNS = 10
-"""Limits the accepted runs of a row; the oldest makes room for the newest."""
+"""The greatest number of accepted runs of a row; beyond it the oldest is dropped."""
 
 
 class RefreshMode(enum.StrEnum):
-    """Says what a refresh writes."""
+    """Names which rows a refresh writes."""
 
     MOVED = "moved"
     ALL = "all"
@@ -35,7 +35,7 @@ class RefreshMode(enum.StrEnum):
 
     @property
     def replaces(self) -> bool:
-        """Whether the run takes the place of what was accepted; the others leave accepted values alone."""
+        """Whether the run replaces the accepted runs; the other modes keep accepted values."""
         return self in (RefreshMode.MOVED, RefreshMode.ALL)
 
 
@@ -56,17 +56,17 @@ class RemeasuredSeries:
     current_rows: Mapping[RowLabels, Value]
     stored_series: StoredSeries | None
     readers: Sequence[Assertion]  # those that have data
-    make_table: Callable[[Mapping[RowLabels, Value]], MetricTable]  # spells rows as a gate sees them
+    make_table: Callable[[Mapping[RowLabels, Value]], MetricTable]  # makes the metric table of rows, as a gate reads it
     rows_by_file: Mapping[str, Mapping[RowLabels, Value]] = field(
         default_factory=dict
     )  # rows of every capture, by its file
-    hiccup_place: int | None = None  # the place of the stored run that does not count
-    unordered_streams: tuple[str, ...] = ()  # streams that keep no order in the current run
+    hiccup_place: int | None = None  # the place of the stored run that is a hiccup
+    unordered_streams: tuple[str, ...] = ()  # streams whose kernels overlap in the current run
     unmeasured_readers: Sequence[Assertion] = ()  # assertions that read the series and have no data
 
     @cached_property
     def counted_series(self) -> StoredSeries | None:
-        """Return what is stored of the series, as a gate reads it: without the accepted run that is a hiccup."""
+        """Return the stored series as a gate reads it: without the accepted run that is a hiccup."""
         if self.stored_series is None or self.hiccup_place is None:
             return self.stored_series
         return self.stored_series.drop_runs({self.hiccup_place})
@@ -78,12 +78,12 @@ class RemeasuredSeries:
 
     @cached_property
     def reference(self) -> Reference:
-        """Return what the assertions are compared with as long as nothing is written."""
+        """Return the reference from the stored rows, before the refresh."""
         assert self.counted_series is not None
         return build_reference(self.counted_series, self.make_table)
 
     def make_reference(self, rows: Mapping[RowLabels, Value]) -> Reference:
-        """Return what the assertions are compared with once ``rows`` are the one accepted run."""
+        """Return the reference if ``rows`` were the only accepted run."""
         if rows == self.middles:
             return self.reference
         calibration = self.stored_series.calibration_by_trace if self.stored_series else []
@@ -93,7 +93,7 @@ class RemeasuredSeries:
         )
 
     def judge_rows(self, assertion: Assertion, rows: Mapping[RowLabels, Value], reference: Reference) -> Judgement:
-        """Return what the assertion says of ``rows``."""
+        """Return the judgement of ``rows``."""
         return judge_rows(assertion, self.make_table(rows), reference)
 
     def format_row(self, labels: RowLabels) -> str:
@@ -101,7 +101,7 @@ class RemeasuredSeries:
         return sanitize_line(format_labels(zip(self.metric.dimensions, labels, strict=True)))
 
     def make_series(self, rows: dict[RowLabels, list[Value]]) -> StoredSeries:
-        """Return the series with these accepted values. Rows that stay keep what their noise was measured on."""
+        """Return the series with these accepted values. Rows that stay keep their calibration."""
         better = str(self.metric.better) if self.metric.better else None
         calibration = self.stored_series.calibration if self.stored_series else {}
         kept_calibration = {labels: values for labels, values in calibration.items() if labels in rows}
@@ -116,14 +116,14 @@ class RemeasuredSeries:
 
 @dataclass(frozen=True, slots=True)
 class RenewedSeries:
-    """Holds the series as it is to be stored, and what a person should know of it."""
+    """Holds the series to be stored, and the notes about it."""
 
     series: StoredSeries
     notes: tuple[str, ...] = ()
 
 
 def renew_series(mode: RefreshMode, remeasured: RemeasuredSeries) -> RenewedSeries:
-    """Return what the mode makes of a series. Raises BaselineError where the mode cannot do what it promises."""
+    """Return the series as the mode renews it. Raises BaselineError where the mode cannot do what it promises."""
     stored_series = remeasured.stored_series
     if stored_series is not None and (stored_series.dimensions, stored_series.unit) != (
         remeasured.metric.dimensions,
@@ -157,10 +157,10 @@ def renew_series(mode: RefreshMode, remeasured: RemeasuredSeries) -> RenewedSeri
 
 
 def keep_unmeasured(remeasured: RemeasuredSeries, renewal: RenewedSeries) -> RenewedSeries:
-    """Return the series with the rows that it would lose and that assertions without data mean: nobody has seen that
-    those are gone.
+    """Return the renewed series with the stored rows of assertions without data added, as these are not known to be
+    gone.
 
-    They keep their median, as all rows of a series hold the same number of runs.
+    Such a row keeps its median, once for each run, as all rows of a series hold the same number of runs.
     """
     series, stored_series = renewal.series, remeasured.stored_series
     if stored_series is None or not remeasured.unmeasured_readers:
@@ -174,7 +174,7 @@ def keep_unmeasured(remeasured: RemeasuredSeries, renewal: RenewedSeries) -> Ren
     kept_labels = {tuple(labels[dimension] for dimension in remeasured.metric.dimensions) for labels in selected_labels}
     if not kept_labels:
         return renewal
-    run_count = len(series.rows_by_run) or 1  # a series whose rows are all gone has no run to count
+    run_count = len(series.rows_by_run) or 1  # without rows there is no run to count
     whole_series = replace(
         series,
         rows={**series.rows, **{labels: [remeasured.middles[labels]] * run_count for labels in kept_labels}},
@@ -188,7 +188,7 @@ def keep_unmeasured(remeasured: RemeasuredSeries, renewal: RenewedSeries) -> Ren
 
 
 def _select_moved_rows(remeasured: RemeasuredSeries) -> dict[RowLabels, Value]:
-    """Return the current rows, but with the stored values of rows that are within their tolerance, or their noise."""
+    """Return the current rows, with stored values for rows that moved by no more than their tolerance or noise."""
     rows = {
         labels: remeasured.middles[labels]
         if labels in remeasured.middles and not _has_row_moved(remeasured, labels, value)
@@ -200,12 +200,12 @@ def _select_moved_rows(remeasured: RemeasuredSeries) -> dict[RowLabels, Value]:
         if any(row.value is None or row.baseline is None or _is_beyond_limit(row) for row in judged_rows):
             return dict(
                 remeasured.current_rows
-            )  # an aggregate may leave its limit while no row does, and noise go with the runs
+            )  # an aggregate may break its limit while no row does, and replacing the runs drops their noise
     return rows
 
 
 def _has_row_moved(remeasured: RemeasuredSeries, labels: RowLabels, value: Value) -> bool:
-    """Whether a row moved by more than an assertion that reads it lets pass."""
+    """Whether a row moved by more than some assertion that reads it allows."""
     assert remeasured.counted_series is not None
     readers = [
         reader for reader in remeasured.readers if select_meant_rows(remeasured.make_table({labels: 0}), reader.where)
@@ -241,7 +241,7 @@ def _is_beyond_limit(row: JudgedRow) -> bool:
 
 
 def _append_run(remeasured: RemeasuredSeries, stored_series: StoredSeries) -> StoredSeries:
-    """Return the series with the run after the accepted ones; without the oldest where they are too many."""
+    """Return the series with the run appended to the accepted ones, without the oldest if there are too many."""
     for labels in (*remeasured.current_rows, *stored_series.rows):
         if (labels in remeasured.current_rows) != (labels in stored_series.rows):
             change_text = "new" if labels in remeasured.current_rows else "gone"

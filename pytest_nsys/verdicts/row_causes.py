@@ -1,6 +1,6 @@
-"""Why is a row worse than before? Both runs' windows are broken down, and the root causes of the change are named.
+"""Why is a row worse than before? The windows of both runs are broken down, and the root causes of the change named.
 
-Of the run that a baseline was last written from, the windows are kept beside the baseline.
+Next to a baseline lie the windows of the run that it was last written from.
 """
 
 from __future__ import annotations
@@ -38,22 +38,22 @@ if TYPE_CHECKING:
 EXPLAINED_OUTCOMES = (*OUTSIDE_LIMIT, Outcome.INCONCLUSIVE, Outcome.IMPROVED)
 
 MATERIAL_DIVISOR = 100
-"""A row without a baseline is explained only where it got worse by more than one part in this many."""
+"""A row without a baseline is explained only if it got worse by more than 1 / MATERIAL_DIVISOR."""
 
 
 GPU_ROOT_KINDS = (RowActivity.KERNEL, RowActivity.COLLECTIVE, RowActivity.COPY, RowActivity.MEMSET, RowActivity.ALL)
-"""Lists the kinds of root that are the same on other ranks. What the host does differs: ranks that wait show something
-of their own.
+"""Kinds of root causes that are the same on all ranks. Host activity is not among them: a waiting rank shows other host
+activity.
 """
 
 
 class RowExplanations(NamedTuple):
-    """Says why the rows of one assertion got worse, and what became of a step beside them."""
+    """Says why the rows of one assertion got worse, and how the length of a step changed."""
 
     rows: tuple[RowExplanation, ...] = ()  # in the order of the judged rows
-    step: StepChange | None = None  # None where one run does not know it
+    step: StepChange | None = None  # None if the length is unknown in one run
     examined_window: ExaminedWindow | None = None  # the current run's windows that the worst row was examined in
-    missing_reason: str = ""  # what it would take to explain the worst row; empty where it is explained
+    missing_reason: str = ""  # what is missing to explain the worst row; empty if it is explained
 
 
 class _ExplainingWindows(NamedTuple):
@@ -74,9 +74,9 @@ WINDOWS_LOST = (
 def explain_rows(
     metric: Metric, spec: WindowSpec, rows: Sequence[JudgedRow], baseline: RunBreakdowns, current: RunBreakdowns
 ) -> RowExplanations:
-    """Return why the rows that got worse or improved did so, as far as the windows of both runs say it.
+    """Return explanations of the rows that got worse or improved, from the windows of both runs.
 
-    A row is left out where one run lacks its window, or where nothing is known to be behind the change.
+    A row is left out if one run lacks its window, or if no cause is found.
     """
     explainer = _RowExplainer(metric, spec, baseline, current)
     explained_rows: list[RowExplanation] = []
@@ -112,9 +112,7 @@ def explain_rows(
 def find_examined_window(
     metric: Metric, spec: WindowSpec, rows: Sequence[JudgedRow], current: RunBreakdowns
 ) -> ExaminedWindow | None:
-    """Return the window that gave the worst row its value, where nothing is known of the baseline; None where no row is
-    bad.
-    """
+    """Return the window that gave the worst row its value, for use without a baseline's run; None if no row is bad."""
     row = next((row for row in rows if row.outcome in EXPLAINED_OUTCOMES), None)
     if row is not None and row.value is not None and not metric.is_outside_trace:
         with suppress(NsysError):
@@ -133,7 +131,7 @@ def find_baseline_window(verdict: Verdict, baseline: Captures) -> ExaminedWindow
     if row is None or value is None:
         return None
     metric, spec = verdict.assertion.measured_metric, resolve_window_spec(baseline.convention, verdict.assertion)
-    with suppress(NsysError):  # what is kept of a run need not have it
+    with suppress(NsysError):  # the kept windows may lack it
         breakdown = RunBreakdowns(baseline).break_down_row(
             metric, spec, use_median_period({**row.origin, **row.labels}), value
         )
@@ -142,10 +140,9 @@ def find_baseline_window(verdict: Verdict, baseline: Captures) -> ExaminedWindow
 
 
 def compare_steps(baseline_table: MetricTable, current_table: MetricTable) -> StepChange | None:
-    """Return how the median step of each rank changed, in ns, of the ranks whose period both tables have; None where
-    there are none.
+    """Return how the median step changed, in ns, for each rank whose period both tables have; None if there is none.
 
-    A step time has no rank, and stands for rank 0.
+    A step time, which has no rank, is entered as rank 0.
     """
     baseline_ns, current_ns = (
         {
@@ -184,10 +181,10 @@ class _RowExplainer:
         )
 
     def find_explaining_windows(self, row: JudgedRow, labels: JudgedLabels) -> _ExplainingWindows | None:
-        """Return the windows of both runs that explain a row; None where one of them is not at hand.
+        """Return the windows of both runs that explain a row; None if one of them is not available.
 
-        A quantile of periods is explained by its own step against the median one, unless it is the median step that got
-        longer.
+        A quantile of periods is explained by comparing its own step with the median step, unless the median step itself
+        got longer.
         """
         value = row.baseline if row.value is None else row.value
         baseline = value if row.baseline is None else row.baseline
@@ -212,7 +209,7 @@ class _RowExplainer:
             return _ExplainingWindows(baseline_window, current_window, step)
         typical_ns = baseline_window.lengths_ns[rank]
         change = value - (typical_ns if row.baseline is None else row.baseline)
-        # Half of the change or more in the typical step, whichever way it goes, says that all steps changed.
+        # If the typical step has half of the change or more, in the same direction, all steps changed.
         all_steps = 2 * (current_window.lengths_ns[rank] - typical_ns) * change >= change * change
         return (
             _ExplainingWindows(baseline_window, current_window, step)
@@ -221,13 +218,13 @@ class _RowExplainer:
         )
 
     def _find_baseline_window(self, metric: Metric, labels: JudgedLabels, value: Value) -> WindowBreakdown | None:
-        """Return the baseline window behind a value; None where nobody kept it."""
-        with suppress(NsysError):  # a constant is judged on one side, whatever the other is
+        """Return the baseline window behind a value; None if it was not kept."""
+        with suppress(NsysError):  # a constant limit does not need the baseline
             return self.baseline.break_down_row(metric, self.spec, labels, value)
         return None
 
     def describe_missing(self, row: JudgedRow, labels: JudgedLabels, sides: _ExplainingWindows | None) -> str:
-        """Return what is missing to break down a row; empty where nothing is."""
+        """Describe what is missing to break down a row; empty if nothing is."""
         rank = labels.get("rank")
         if sides is not None:
             has_rank = not isinstance(rank, int) or rank in sides.baseline.lengths_ns
@@ -240,15 +237,17 @@ class _RowExplainer:
         return f"the windows that are kept of the run before are others: {GIVE_TRACE_HINT}"
 
     def _divide_by_steps(self, lengths_ns: Mapping[int, int]) -> Mapping[int, int]:
-        """Return the lengths of one step, in ns, where the number of steps in a window is stated."""
+        """Return the length of one step, in ns, by rank, if the number of steps in a window is stated; else the given
+        lengths.
+        """
         steps = (self.current.captures.runs[0].workload.steps if self.metric.of_slowest_rank else None) or 1
         return {rank: round(Fraction(ns, steps)) for rank, ns in lengths_ns.items()}
 
     def explain_row(self, row: JudgedRow, labels: JudgedLabels, sides: _ExplainingWindows) -> RowExplanation | None:
-        """Explain a row by its own parts, else by the root causes of the time it depends on; None where nothing is
-        known to be behind it.
+        """Explain a row by its own parts, else by the root causes of the time that it depends on; None if no cause is
+        found.
 
-        A row of several ranks, or of a metric that has no parts, has root causes alone.
+        A row of several ranks, or of a metric without parts, is explained by root causes only.
         """
         from pytest_nsys.analysis.explain.root_cause_credits import find_count_changes, find_root_causes
 
@@ -271,7 +270,7 @@ class _RowExplainer:
         is_known = None not in (*lengths_ns[0], *lengths_ns[1])
         before_ns, after_ns = (sum(ns or 0 for ns in side) for side in lengths_ns)
         change, extra_changes = after_ns - before_ns, list[Change]()
-        if not is_known:  # what runs at once counts several times in its parts: these say how far it moved
+        if not is_known:  # parts that run at once count several times: the causes say how far the row moved
             all_causes = [cause for rank_causes in causes.values() for cause in rank_causes]
             before_ns, change = (
                 sum(cause.baseline_ns for cause in all_causes),
@@ -338,9 +337,7 @@ def _make_roots_only(labels: JudgedLabels, roots: tuple[Change, ...]) -> RowExpl
 
 
 def _make_slowest_rank_change(rank: int, sides: _ExplainingWindows, baseline_ns: Value) -> Change:
-    """Return the change that says which rank was the slowest in the baseline, as a step time may be of another rank
-    than before.
-    """
+    """Return the change that names the slowest rank of the baseline, as the slowest rank may have changed."""
     lengths_ns = sides.baseline.lengths_ns
     longer_ranks = [other_rank for other_rank in lengths_ns if lengths_ns[other_rank] > lengths_ns[rank]]
     slowest_rank = min(

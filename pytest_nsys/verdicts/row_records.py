@@ -1,5 +1,4 @@
-"""What do pandas and polars get of the rows of a comparison? A flat dict of each row, with the same keys in all of
-them.
+"""Makes the records of a comparison for pandas and polars: a flat dict of each row, with the same keys in all rows.
 
 The keys are ``gate``, ``assertion`` and ``metric``; each dimension that some row has, None where another row has not;
 ``base`` and ``head``, the ``change`` from one to the other and the ``limit``, None where there is none, all in
@@ -18,22 +17,22 @@ from pytest_nsys.gates.model import JudgedRow, Verdict
 RowRecord = dict[str, Label | float | None]
 
 RECORD_KEYS = ("gate", "assertion", "metric", "base", "head", "change", "limit", "unit", "verdict")
-"""Lists the keys of every record beside its dimensions; a dimension of a measurement that has one of these names ends
-in ``_``.
+"""The keys of every record, besides its dimensions. A dimension of a measurement with one of these names gets a ``_``
+appended.
 """
 
 WAIVED = "waived"
-"""In place of the outcome of a row that a waiver lets pass."""
+"""The verdict of a row that a waiver lets pass, in place of its outcome."""
 
 
 def coerce_types(records: list[RowRecord]) -> list[RowRecord]:
-    """Return the same records with each key of one type in all of them, None aside.
+    """Return the records with values of one type for each key, apart from None.
 
     A key becomes float where some values are whole numbers, and text where some labels are numbers.
     """
     for key in records[0] if records else ():
         types = {type(record[key]) for record in records if record[key] is not None}
-        # polars takes the type of a column from its first hundred rows, and cuts the decimals of the rest.
+        # polars infers a column's type from its first hundred rows, and truncates later decimals.
         cast = float if types == {int, float} else str
         for record in records if len(types) > 1 else ():
             record[key] = None if (value := record[key]) is None else cast(value)
@@ -48,7 +47,7 @@ def make_row_records(rows: Sequence[tuple[Verdict, JudgedRow]]) -> list[RowRecor
 
 def _make_row_record(verdict: Verdict, row: JudgedRow, dimensions: Iterable[str]) -> RowRecord:
     unit, base, head = verdict.unit, row.baseline, row.value
-    # A fingerprint less another one says nothing.
+    # The difference of two fingerprints has no meaning.
     change = None if base is None or head is None or unit == HASH else head - base
     values = {"base": base, "head": head, "change": change, "limit": row.limit}
     return {

@@ -1,4 +1,4 @@
-"""Is a run compared with what is stored under its key, is that comparable with it, and is it the same capture?"""
+"""Which stored baseline is a run compared with, are the two comparable, and are they the same capture?"""
 
 from __future__ import annotations
 
@@ -52,15 +52,15 @@ LONGEST_REASON = 300  # characters: it stands on one line of a report
 
 
 def read_refresh_reason(baseline: Baseline) -> str:
-    """Return why the baseline was refreshed, as whoever did it said; empty where that says nothing."""
+    """Return the stored reason of the baseline's last refresh; empty if there is none."""
     text = baseline.provenance.get("reason")
     return sanitize_line(text.strip(), LONGEST_REASON) if isinstance(text, str) and any(map(str.isalnum, text)) else ""
 
 
 def find_stored_hiccups(gate: GateFile, captures: Captures, baseline: Baseline) -> Mapping[int, Hiccup]:
-    """Return the accepted run that is a hiccup in the series that hold so many runs, by that number.
+    """Return the accepted run that is a hiccup, by the number of accepted runs of the series in which it is one.
 
-    Series of as many runs were accepted together, so that a place is one run in all of them.
+    Series with the same number of runs were accepted together, so that a place is the same run in all of them.
     """
     by_count: dict[int, list[tuple[Assertion, StoredSeries]]] = {}
     for assertion in gate.assertions:
@@ -93,8 +93,8 @@ class StoredBaseline(ReferenceSource):
     store: BaselineStore
     format_path: Callable[[Path], str] = str  # spells a path as the person would
     prune_command: str = "pytest-nsys baseline prune"
-    capture_cache: CaptureCache | None = None  # opens the windows that are kept beside the file
-    branch_store: BaselineStore | None = None  # what the branch made of the baselines, where a merge base judges
+    capture_cache: CaptureCache | None = None  # opens the window file next to the baseline
+    branch_store: BaselineStore | None = None  # the branch's baselines, when judging by the merge base
 
     @cached_property
     def _nearest_baseline(self) -> tuple[Path, Baseline] | NotComparable:
@@ -128,7 +128,7 @@ class StoredBaseline(ReferenceSource):
         return self._check_alike(path, baseline)
 
     def _check_alike(self, path: Path, baseline: Baseline) -> tuple[Path, Baseline] | NotComparable:
-        """Return the baseline, unless the circumstances that do not name its file differ."""
+        """Return the baseline, or the differences in circumstances that are not part of its file name."""
         if convention_differences := find_convention_difference(self.gate):
             mismatch_text = (
                 f"the nearest baseline {self.format_path(path)} is from a different setup "
@@ -144,7 +144,7 @@ class StoredBaseline(ReferenceSource):
 
     @memoize_method
     def refuse_dropped(self) -> None:
-        """Raise BaselineError where rows are stored and the gate file has no assertion with a baseline any more."""
+        """Raise BaselineError if rows are stored but no assertion of the gate file has a baseline any more."""
         reads_stored = not self.gate.assertions or any(
             assertion.reads_stored_baseline for assertion in self.gate.assertions
         )
@@ -155,7 +155,7 @@ class StoredBaseline(ReferenceSource):
     def _refuse_stale(self, path: Path, baseline: Baseline) -> None:
         """Raise BaselineError where no assertion reads some stored rows, as these would hide that a gate was dropped.
 
-        A measurement that is now made in another way does not count: its assertion says that it is incomparable.
+        A measurement whose definition changed does not count: its assertion reports that it is incomparable.
         """
         read_series = {
             build_assertion_series_id(self.gate.resolved_convention, a): a.metric
@@ -195,8 +195,8 @@ class StoredBaseline(ReferenceSource):
 
     @property
     def steps(self) -> int:
-        """Return the most steps of the run that is stored under this key; without one, of any other run of the gate
-        file.
+        """Return the largest number of steps of a rank in the run stored under this key; if there is none, in any other
+        stored run of the gate file.
         """
         exact_baseline = self.store.load(self.captures.build_key(self.gate.run))
         baselines = (
@@ -206,10 +206,8 @@ class StoredBaseline(ReferenceSource):
 
     @cached_property
     def baseline_breakdowns(self) -> RunBreakdowns | None:
-        """Return the windows that are kept of the accepted run that was written last; None where none are, or they
-        cannot be read.
-        """
-        with suppress(NsysError):  # who needs them says that there are none; a constant needs no baseline
+        """Return the kept windows of the last accepted run; None if there are none, or they cannot be read."""
+        with suppress(NsysError):  # users of the windows report that there are none
             window_file = (
                 None
                 if isinstance(self._nearest_baseline, NotComparable)
@@ -222,7 +220,9 @@ class StoredBaseline(ReferenceSource):
 
     @property
     def lost_windows_file(self) -> str:
-        """Return the name of the window file that is not the one that the baseline names; empty where it is."""
+        """Return the name of the window file if it is missing or not the one that the baseline was written with; else
+        empty.
+        """
         with suppress(NsysError):
             if self.baseline_breakdowns is None and not isinstance(self._nearest_baseline, NotComparable):
                 path, baseline = self._nearest_baseline
@@ -230,7 +230,7 @@ class StoredBaseline(ReferenceSource):
         return ""
 
     def find_reference(self, assertion: Assertion) -> Reference | NotComparable:
-        """Return the accepted runs of the stored rows, with what their noise was measured on."""
+        """Return the accepted runs of the stored rows, with their calibration."""
         reference = self._find_stored_reference(assertion.measured_metric, assertion)
         if (
             isinstance(reference, Reference)
@@ -242,10 +242,11 @@ class StoredBaseline(ReferenceSource):
 
     @cached_property
     def same_capture_fact(self) -> Fact | None:
-        """Return the fact that the judged run is the stored one; None where it is another, or too few times say so.
+        """Return the fact that the judged run is the stored one; None if it differs, or if too few rows of time show
+        it.
 
-        It takes as many rows of time as tell two captures apart, and every other row. What is measured outside of a
-        trace does not count.
+        Enough rows of time to distinguish two captures, and all other rows, must be equal. Metrics measured outside of
+        a trace do not count.
         """
         if isinstance(self._nearest_baseline, NotComparable):
             return None
@@ -263,7 +264,7 @@ class StoredBaseline(ReferenceSource):
                 continue
             try:
                 current_rows = dict(self.captures.measure_rows(metric, spec).rows)
-            except NsysError:  # the assertion says why
+            except NsysError:  # the assertion reports the error
                 return None
             if current_rows not in series.rows_by_run:
                 return None
@@ -327,8 +328,8 @@ class StoredBaseline(ReferenceSource):
         return find_stored_hiccups(self.gate, self.captures, self._nearest_baseline[1])
 
     def _drop_own_run(self, metric: Metric, spec: WindowSpec, series: StoredSeries) -> StoredSeries:
-        """Return the series without the accepted run that this capture is: a run is not compared with itself where
-        others stand.
+        """Return the series without the accepted run that this capture is: a run is not compared with itself if there
+        are others.
         """
         if self.same_capture_fact is None:
             return series
@@ -337,9 +338,7 @@ class StoredBaseline(ReferenceSource):
         return series.drop_runs(own_places) if len(own_places) < len(series.rows_by_run) else series
 
     def find_refreshed(self, assertion: Assertion) -> BranchRefresh | None:
-        """Return what the branch made of the rows that the assertion is compared with; None where it left them as they
-        are.
-        """
+        """Return the branch's refresh of the rows that the assertion is compared with; None if unchanged."""
         if self.branch_store is None or isinstance(self._nearest_baseline, NotComparable):
             return None
         (path, base_baseline), sid = (
@@ -358,7 +357,7 @@ class StoredBaseline(ReferenceSource):
                 return BranchRefresh(None, refused="rows changed without a refresh, under the reason of the merge base")
             if not (reason := read_refresh_reason(branch_baseline)):
                 return BranchRefresh(None, refused="its refresh gives no reason")
-            # What the branch measured as noise widens nothing: the rows alone are its data.
+            # The branch's calibration is ignored, so that it cannot widen a limit: only its rows count.
             branch_baseline.series[sid] = replace(
                 branch_baseline.series[sid], calibration=base_baseline.series[sid].calibration
             )
@@ -372,7 +371,7 @@ class StoredBaseline(ReferenceSource):
         )
 
     def _list_comparison_notes(self, baseline: Baseline) -> tuple[Note, ...]:
-        """Return a note on how the baseline's run differs in what the gate file leaves out of the comparison."""
+        """Return a note on the differing circumstances that ``comparable_on`` leaves out of the comparison."""
         if self.gate.comparable_on is None:
             return ()
         current = self.captures.build_identity(self.gate.run)

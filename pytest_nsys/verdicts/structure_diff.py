@@ -1,7 +1,9 @@
-"""What stands behind a red of structure: which kernels came or went, where their order departs, which stream computes?
+"""Why did an assertion on structure fail: which kernels came or went, where does their order change, which stream
+computes?
 
-It is looked up for a red alone: the two runs hold the names, by kernel in ``kernel_launches``, in order behind
-``sequence``. A communication stream that computes, too, is a compute stream: its rows vanish, and barriers come.
+This is looked up for failed assertions only. Both runs hold the kernel names: as rows of ``kernel_launches``, and in
+order behind ``sequence``. A communication stream that also computes counts as a compute stream: its rows vanish, and
+barriers appear.
 """
 
 from __future__ import annotations
@@ -37,10 +39,10 @@ from pytest_nsys.gates.selection import find_absent_ranks
 from pytest_nsys.verdicts.references import ReferenceSource
 from pytest_nsys.verdicts.window_breakdowns import RunBreakdowns
 
-SHOWN_KERNELS = 3  # kernels that one line names; the rest is counted
-SHOWN_PARTS = 8  # parts that one line names; the rest is counted
+SHOWN_KERNELS = 3  # kernels named on one line; the rest are counted
+SHOWN_PARTS = 8  # parts named on one line; the rest are counted
 _LOOKAHEAD_KERNELS = 4
-"""Counts the kernels after the place where two orders part that tell what happened there."""
+"""How many kernels after the first difference of two sequences are compared to tell what happened there."""
 
 RED_OUTCOMES = (*OUTSIDE_LIMIT, Outcome.NO_DATA)
 
@@ -70,7 +72,7 @@ class StructureFailure:
         return [row for row in self.judgement.rows if row.outcome in RED_OUTCOMES and not row.waived]
 
     def list_lines(self) -> tuple[str, ...]:
-        """Return what stands behind the red rows, one line each; empty where the metric is no structure."""
+        """Return the changes behind the failed rows, one line each; empty if the metric is not one of structure."""
         return (*self._list_structure_lines(), *_join_rank_texts(self._describe_shared_streams(), ""))
 
     def _list_structure_lines(self) -> Iterable[str]:
@@ -107,7 +109,7 @@ class StructureFailure:
         return ()
 
     def _read_baseline(self, read: Callable[[RunBreakdowns], BaselineAnswer | None]) -> BaselineAnswer | None:
-        """Return what is read from the baseline's run; None where no run is at hand, or what is kept of it does not
+        """Return what ``read`` returns for the baseline's run; None if there is no run, or if its kept windows do not
         hold that.
         """
         breakdowns = None if self.reference_source is None else self.reference_source.baseline_breakdowns
@@ -116,7 +118,7 @@ class StructureFailure:
         return None
 
     def _describe_lost_stages(self) -> Iterator[tuple[Label, str]]:
-        """Yield, with its rank, what became of each stage that has no row now."""
+        """Yield (rank, text) for each stage that lost its row: why it did."""
         table, labels = self.captures.measure_rows(self.metric, self.spec), (row.labels for row in self.red_rows)
         places = [
             (row_labels["rank"], row_labels["stage"]) for row_labels in labels if {"rank", "stage"} <= row_labels.keys()
@@ -131,9 +133,10 @@ class StructureFailure:
                 yield rank, _describe_lost_stage(window, str(stage))
 
     def _describe_shared_streams(self) -> Iterator[tuple[Label, str]]:
-        """Yield, with its rank, what made a compute stream of each stream whose kernels mostly communicate.
+        """Yield (rank, text) for each stream that mostly communicates and counts as a compute stream: what makes it
+        one.
 
-        Streams that were so before are left out where the baseline can tell.
+        Streams that were so in the baseline are left out, if the baseline's run is known.
         """
         if self.judgement.outcome not in RED_OUTCOMES or self.metric.source not in (
             MetricSource.COMMUNICATION,
@@ -150,7 +153,7 @@ class StructureFailure:
                         yield rank, _describe_shared_stream(stream)
 
     def _list_ranks_and_baselines(self) -> Iterator[tuple[int, Breakdown | None]]:
-        """Yield the ranks whose rows are gone, or tell of streams, each with what it was made of before where that is
+        """Yield the ranks whose failed rows are gone or depend on streams, each with its breakdown in the baseline, if
         known.
         """
         for row in self.red_rows:
@@ -179,7 +182,7 @@ def _join_row_texts(row_texts: Iterable[tuple[JudgedRow, str]]) -> Iterator[str]
 
 
 def _describe_lost_stage(window: RankWindow, stage: str) -> str:
-    """Return why a stage has no row about communication, or at all; empty where a shared stream says it by itself."""
+    """Return why a stage has no row about communication, or no row at all; empty if a shared stream explains it."""
     stage_kernels, name = window.kernels_by_stage.get(stage), sanitize_line(stage, 60)
     if stage_kernels is None:
         return f"no kernel of the window is launched in stage {name}"
@@ -199,7 +202,7 @@ def _describe_lost_stage(window: RankWindow, stage: str) -> str:
 def _describe_departures(
     red_rows: Sequence[JudgedRow], current: Mapping[int, tuple[str, ...]], baseline: Mapping[int, tuple[str, ...]]
 ) -> Iterator[tuple[JudgedRow, str]]:
-    """Yield with each row where its sequence of kernels departs from the baseline's."""
+    """Yield each row with the place where its sequence of kernels departs from the baseline's."""
     for row in red_rows:
         if row.value is None or row.baseline is None:
             kernels = baseline.get(_as_int(row.baseline)) if row.value is None else current.get(_as_int(row.value))
@@ -214,7 +217,9 @@ def _describe_departures(
 
 
 def _format_long_kernel_name(name: Label) -> str:
-    """Return a kernel's name as a row has it; of a long name both ends, where kernels of one template differ."""
+    """Return a kernel's name as a row has it, or both ends of a long name, as kernels of one template differ at the
+    ends.
+    """
     return shorten_middle(sanitize_line(str(name), STABLE_NAME_LENGTH), 80)
 
 
@@ -224,7 +229,7 @@ def _as_int(value: Value | None) -> int:
 
 
 def _describe_kernel_counts(red_rows: Sequence[JudgedRow], unit: str) -> Iterator[str]:
-    """Yield the change of each kernel in all rows together."""
+    """Yield the change of each kernel, summed over all rows."""
     for kernel, rows in group_by_key((row.labels["kernel"], row) for row in red_rows).items():
         baseline_total, current_total = (
             sum(Fraction(row.baseline or 0) for row in rows),
@@ -243,7 +248,7 @@ def _describe_kernel_counts(red_rows: Sequence[JudgedRow], unit: str) -> Iterato
 def _describe_part_changes(
     red_rows: Sequence[JudgedRow], current: MetricTable, baseline: MetricTable | None
 ) -> Iterator[tuple[JudgedRow, str]]:
-    """Yield what each row is made of: the change of each part, or how many there are where nothing says what was."""
+    """Yield each row with its parts: the change of each part, or the present number if the baseline's is unknown."""
     sides = [dict(table.rows) if table is not None else {} for table in (baseline, current)]
     for row in red_rows:
         row_labels = tuple(row.labels.values())
@@ -324,7 +329,7 @@ def _format_kernel_at(sequence: Sequence[str], position: int) -> str:
 
 
 def _describe_edit(baseline: Sequence[str], current: Sequence[str], position: int) -> str:
-    """Tell whether the next kernels show that one was put in, left out or replaced; empty where they do not."""
+    """Describe whether a kernel was inserted, removed or replaced, as the next kernels show; empty if unclear."""
     baseline_next, current_next = (
         baseline[position : position + _LOOKAHEAD_KERNELS],
         current[position : position + _LOOKAHEAD_KERNELS],
@@ -339,7 +344,7 @@ def _describe_edit(baseline: Sequence[str], current: Sequence[str], position: in
 
 
 def _is_same_continuation(a: Sequence[str], b: Sequence[str]) -> bool:
-    """Whether the two go on alike: for two kernels at least, or to the end of both."""
+    """Whether both sequences begin with the same two or more kernels, or are equal to the end."""
     shared_length = min(len(a), len(b))
-    # One kernel alike may be chance, unless it is the last of both.
+    # One equal kernel may be chance, unless it is the last of both.
     return a[:shared_length] == b[:shared_length] and (shared_length > 1 or len(a) == len(b) == 1)

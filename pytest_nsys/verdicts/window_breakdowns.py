@@ -1,6 +1,6 @@
 """Which windows gave the rows of one run their values, and what were these windows made of?
 
-A row that several captures or windows have is explained by the window whose own value is nearest to it.
+A row that several captures or windows have is explained by the window whose value is nearest to the row's.
 """
 
 from __future__ import annotations
@@ -35,9 +35,7 @@ ALIKE_STEP_DIVISOR = 50
 
 
 class WindowBreakdown:
-    """Describes one window of all ranks: how long it is on each rank and, found when it is asked for, what it was made
-    of.
-    """
+    """Describes one window of all ranks: its length on each rank and, computed on demand, its breakdown."""
 
     def __init__(
         self, lengths_ns: Mapping[int, int], break_down_rank: Callable[[int], Breakdown], location: ExaminedWindow
@@ -55,7 +53,7 @@ class RunBreakdowns:
     """Breaks down the windows of opened traces, each window once."""
 
     captures: Captures
-    peer_ranks: frozenset[int] | None = None  # ranks that others wait for, as the run compared with has only these
+    peer_ranks: frozenset[int] | None = None  # ranks that others may wait for: those of the other run; None: all
 
     @cached_property
     def ranks(self) -> frozenset[int]:
@@ -69,8 +67,8 @@ class RunBreakdowns:
     ) -> WindowBreakdown | None:
         """Break down the window that a row is explained by; None where no window explains it.
 
-        It is the window of the row's rank, of all captures and windows, whose own value is nearest to ``value``; the
-        middle window where none has the row, or where the row is of no single rank.
+        That is, of all captures, the window of the row's rank whose value is nearest to ``value``. It is the middle
+        window if none has the row, or if the row does not belong to a single rank.
         """
         if metric.of_slowest_rank:
             step = self._find_explaining_step(metric, spec, value)
@@ -81,10 +79,10 @@ class RunBreakdowns:
             return self._break_down_window(capture, spec, n)
         capture, n = self._find_nearest_window(metric, spec, labels, value)
         if "quantile" in labels:
-            # Each rank has its own step of a quantile: a rank that waits may do so a step later.
+            # The step of a quantile differs by rank: a rank that waits may do so a step later.
             only_rank = None if labels["quantile"] == MEDIAN_PERIOD else rank
             typical_spec = find_typical_step(self.captures.runs[capture], spec, labels["quantile"], only_rank)
-            with suppress(NothingMeasured):  # a cut of the window alone need not hold that period
+            with suppress(NothingMeasured):  # a cut of the window may lack that period
                 return None if typical_spec is None else self._break_down_window(capture, typical_spec, 0)
             return None
         return self._break_down_window(
@@ -94,8 +92,8 @@ class RunBreakdowns:
     def _find_nearest_window(
         self, metric: Metric, spec: WindowSpec, labels: JudgedLabels, value: Value
     ) -> tuple[int, int]:
-        """Return the capture and the number of the window of a rank that gave a value; the middle window where none
-        did.
+        """Return the index of the capture, and of the rank's window in it, that gave a value; of the middle window if
+        none did.
         """
         if len(self.captures.runs) == len(self._list_rank_windows(self.captures.runs[0], spec, labels)) == 1:
             return 0, 0
@@ -126,7 +124,7 @@ class RunBreakdowns:
 
     @memoize_method
     def _break_down_window(self, capture: int, spec: WindowSpec, n: int, count: int | None = None) -> WindowBreakdown:
-        """Break down the n-th windows of the ranks that have one, with ``count`` only of the ranks that have so many
+        """Break down the n-th windows of the ranks that have one, with ``count`` only of the ranks that have ``count``
         windows.
 
         Raises NothingMeasured.
@@ -147,7 +145,7 @@ class RunBreakdowns:
     def find_roots(self, baseline: WindowBreakdown, current: WindowBreakdown) -> RootCauses:
         """Return the root causes of what changed between a baseline window and a window of these traces."""
         from pytest_nsys.analysis.explain.root_causes import (
-            RootCauses,  # imported late, as break_down is: only rows that moved pay for it
+            RootCauses,  # imported late, as break_down_window is: only rows that moved pay for it
         )
 
         return RootCauses(
@@ -155,10 +153,10 @@ class RunBreakdowns:
         )
 
     def find_examined_window(self, spec: WindowSpec, breakdown: WindowBreakdown | None) -> ExaminedWindow | None:
-        """Return which window was broken down, to be named to a person.
+        """Return the window that was broken down, to be named in a message.
 
-        None where it stands for a quantile or a step time and the judged window took about as long, so that the judged
-        one shows the same.
+        None if it explains a quantile or a step time and is about as long as the judged window, which then shows the
+        same.
         """
         location = None if breakdown is None else breakdown.location
         if location is None or location.spec == spec or location.spec.index is None:
@@ -177,7 +175,7 @@ class RunBreakdowns:
         return None
 
     def find_slowest_rank(self, metric: Metric, spec: WindowSpec, value: Value) -> int:
-        """Return the number of the rank whose step a step time is."""
+        """Return the number of the slowest rank, whose step a step time is."""
         _, _, window = self._find_nearest_run_window(metric, spec, value)
         return find_slowest_rank(window)
 
@@ -196,7 +194,7 @@ class RunBreakdowns:
     def _find_explaining_step(
         self, metric: Metric, spec: WindowSpec, value: Value
     ) -> tuple[int, WindowSpec, int] | None:
-        """Return the capture, the window spec and the number of the window that explain a step time; None where no one
+        """Return the capture, the window spec and the number of the window that explain a step time; None if no single
         window has all ranks.
         """
         capture, n, _ = self._find_nearest_run_window(metric, spec, value)
@@ -205,7 +203,7 @@ class RunBreakdowns:
         if step_spec is None:
             return None
         n = n if step_spec == spec else 0
-        with suppress(NothingMeasured):  # a cut of the window alone need not hold that step
+        with suppress(NothingMeasured):  # a cut of the window may lack that step
             if n < len(run.load_windows(step_spec).list_run_windows()):
                 return capture, step_spec, n
         return None
