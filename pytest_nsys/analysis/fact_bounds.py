@@ -1,4 +1,4 @@
-"""How much of each fact about a trace does a verdict bear? The keys of ``quality:``, with their defaults."""
+"""How much of each fact about a trace does a verdict accept? The keys of ``quality:``, with their defaults."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from fractions import Fraction
 from pytest_nsys.core.model import Value
 from pytest_nsys.core.units import MEGAHERTZ, TIME
 
-# A median of fewer moves with each of them.
+# The median of fewer anchors moves with each of them.
 FEW_ANCHORS = 5
 LOWER_BOUNDED_FACTS = frozenset({"anchors", "sm_clock"})
-"""Facts whose bound is the least that is good; of all others it is the most."""
+"""Facts whose bound is a minimum; for all others it is a maximum."""
 
 # Units of the bounds that are no counts.
 FACT_UNITS: Mapping[str, str] = {
@@ -25,24 +25,25 @@ FACT_UNITS: Mapping[str, str] = {
     "sm_clock": MEGAHERTZ,
 }
 
-# More than a job of CI lasts, of which nothing says the length: GitHub ends those on its machines after six hours. A
-# commit may be made, or rebased, after its capture began, and JAX names local time, which is up to 14 hours off.
+# Longer than a CI job (GitHub ends those on its machines after six hours). A commit may be made, or rebased, after its
+# capture began, and JAX records local time, which is up to 14 hours off.
 MAX_JOB_NS = 24 * 60 * 60 * 1_000_000_000
 
-# Rows of time that are not 0, or kernels: fewer may agree by chance, as two steps of one kernel do.
+# Minimum number of nonzero times, or of kernels, to compare: fewer may agree by chance.
 ENOUGH_ROWS = 8
 
 OFF = "off"
-"""In place of a bound: any value passes."""
+"""Written in place of a bound: any value passes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """Holds how much of each fact a verdict bears, in shares as plain fractions; None: any amount, which is told at
-    most.
+    """Holds how much of each fact a verdict accepts, with shares as plain fractions; None means any amount, which is
+    only noted.
 
-    Bounded by default is what makes a number wrong whatever the program does. What good traces show as well (warnings
-    of the profiler, a median window beyond 5 MAD where few anchors have one) is told until somebody bounds it.
+    By default, facts are bounded that make a number wrong whatever the program does. Facts that good traces show, too
+    (warnings of the profiler, a median window beyond 5 MAD if there are few anchors), are only noted until a gate
+    bounds them.
     """
 
     missing_ranks: int | None = 0
@@ -70,7 +71,7 @@ class Bounds:
     older_than_commit: Fraction | None = Fraction(MAX_JOB_NS)
     profiler_overhead: Fraction | None = None
     sm_clock: Fraction | None = None
-    # No bound, but how many ranks the gate file states: one that no trace mentions is missing, too.
+    # Not a bound, but the number of ranks that the gate file states: ranks that no trace mentions are missing, too.
     world: int | None = None
     # No bound, but how many steps a run like this one has at most, 1 where nothing says so. With few of them one step
     # alone is enough; None: a median was asked for, which one step is not.
@@ -82,10 +83,10 @@ def find_fact_unit(name: str) -> str:
     return FACT_UNITS.get(name, "count")
 
 
-# The bounds of a gate file that bounds nothing on purpose.
+# The bounds of a gate file that states no bounds.
 NO_BOUNDS = Bounds()
 
-# What a gate file that says nothing bears, by name.
+# The default bounds, by name.
 DEFAULT_BOUNDS: Mapping[str, Value | None] = {
     field.name: getattr(NO_BOUNDS, field.name) for field in fields(Bounds) if field.name not in ("world", "usual_steps")
 }

@@ -1,1 +1,1 @@
-"""What are the nouns that all share, and the arithmetic on them?"""
+"""Which types do all packages share, and which arithmetic do they need?"""

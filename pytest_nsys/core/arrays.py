@@ -1,6 +1,6 @@
 """Where does numpy come from, so that its threads do not spin? Every other module imports it from here.
 
-Who imports it first decides for all, and the order of imports is that of the names of modules.
+The first import of numpy decides this for the whole process, and imports are sorted by module name.
 """
 
 from __future__ import annotations

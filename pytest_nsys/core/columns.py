@@ -1,9 +1,9 @@
-"""How are many kernels worked on at once? With a few exact operations on columns of integers.
+"""How are many kernels processed at once? With a few exact operations on columns of integers.
 
-A column is an ``array('q')``, or an ``array('i')`` where 32 bits are enough, as for numbers of names; flags are a
-``bytearray`` of 0 and 1; indices are a column, flags or a range. numpy sees an array without a copy, and what Python
-takes out of one is an ``int``, whose product with another never overflows. Where 64 bits might not hold an answer it is
-found in parts that they hold, or is refused: none wraps.
+A column is an ``array('q')``, or an ``array('i')`` if 32 bits are enough, as for numbers of names; flags are a
+``bytearray`` of 0 and 1; indices are a column, flags or a range. numpy sees an array without a copy, and an element
+read in Python is an ``int``, whose products never overflow. If a result might not fit in 64 bits, it is computed in
+parts that fit, or refused; no operation wraps.
 """
 
 from __future__ import annotations
@@ -23,21 +23,21 @@ Block: TypeAlias = "Sequence[Column]"
 Flags: TypeAlias = bytearray
 Indices: TypeAlias = "array[int] | range | bytearray"
 Vector = NDArray[numpy.int64]
-# Stands for the end of a span that has none: no time of a trace reaches it.
+# The end of a span without an end: no time of a trace reaches it.
 NO_END = (1 << 63) - 1
 
 ColumnT = TypeVar("ColumnT", "array[int]", bytearray)
 KeyT = TypeVar("KeyT", bound=Hashable)
 
-# A table of so many places is made sooner than a few hundred elements are sorted.
+# A table of this size is built faster than a few hundred elements are sorted.
 _SMALL_TABLE = 1 << 16
 
-# Spans so deep in each other, on average, are swept one by one: each is written over every moment that it covers.
+# Above this mean nesting depth spans are swept one by one, because each is written over all moments it covers.
 _MAX_MEAN_DEPTH = 32
 
 # Whole numbers below it are exact as floats, in which numpy.bincount sums.
 _EXACT_AS_FLOAT = 1 << 53
-# 64 bits are cut into three parts of so many, so that sums of 2**31 of each stay exact as floats.
+# 64 bits are split into three parts of this many bits, so that sums of 2**31 parts stay exact as floats.
 _BITS = 22
 _LIMBS = (0, _BITS, 2 * _BITS)
 
@@ -51,7 +51,9 @@ def _as_array(column: Indices) -> NDArray[Any]:
 
 
 def as_vector(column: Indices) -> Vector:
-    """Return the column as a numpy vector of 64 bits: to compare rows of counts, which no operation here does."""
+    """Return the column as a numpy vector of 64 bits, for operations that this module lacks, such as comparing rows of
+    counts.
+    """
     return _as_array(column).astype(numpy.int64, copy=False)
 
 
@@ -63,14 +65,14 @@ def _make_column(vector: NDArray[Any]) -> Column:
 
 
 def narrow_column(column: Column) -> Column:
-    """Return the same numbers in half the memory where all of them fit in 32 bits, else the column itself."""
+    """Return the same numbers in half the memory if all of them fit in 32 bits, else the column itself."""
     vector = _as_array(column)
     low, high = _find_min_max(vector)
     return _make_column(vector.astype(numpy.int32)) if low >= -(1 << 31) and high < 1 << 31 else column
 
 
 def _find_min_max(vector: NDArray[Any]) -> tuple[int, int]:
-    """Return the least and the greatest element, (0, 0) of none."""
+    """Return the least and the greatest element; (0, 0) if there are none."""
     return (int(vector.min()), int(vector.max())) if len(vector) else (0, 0)
 
 
@@ -79,7 +81,7 @@ def _is_int64(number: int) -> bool:
 
 
 def parse_int_list(text: str) -> Column:
-    """Parse a JSON list of whole numbers of 64 bits into a column. Raises ValueError where anything else is in it."""
+    """Parse a JSON list of 64-bit integers into a column. Raises ValueError if the list holds anything else."""
     # numpy.fromstring stops at what is no number instead of refusing it.
     if any(sign in text for sign in '".en'):  # of a text, a fraction, an exponent, ``null`` or ``Inf``
         raise ValueError("not all are whole numbers")
@@ -95,7 +97,9 @@ def take(column: ColumnT, indices: Indices) -> ColumnT:
 
 
 def concatenate_columns(columns: Sequence[Column]) -> Column:
-    """Join columns one after the other; of a single one no second copy is made, so none is written to."""
+    """Join columns one after the other. A single column is returned without a copy, so the result must not be
+    modified.
+    """
     if len(columns) == 1:
         return columns[0]
     chain = array("i" if columns and all(column.typecode == "i" for column in columns) else "q")
@@ -173,7 +177,7 @@ def _sort_stably(key: Vector) -> NDArray[Any]:
 
 
 def sort_indices(*keys: Column) -> Column:
-    """Return the indices that sort by the first key, then by the next; rows that are equal stay in their order."""
+    """Return the indices that sort by the first key, then by the next, and so on; equal rows keep their order."""
     indices = _sort_stably(_as_array(keys[-1]))
     for key in reversed(keys[:-1]):
         indices = indices[_sort_stably(_as_array(key)[indices])]
@@ -236,7 +240,7 @@ def _sum_as_floats(places: Vector, vector: Vector, size: int) -> list[int]:
 
 
 def group_indices(numbers: Column, size: int) -> list[Column]:
-    """Return the indices at which each number below ``size`` stands, ascending."""
+    """Return, for each number below ``size``, the indices of its occurrences, ascending."""
     vector = _as_array(numbers)
     edges = numpy.cumsum(numpy.bincount(vector, minlength=size))[:-1]
     # In half the memory: they are kept, and no table of a trace has 2**31 rows.
@@ -258,9 +262,7 @@ def count_edges_before(edges: Column, values: Column) -> Column:
 
 
 def expand_stretches(firsts: Column, afters: Column) -> tuple[Column, Column]:
-    """Expand index ranges into rows of (owner, index): each range goes from its first index to before its after, no
-    earlier.
-    """
+    """Expand index ranges into (owner, index) columns; each range goes from its first index to before its ``after``."""
     first = _as_array(firsts)
     lengths = _as_array(afters) - first
     owners = numpy.repeat(numpy.arange(len(first)), lengths)
@@ -270,9 +272,10 @@ def expand_stretches(firsts: Column, afters: Column) -> tuple[Column, Column]:
 def split_by_union(
     starts: Column, ends: Column, from_ns: Column, until_ns: Column
 ) -> tuple[Column, Column, Column, Column]:
-    """Split spans at the edges of a union; return (span, start, end, 1 inside of the union or 0 outside) of each part.
+    """Split spans at the edges of a union; return (span, start, end, flag) of each part, with flag 1 inside of the
+    union.
 
-    The union is disjoint and ascending. No span is empty. The parts of a span follow each other.
+    The spans of the union are disjoint and ascending. No span is empty. The parts of a span follow each other.
     """
     if not len(from_ns):
         return array("q", range(len(starts))), starts, ends, array("q", bytes(8 * len(starts)))
@@ -286,7 +289,7 @@ def split_by_union(
 
 
 def mark_records(groups: Column, values: Column) -> Flags:
-    """Return flags that are 1 where a value is greater than all before it in its group; groups ascend."""
+    """Return flags that are 1 if a value is greater than all before it in its group; groups ascend."""
     # By rank among all values a later group is above each earlier one: so one pass finds the records of all.
     ranks, distinct_values = _number_elements(_as_array(values))
     keys = _number_elements(_as_array(groups))[0] * (len(distinct_values) + 1) + ranks
@@ -296,10 +299,9 @@ def mark_records(groups: Column, values: Column) -> Flags:
 
 
 def mark_outermost(groups: Column, starts: Column, ends: Column) -> Flags:
-    """Return flags that are 1 where a span lies in none before it of its group: in order of group and start, the
-    longest first.
+    """Return flags that are 1 if a span lies inside no earlier one of its group.
 
-    What begins where the one before it ends lies beside it.
+    Spans are sorted by group and start, the longest first. A span that begins where another ends is not inside it.
     """
     group, begins, reaches = _as_array(groups), _as_array(starts), _as_array(ends)
     flags = numpy.ones(len(group), numpy.uint8)
@@ -320,10 +322,10 @@ def _split_into_segments(starts: Column, ends: Column) -> tuple[Vector, Vector, 
 
 
 def split_into_segments(starts: Column, ends: Column) -> tuple[Column, Column, Column]:
-    """Split time into disjoint ascending parts (begin, end, index), in which each moment is of the span that began
+    """Split time into disjoint ascending parts (begin, end, index); each moment belongs to the running span that began
     first.
 
-    Of spans that begin together it is the one of the lowest index. What ends where it starts has no part.
+    Among spans that begin together the lowest index wins. A span without length has no part.
     """
     begins, reaches, owners = _split_into_segments(starts, ends)
     return _make_column(begins), _make_column(reaches), _make_column(owners)
@@ -332,7 +334,7 @@ def split_into_segments(starts: Column, ends: Column) -> tuple[Column, Column, C
 def merge_span_columns(starts: Column, ends: Column) -> tuple[Column, Column, Column]:
     """Merge spans into disjoint ascending ones; return (start, end, length of all before it) of each.
 
-    What ends where it starts covers nothing; spans that touch become one. Raises OverflowError beyond 64 bits.
+    A span without length covers nothing; spans that touch are merged. Raises OverflowError beyond 64 bits.
     """
     begins, reaches, _ = _split_into_segments(starts, ends)
     first = numpy.ones(len(begins) + 1, numpy.bool_)
@@ -357,12 +359,12 @@ def measure_covered_before(starts: Column, ends: Column, before: Column, moments
 
 
 def find_innermost(starts: Column, ends: Column, threads: Column, codes: Column) -> tuple[Column, Column, Flags]:
-    """Find the shortest span at each moment; return (moments, codes, flags), a flag 1 where spans of two threads are
+    """Find the shortest span at each moment; return (moments, codes, flags), with flag 1 if spans of two threads are
     open.
 
     Each code holds from its moment on. Before the first moment, and where no span is, the code is 0: there is one code
-    more than moments. Spans begin in order, include their ends, and stay open with the end NO_END; of equal lengths the
-    highest index counts. Each span is written over all moments that it covers, the shortest last.
+    more than moments. Spans are sorted by start, include their ends, and stay open if the end is NO_END; among equal
+    lengths the highest index wins. Spans are written over all moments that they cover, the shortest last.
     """
     begins, reaches = _as_array(starts), _as_array(ends)
     if not len(begins) or not _is_int64(_find_min_max(reaches)[1] - _find_min_max(begins)[0]):
@@ -389,7 +391,7 @@ def find_innermost(starts: Column, ends: Column, threads: Column, codes: Column)
 
 
 def _sweep_innermost(starts: Column, ends: Column, threads: Column, codes: Column) -> tuple[Column, Column, Flags]:
-    """Find the same as :func:`find_innermost` span by span, in time that does not grow with their depth."""
+    """Do the same as :func:`find_innermost` span by span, in time that does not grow with nesting depth."""
     edges = sorted({*starts, *(end + 1 for end in ends if end != NO_END)})
     edge_codes, has_two_threads = array("q", [0]), bytearray(1)
     open_spans: list[tuple[int, int, int, int]] = []  # (length, −index, end, code)
@@ -416,8 +418,9 @@ def _sweep_innermost(starts: Column, ends: Column, threads: Column, codes: Colum
 
 
 def find_least_ratio(parts: Column, wholes: Column) -> int:
-    """Return the index of the smallest ratio of part to whole, exactly; of several the first. No part is negative, no
-    whole 0.
+    """Return the index of the smallest ratio of part to whole, exactly; the first if several are equal.
+
+    No part is negative, and no whole is 0.
     """
     # As floats each ratio is off by less than 2**-50 of itself; those that may be the least are compared exactly.
     ratios = _as_array(parts) / _as_array(wholes)
@@ -443,17 +446,17 @@ def list_distinct(column: Column) -> Column:
 
 
 def find_min_max(column: Column) -> tuple[int, int]:
-    """Return the least and the greatest element, (0, 0) of none."""
+    """Return the least and the greatest element; (0, 0) if there are none."""
     return _find_min_max(_as_array(column))
 
 
 def is_exceeded(upper: Column, lower: Column) -> bool:
-    """Whether an element of ``upper`` is greater than the one of ``lower`` at its place."""
+    """Return whether any element of ``upper`` is greater than the element of ``lower`` at the same index."""
     return bool((_as_array(upper) > _as_array(lower)).any())
 
 
 def mark_impossible(starts: Column, ends: Column) -> Flags:
-    """Return flags that are 1 where a span ends before it starts, or starts and ends at 0."""
+    """Return flags that are 1 if a span ends before it starts, or starts and ends at 0."""
     start, end = _as_array(starts), _as_array(ends)
     return bytearray(((end < start) | ((start | end) == 0)).view(numpy.uint8).data)
 
@@ -461,7 +464,9 @@ def mark_impossible(starts: Column, ends: Column) -> Flags:
 def group_indices_by(
     make_key: Callable[..., KeyT], *columns: Column, subset: Column | None = None
 ) -> dict[KeyT, Column]:
-    """Group row indices by a key that ``make_key`` makes, once for each distinct row; of all rows, or of ``subset``."""
+    """Group row indices, of all rows or of ``subset``, by a key that ``make_key`` computes once for each distinct
+    row.
+    """
     numbers, rows = find_distinct_rows(*(column if subset is None else take(column, subset) for column in columns))
     keys = [make_key(*row) for row in rows]
     number_by_key = {row_key: number for number, row_key in enumerate(dict.fromkeys(keys))}
@@ -473,7 +478,7 @@ def group_indices_by(
 
 
 def sum_values_by(make_key: Callable[..., KeyT], values: Column, *columns: Column) -> dict[KeyT, tuple[int, int]]:
-    """Return (sum, count) of the values of each key, which ``make_key`` makes once for each distinct row of the
+    """Return (sum, count) of the values by a key that ``make_key`` computes once for each distinct row of the
     columns.
     """
     numbers, rows = find_distinct_rows(*columns)
@@ -504,7 +509,7 @@ def _locate_keys(ids: Vector, keys: Vector) -> tuple[Vector, NDArray[numpy.bool_
 
 
 def lower_to_minimum(ids: Column, minima: Sequence[Column], keys: Column, rows: Sequence[Column]) -> None:
-    """Reduce ``minima``, a row for each of the ascending ``ids``, in place to the least row whose key is the id.
+    """Lower ``minima`` in place: for each of the ascending ``ids``, to the least row whose key is the id.
 
     Rows compare by their first column, then by the next.
     """
@@ -524,7 +529,7 @@ def lower_to_minimum(ids: Column, minima: Sequence[Column], keys: Column, rows: 
 
 
 def look_up_keys(ids: Column, values: Column, default: int, keys: Column) -> Column:
-    """Return for each key the value at its id among the ascending ``ids``, ``default`` where it is none of them."""
+    """Return for each key the value of its id among the ascending ``ids``; ``default`` if the key is not among them."""
     if not len(ids):
         return array("q", [default]) * len(keys)
     positions, is_known = _locate_keys(_as_array(ids), _as_array(keys))

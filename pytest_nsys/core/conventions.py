@@ -1,13 +1,13 @@
 """How do frameworks name their steps, stages, streams and kernels? Conventions, as data.
 
-Three kinds of pattern, each where its users expect it:
+There are three kinds of patterns, each where users expect it:
 
-* range names and anchors: ``%`` is the only wildcard and matches anything; ``_`` is itself; case counts;
+* range names and anchors: ``%`` is the only wildcard and matches anything; ``_`` is literal; case matters;
 * kernel names, stages and every selector: shell globs;
 * stage and setup expressions: regular expressions with named groups.
 
-A file that says what its rows were measured under has a convention as a JSON object, in which only what is not empty is
-spelled. What is read comes from somebody else's file: a convention that nobody can have written is a ValueError.
+A file that states the convention of its rows holds it as a JSON object of its nonempty fields. The object may come from
+somebody else's file: an impossible convention raises ValueError.
 """
 
 from __future__ import annotations
@@ -35,9 +35,11 @@ NO_STAGE = "none"
 COMPUTE_PURPOSE = "compute"
 MIXED_PURPOSE = "mixed"
 UNKNOWN_PURPOSE = "unknown"
-"""Purposes that no convention has: of a compute stream, of disagreeing kernels, of kernels that nobody knows."""
+"""Purposes that no convention defines: of a compute stream, of disagreeing kernels, and of kernels without a known
+purpose.
+"""
 
-# Digits that a number of a setup label may have: a trace comes from somebody else, and more is no rank or size.
+# Maximum digits of a number in a setup label: traces are untrusted, and no rank or size has more.
 MAX_NUMBER_DIGITS = 18
 
 # A kernel whose short name starts so is communication, under every convention: NCCL and RCCL call theirs so. Case
@@ -46,7 +48,7 @@ COMMUNICATION_PREFIX = "nccl"
 
 
 class CopyKind(enum.StrEnum):
-    """Names the copies that a convention may count as communication, by where they go.
+    """Names the copies that a convention may count as communication, by their source and destination.
 
     ``peer`` is from one GPU to another, ``collective`` any copy between or within GPUs that NCCL launched.
     """
@@ -59,11 +61,11 @@ class CopyKind(enum.StrEnum):
 
 
 COPY_NAMES: Mapping[CopyKind, str] = {kind: f"[{kind.replace('_', ' ')} copy]" for kind in CopyKind}
-"""What a copy is called among kernels, whose names never begin so."""
+"""The name of each kind of copy among kernels, whose own names never begin with a bracket."""
 
 
 class ConventionMistake(ValueError):
-    """Says what is wrong with a convention mapping that cannot be meant; ``key`` is the one that is wrong."""
+    """Says what is wrong with an invalid convention mapping; ``key`` is the invalid key."""
 
     def __init__(self, key: str, message: str) -> None:
         super().__init__(message)
@@ -74,7 +76,7 @@ class KernelAnchor(NamedTuple):
     """Marks windows from one start of a kernel to the next, for traces in which no range marks a step.
 
     ``kernel`` and ``after`` are exact names, short or demangled. Only the first kernel of a launch counts, in the order
-    of launches; with ``after`` only where that kernel is the one launched before it.
+    of launches; with ``after``, only if that kernel is the one launched directly before it.
     """
 
     kernel: str
@@ -85,7 +87,7 @@ class KernelAnchor(NamedTuple):
 
 
 KERNEL_ANCHOR_PREFIX = "kernel "
-"""The beginning of a kernel anchor's words, and so of the names of its windows."""
+"""The prefix of a kernel anchor as text, and so of the names of its windows."""
 
 Anchor = str | KernelAnchor
 """What repeats once per unit of steady work: the pattern of a range, or a kernel."""
@@ -94,11 +96,13 @@ Anchor = str | KernelAnchor
 YAML_ANCHOR = re.compile(
     r"""\s*(\{.*|\[.*\]|(["']).*\2|[-+]?[0-9.]+|true|false|null|~|kernel:\s.*)\s*""", re.DOTALL | re.IGNORECASE
 )
-"""The texts that ``--anchor`` reads as a gate file does: no name, or a quoted one. All else is a name as it stands."""
+"""Matches ``--anchor`` texts that are read as in a gate file: no name, or a quoted one. Any other text is a literal
+name.
+"""
 
 
 def format_anchor(anchor: Anchor) -> str:
-    """Format an anchor as a command takes it, and a gate file has it."""
+    """Format an anchor in the syntax of commands and gate files."""
     if isinstance(anchor, str):
         return json.dumps(anchor, ensure_ascii=False) if YAML_ANCHOR.fullmatch(anchor) else anchor
     members = ((key, value) for key, value in anchor._asdict().items() if value is not None)
@@ -111,8 +115,8 @@ def _quote_in_braces(name: str) -> str:
 
 
 class Purpose(NamedTuple):
-    """Says what a communication stream is for: by globs on the stage of its kernels, and patterns on their range's
-    name.
+    """Says what a communication stream is for, by globs on its kernels' stages and patterns on the names of their
+    ranges.
     """
 
     name: str
@@ -122,10 +126,10 @@ class Purpose(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Convention:
-    """Describes one framework's way of naming.
+    """Describes one framework's naming.
 
-    Every field but ``name`` is part of the fingerprint, usual families aside; ``libraries`` is where it makes a
-    difference.
+    Every field but ``name`` is part of the fingerprint, except the usual families; ``libraries`` is part of it only if
+    it makes a difference.
     """
 
     name: str
@@ -156,17 +160,19 @@ class Convention:
 
     @property
     def range_anchor(self) -> str | None:
-        """The pattern of the range that anchors, None where a kernel does or nothing."""
+        """The pattern of the range that is the anchor; None if a kernel is, or nothing."""
         return self.anchor if isinstance(self.anchor, str) else None
 
     @property
     def kernel_anchor(self) -> KernelAnchor | None:
-        """The kernel that anchors, None where a range does or nothing."""
+        """The kernel that is the anchor; None if a range is, or nothing."""
         return self.anchor if isinstance(self.anchor, KernelAnchor) else None
 
     @property
     def marks_parts(self) -> bool:
-        """Whether a step has several anchors: as this convention says, or a built-in one of the same anchor does."""
+        """Whether a step has several anchors, according to this convention or to a built-in one with the same
+        anchor.
+        """
         return self.part or self.anchor in PART_ANCHORS
 
     @property
@@ -176,13 +182,15 @@ class Convention:
 
     @property
     def mesh_axes(self) -> tuple[str, ...]:
-        """Axes that the setup label states: the groups ``X`` of its expression that have an ``X_size`` beside them."""
+        """Axes that the setup label states: the groups ``X`` of its expression for which there is also an
+        ``X_size``.
+        """
         groups = re.compile(self.setup or "").groupindex
         return tuple(group for group in groups if f"{group}_size" in groups)
 
     @property
     def setup_pattern(self) -> str | None:
-        """A range-name pattern that lets through at least the setup labels: the literal start of the expression."""
+        """A range-name pattern that matches at least the setup labels: the literal start of the expression."""
         if self.setup is None:
             return None
         literal = re.match(r"[A-Za-z0-9 _=;:,/#@-]*", self.setup)
@@ -193,16 +201,16 @@ class Convention:
         return ("" if "|" in self.setup else prefix) + "%"
 
     def with_anchor(self, anchor: Anchor | None) -> Convention:
-        """Return the same convention with another anchor of steps, where one is given: kinds belong to its own anchor's
-        names.
+        """Return the convention with another anchor if one is given, and without kinds, which belong to its own
+        anchor's names.
         """
         return self if anchor in (None, self.anchor) else dataclasses.replace(self, anchor=anchor, kinds=(), part=False)
 
     def compute_fingerprint(self, library_names: Collection[str] = ()) -> str:
         """Return a short hash of everything that changes what is measured; the name alone does not.
 
-        ``library_names`` are the libraries of which kernels ran that communicate by ``libraries`` alone: where none
-        did, a library more or fewer in the table changes nothing.
+        ``library_names`` are the libraries whose kernels ran and count as communication only because of ``libraries``:
+        if there are none, extending the table of libraries changes nothing.
         """
         facts = {key: value for key, value in encode_convention(self).items() if key not in ("name", "libraries")}
         facts |= {"libraries": sorted(library_names)} if library_names else {}
@@ -210,7 +218,7 @@ class Convention:
         return hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:12]
 
     def parse_setup(self, name: str) -> Setup | None:
-        """Parse a range's name as a setup label; return None where it is none."""
+        """Parse a range's name as a setup label; return None if it is not one."""
         if self.setup is None:
             return None
         match = _compile_expression("setup", self.setup).fullmatch(name)
@@ -232,7 +240,7 @@ class Convention:
 
     @property
     def kind_names(self) -> tuple[str, ...]:
-        """The words that mean a kind of steps."""
+        """The words for kinds of steps."""
         return tuple(kind.name for kind in self.kinds)
 
     def parse_step(self, name: str) -> StepWork | None:
@@ -272,14 +280,14 @@ class Convention:
         return read_context
 
     def is_communication(self, short_name: str, full_name: str) -> bool:
-        """Whether a kernel communicates: one whose name says so, and one of a known library where these count."""
+        """Return whether a kernel communicates: by its name, or as one of a known library if these count."""
         if self.is_named_communication(short_name, full_name):
             return True
         return self.libraries and find_communication_library(short_name, full_name) is not None
 
     def is_named_communication(self, short_name: str, full_name: str) -> bool:
-        """Whether a kernel is NCCL's by prefix of the short name, or like one of the convention's globs, or a copy that
-        it counts.
+        """Return whether a kernel has NCCL's prefix in its short name, matches a glob of the convention, or is a copy
+        that counts.
         """
         if short_name.startswith(COMMUNICATION_PREFIX) or any(short_name == COPY_NAMES[kind] for kind in self.copies):
             return True
@@ -317,12 +325,12 @@ _PITHTRAIN_SETUP = (
 )
 
 _TORCH_STEP = "ProfilerStep#%"
-"""What ``torch.profiler`` itself marks each step with."""
+"""The pattern of the ranges with which ``torch.profiler`` itself marks steps."""
 
 # What the reader calls a range of JAX that has a step number: its name, and the number.
 _JAX_STEP = "% step_num=%"
 
-# Our own expressions need no timer.
+# The built-in expressions need no timer.
 _TRUSTED_EXPRESSIONS = frozenset({_PITHTRAIN_SETUP, *(kind.anchor_pattern for kind in (*VLLM_KINDS, *SGLANG_KINDS))})
 
 # Kernels of AMD's library that do not keep NVIDIA's names, as most of them do. Named here since before the table of
@@ -376,7 +384,7 @@ MESH_AXES = tuple(dict.fromkeys(axis for convention in BUILT_IN_CONVENTIONS.valu
 """The axes that setup labels can state under some built-in convention."""
 
 PART_ANCHORS = frozenset(c.anchor for c in BUILT_IN_CONVENTIONS.values() if c.part)
-"""Anchors of which a step has several: their period is not a step's length."""
+"""Anchors that occur several times per step, so that their period is not a step's length."""
 
 
 def describe_convention(convention: Convention) -> str:
@@ -386,7 +394,7 @@ def describe_convention(convention: Convention) -> str:
 
 
 def encode_convention(convention: Convention) -> dict[str, Any]:
-    """Encode a convention as JSON holds it: only fields that differ from their default."""
+    """Encode a convention as JSON: only fields that differ from their default."""
     members: dict[str, Any] = {}
     for field in fields(convention):
         value = getattr(convention, field.name)
@@ -396,7 +404,7 @@ def encode_convention(convention: Convention) -> dict[str, Any]:
 
 
 def decode_convention(content: object) -> Convention:
-    """Decode the convention that a JSON object holds. Raises ValueError where it holds none."""
+    """Decode a convention from a JSON object. Raises ValueError for an invalid one."""
     if not isinstance(content, Mapping) or not isinstance(content.get("name"), str):
         raise ValueError("a convention is an object with a name")
     unknown = content.keys() - {field.name for field in fields(Convention)}

@@ -1,9 +1,9 @@
-"""What does a person call the kernel of a library that writes its whole configuration into a name?
+"""How is a library's kernel called for people, if its name contains its whole configuration?
 
 ``nvjet_tst_192x192_64x4_2x1_v_bz_coopB_bias_TNN`` is ``nvjet 192x192 bias TNN``, and an attention kernel of 4 000
-characters ``flash_fwd<hdim128, causal>``: what it computes, of what, in which tiles. Each library has one rule, which
-gives several names, the shortest first: a longer one where two kernels would have the same. Facts alone are told: where
-a library changes how it writes a name, the rule no longer matches, and the name is shortened as any other.
+characters ``flash_fwd<hdim128, causal>``: what it computes, on what, in which tiles. Each library has one rule, which
+gives several names, the shortest first; a longer one is used if two kernels would have the same. If a library changes
+its naming, the rule no longer matches, and the name is shortened like any other.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ DisplayNames = tuple[str, ...]
 
 
 class NameRule(NamedTuple):
-    """Says how the kernels of one library are called: ``pattern`` is of a demangled name without casts."""
+    """Says how the kernels of one library are called; ``pattern`` matches a demangled name without casts."""
 
     pattern: re.Pattern[str]
     make_names: Callable[[Match], DisplayNames]
@@ -45,7 +45,7 @@ def _join_words(*words: str | None) -> str:
 
 
 def _find_type(operation: str) -> str:
-    """Return the type that a product is of, empty where its operation does not say."""
+    """Return the type of a product; empty if its operation does not say it."""
     if match := _TYPE.search(operation):
         return match[0]
     return next((name for start, name in _TYPES_BY_OPERATION.items() if operation.startswith(start)), "")
@@ -131,7 +131,7 @@ def _name_cutlass3_template(m: Match) -> DisplayNames:
 
 
 def _name_cutlass3_stable(m: Match) -> DisplayNames:
-    """Name a kernel of CUTLASS 3 by the name that it has in a baseline."""
+    """Name a kernel of CUTLASS 3 by the name that baselines use."""
     short = _join_words("gemm", m["type"].lower(), m["tile"])
     schedule = re.search(r"Pingpong|Cooperative", m[0])
     return short, _join_words(short, schedule and schedule[0])
@@ -239,7 +239,7 @@ TEMPLATE_RULES = _compile_rules(
     ),
     (r"\brocprim::.*?wrapped_(?P<what>\w+?)_config", _make_template_namer(r"rocprim \g<what>")),
 )
-"""Rules that match what stands in the brackets of a template, or a word of any length."""
+"""Rules that match inside the brackets of a template, or a word of any length."""
 
 # Characters of a name that are searched: what is told stands there, and a stranger's name takes no long.
 SEARCHED_LENGTH = 2048
@@ -250,8 +250,8 @@ _MAX_SEARCHED_WORDS = 12
 
 
 def find_library_names(name: str) -> DisplayNames:
-    """Return what a person calls a kernel of this demangled name, the shortest first; nothing where no library is
-    known.
+    """Return display names for a kernel with this demangled name, the shortest first; empty if its library is
+    unknown.
     """
     beginning = name[:SEARCHED_LENGTH]
     for word in islice(_WORD.finditer(beginning), _MAX_SEARCHED_WORDS):

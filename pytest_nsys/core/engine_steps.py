@@ -6,9 +6,9 @@ from typing import NamedTuple
 
 
 class StepKind(NamedTuple):
-    """Describes a kind of step of an engine that serves requests, decode, say.
+    """Describes a kind of step of an engine that serves requests, such as decode.
 
-    The group ``tokens`` of the pattern (of several, numbered: ``tokens1``, the sum counts) says the work.
+    The group ``tokens`` of the pattern is the work; if there are several (``tokens1`` …), their sum.
     """
 
     name: str

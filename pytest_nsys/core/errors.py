@@ -1,7 +1,8 @@
-"""What can go wrong, in classes that the outside tells apart? Each error carries one clear line for the person.
+"""What can go wrong, in classes that callers can distinguish? Each error carries one clear line for the user.
 
-Every message says what is wrong, where, and what to do, with the word that was probably meant. Whoever raises one makes
-the names in it one line (:func:`pytest_nsys.core.text_format.sanitize_line`); no message commands a terminal.
+Every message says what is wrong, where, and what to do, with the word that was probably meant. Code that raises an
+error puts each name in it on one line (:func:`pytest_nsys.core.text_format.sanitize_line`); no message controls a
+terminal.
 """
 
 from __future__ import annotations
@@ -14,14 +15,14 @@ from pytest_nsys.core.text_format import sanitize_text
 
 
 class NsysError(Exception):
-    """Serves as base of all errors that end in one line for the person, never in a traceback."""
+    """The base of all errors that are shown as one line, never as a traceback."""
 
     def __init__(self, text: str) -> None:
         super().__init__(sanitize_text(text))
 
 
 class UsageMistake(NsysError):
-    """Reports an option or argument that cannot be meant: a path that does not exist, an unknown metric."""
+    """Reports an invalid option or argument: a path that does not exist, an unknown metric."""
 
 
 class NoTraceGiven(UsageMistake):
@@ -29,7 +30,7 @@ class NoTraceGiven(UsageMistake):
 
 
 class ArgumentMistake(UsageMistake, ValueError):
-    """Reports an argument of a function that cannot be meant."""
+    """Reports an invalid argument of a function."""
 
 
 class TraceError(NsysError):
@@ -37,9 +38,9 @@ class TraceError(NsysError):
 
 
 class SeveralCaptures(UsageMistake, TraceError):
-    """Reports files that are given as one run, and are captures of several: it ends in what to give instead.
+    """Reports files that are given as one run but are captures of several; the message ends in what to give instead.
 
-    Who takes several captures, as pytest does, says behind it by which option.
+    Callers that take several captures, such as pytest, append the option to use.
     """
 
 
@@ -52,7 +53,7 @@ class BaselineError(NsysError):
 
 
 class IncomparableError(BaselineError):
-    """Reports a run that cannot be added to what is stored: nothing is, or it is from a different setup."""
+    """Reports a run that cannot be added to the stored ones: nothing is stored, or it is from a different setup."""
 
 
 class HistoryError(NsysError):
@@ -60,7 +61,7 @@ class HistoryError(NsysError):
 
 
 class Mistake(NamedTuple):
-    """Describes one mistake of a file; ``line`` and ``column`` count from 1, None where it is unknown."""
+    """Describes one mistake in a file; ``line`` and ``column`` count from 1, and are None if unknown."""
 
     file: str
     text: str
@@ -85,7 +86,7 @@ class GateFileError(NsysError):
 
 
 NEXT_LINE = "\n         "
-"""Joins the lines of a message that has several, so that they stand below each other in a red."""
+"""Joins the lines of a message of several lines, so that they are aligned in a failed assertion."""
 
 
 @contextlib.contextmanager
@@ -101,7 +102,7 @@ def prefix_errors(prefix: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def convert_os_errors(error_type: type[NsysError], message: str, advice: str = "") -> Iterator[None]:
-    """Turn an OSError inside into an error of one line for the person: ``message``, why, and the ``advice``."""
+    """Convert an OSError raised inside into a one-line error: ``message``, the reason, and the ``advice``."""
     try:
         yield
     except OSError as error:
@@ -117,7 +118,7 @@ class NothingMeasured(TraceError):
 
 
 def suggest_word(word: str, choices: Collection[str], cutoff: float = 0.6) -> str:
-    """Return an ending of a message with the closest choice, `` (did you mean 'overlap'?)``; empty where none is."""
+    """Return the closest choice as the end of a message, `` (did you mean 'overlap'?)``; empty if none is close."""
     import difflib  # only a mistake pays for this import
 
     close = difflib.get_close_matches(word, list(choices), n=1, cutoff=cutoff)

@@ -1,7 +1,7 @@
-"""How are exact values put together, and how is one stored so that it is read back as it was?
+"""How are exact values combined, and how is one stored so that it is read back unchanged?
 
-An even count's median is the exact mean of the middle two, a percentile a value that occurred. A whole number is stored
-as it is, any other as ``a/b``: in JSON ``123`` or ``"a/b"``, where a column holds text alone ``123`` or ``a/b``.
+The median of an even count is the exact mean of the middle two; a percentile is a value that occurred. An integer is
+stored as it is, any other value as ``a/b``: in JSON ``123`` or ``"a/b"``, in a text column ``123`` or ``a/b``.
 """
 
 from __future__ import annotations
@@ -40,7 +40,9 @@ def mean(values: Sequence[Value]) -> Value:
 
 
 def percentile(values: Sequence[Value], percent: int) -> Value:
-    """Return the nearest-rank percentile: the smallest value that ``percent`` of all values do not exceed."""
+    """Return the nearest-rank percentile: the smallest value that at least ``percent`` % of all values do not
+    exceed.
+    """
     ascending = sorted(values)
     return ascending[max(0, -(-percent * len(ascending) // 100) - 1)]
 
@@ -65,7 +67,7 @@ def resolve_aggregate(word: str) -> Callable[[Sequence[Value]], Value]:
 
 
 ExactJson = int | str | None
-"""A value as JSON has it; None where there is none."""
+"""A value in its JSON form; None if there is none."""
 
 # Bounded digits: int() takes time that grows with the square of the digits, and a stored file may be a stranger's.
 _TEXT = re.compile(r"(-?[0-9]{1,400})(?:/([1-9][0-9]{0,400}))?")
@@ -76,12 +78,12 @@ def encode_exact(value: Value) -> int | str: ...
 @overload
 def encode_exact(value: Value | None) -> ExactJson: ...
 def encode_exact(value: Value | None) -> ExactJson:
-    """Encode a value as JSON has it: a whole number, or ``"a/b"``."""
+    """Encode a value for JSON: an integer, or ``"a/b"``."""
     return value if value is None or isinstance(value, int) else f"{value.numerator}/{value.denominator}"
 
 
 def encode_exact_text(value: Value | None) -> str | None:
-    """Encode a value as a text column has it."""
+    """Encode a value for a text column."""
     return None if value is None else str(value)
 
 

@@ -1,9 +1,8 @@
-"""How is a regular expression that a stranger wrote matched in bounded time? A gate file may come from a fork.
+"""How is a regular expression from an untrusted author matched in bounded time? A gate file may come from a fork.
 
-``re`` backtracks, and a short expression can keep it busy for years on a name of 40 characters. It looks for signals
-while it does, so a timer of the processor's time stops it: the one way that needs no other engine, whose dialect would
-not be the one that gate files are written in. A thread gets no signals, and Windows has no such timer; there repeated
-groups are refused.
+``re`` backtracks, and a short expression can keep it busy for years on a name of 40 characters. It checks for signals
+meanwhile, so a timer of CPU time can stop it: the only way without another engine, whose syntax would differ from the
+one that gate files use. Threads get no signals, and Windows has no such timer; there, repeated groups are refused.
 """
 
 from __future__ import annotations
@@ -38,10 +37,10 @@ class _MatchTimeout(Exception):
 
 
 class Expression:
-    """Holds one expression. Its methods raise TraceError where it takes too long; ``key`` is what the gate file calls
-    it.
+    """Holds one expression. Its methods raise TraceError if matching takes too long; ``key`` is its key in the gate
+    file.
 
-    Raises re.error for what is none. ``is_trusted``: it is our own, and needs no timer.
+    Raises re.error for an invalid expression. With ``is_trusted`` it is one of our own, and needs no timer.
     """
 
     def __init__(self, key: str, text: str, *, is_trusted: bool = False) -> None:
@@ -69,7 +68,7 @@ class Expression:
         return self._run_with_timer(name, search_group)
 
     def _run_with_timer(self, name: str, match_name: Callable[[], MatchT]) -> MatchT:
-        """Run a match, timed where the expression might be slow. Raises TraceError where it takes too long."""
+        """Run a match, with a timer if the expression might be slow. Raises TraceError if it takes too long."""
         if not self._needs_timer:
             return match_name()
         if (obstacle := _find_timer_obstacle()) is not None:
@@ -110,7 +109,7 @@ class Expression:
 
 
 def _find_timer_obstacle() -> tuple[str, str] | None:
-    """Find why no timer can stop a match here; return the place, and what else to do there. None where one can."""
+    """Find why no timer can stop a match here: return the place, and what else to do there. None if a timer works."""
     if not hasattr(signal, "setitimer"):
         return "on Windows", ""
     if threading.current_thread() is not threading.main_thread():

@@ -38,7 +38,7 @@ def extract_short_name(full: str) -> str:
 
 
 def extract_qualified_name(full: str) -> str:
-    """Return the name with its namespaces alone; as it is where it has no brackets."""
+    """Return only the name with its namespaces; unchanged if it has no brackets."""
     words = _list_outer_words(full)
     return words[-1] if words else full
 
@@ -128,7 +128,7 @@ def _find_parameters(text: str) -> tuple[int, list[str]]:
 
 
 class CommunicationLibrary(NamedTuple):
-    """Describes a library whose kernels communicate, those too that only prepare or announce it."""
+    """Describes a library whose kernels communicate, including those that only prepare or announce communication."""
 
     name: str
     globs: tuple[str, ...]
@@ -168,18 +168,18 @@ LIBRARIES = (
     CommunicationLibrary("oneCCL", ("*oneccl*",)),
     CommunicationLibrary("RCCL", ("rccl*", "mscclKernel_*")),  # what of it is not called as NCCL's kernels are
 )
-"""A library that is added here counts from then on, and makes its runs another convention to their baselines."""
+"""All known libraries. A library that is added changes the convention of its runs relative to their baselines."""
 
 
 class LibraryMatch(NamedTuple):
-    """Names the library of a kernel that communicates, and a glob on demangled names that means such kernels."""
+    """Names the library of a kernel that communicates, and a glob that matches the demangled names of such kernels."""
 
     library: str
     glob: str
 
 
 def _find_longest_literal(glob: str) -> str:
-    """Return the longest text that every matching name has in it: quick to look for in long names of kernels."""
+    """Return the longest text that every matching name contains, which is quick to search for in long kernel names."""
     return max(re.split(r"\[!?\]?[^]]*\]|[*?]", glob), key=len)
 
 
@@ -216,8 +216,7 @@ _COLLECTIVE_WORDS = re.compile(r"(?<=_)(all|reduce)_(gather|reduce|scatter|to_al
 
 @lru_cache(maxsize=NAME_CACHE_SIZE)
 def find_fused_communication(full: str) -> str:
-    """Return the identifier in a kernel's name that says that it multiplies and communicates in one; empty where none
-    does.
+    """Return the identifier in a kernel's name that says that it multiplies and communicates in one; empty without one.
 
     Its parameters do not count.
     """
@@ -239,7 +238,7 @@ OTHER_FAMILY = "other"
 
 
 class Family(NamedTuple):
-    """Describes kernels of one kind. ``patterns`` are shell globs, of which any may match."""
+    """Describes kernels of one kind. ``patterns`` are shell globs, any of which may match."""
 
     name: str
     patterns: tuple[str, ...]
@@ -248,7 +247,7 @@ class Family(NamedTuple):
 Families = tuple[Family, ...]
 
 FAMILIES: Families = tuple(Family(row.family, row.globs) for row in FAMILY_TABLE)
-"""The built-in table, which counts unless a gate file or a command brings its own."""
+"""The built-in table, which applies unless a gate file or a command gives its own."""
 
 
 def list_family_names(families: Families) -> tuple[str, ...]:
@@ -257,10 +256,10 @@ def list_family_names(families: Families) -> tuple[str, ...]:
 
 
 def list_zero_families(families: Families, ran_families: Collection[str] = ()) -> tuple[str, ...]:
-    """List the families that have a row of 0 where none of their kernels ran, in a run of kernels of ``ran_families``.
+    """List the families that get a row of 0 if none of their kernels ran, in a run with kernels of ``ran_families``.
 
-    Not those of the known libraries: they came later, and would be rows that the baselines of all other runs lack. Nor,
-    of the built-in table, those that XLA alone has in a run that it did not compile.
+    Families of known libraries are left out: they were added later, and the baselines of all other runs lack their
+    rows. So are families of the built-in table that only XLA has, if XLA did not compile the run.
     """
     without_row = {
         family.name for family in families if any(glob.startswith(LIBRARY_PREFIX) for glob in family.patterns)
@@ -296,7 +295,7 @@ def make_classifier(families: Families) -> Callable[[str, str], str]:
 
 
 OTHER_KIND = "Other"
-"""A kernel that communicates, and is no collective that is known here: of DeepEP, say."""
+"""The kind of a kernel that communicates but runs no known collective, such as one of DeepEP."""
 
 # What a name holds when only its letters count; the first that it holds decides, so longer words stand before those in
 # them.
@@ -321,12 +320,14 @@ _LETTERS = re.compile(r"[^a-z]+")
 
 
 def find_collective_kind(name: str) -> str:
-    """Return the collective that a name stands for, ``Other`` where none is known."""
+    """Return the kind of collective that a name implies; ``Other`` if none is known."""
     letters = _LETTERS.sub("", name.lower())
     return next((kind for spelling, kind in _SPELLINGS.items() if spelling in letters), OTHER_KIND)
 
 
 def normalize_kind(text: str) -> str:
-    """Return a selector's word as the kinds are spelt: ``AllReduce`` for ``all_reduce``; any other word as it is."""
+    """Return a selector's word in the spelling of the kinds: ``AllReduce`` for ``all_reduce``; any other word
+    unchanged.
+    """
     kinds = {kind.lower(): kind for kind in (*COLLECTIVE_KINDS, OTHER_KIND)}
     return kinds.get(_LETTERS.sub("", text.lower()), text)

@@ -1,8 +1,8 @@
-"""Which kernels are of which family: one table for every vendor and compiler, as data.
+"""Which kernels belong to which family: one table for every vendor and compiler, as data.
 
-The first row with a matching glob counts, whatever its family: a row stands before those that would take its kernels.
-Globs are in small letters, and are held against the short name, and the declaration without parameters, in small
-letters: a kernel is of no family because of a type that it is given.
+The first row with a matching glob counts, whatever its family, so a row comes before those that would take its kernels.
+Globs are lower case, and are matched against the lower-case short name and declaration, both without parameters, so
+that a parameter's type decides no family.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 LIBRARY_PREFIX = "<known library> "
-"""Stands before a glob that is held against the short names of the known communication libraries' kernels alone."""
+"""Precedes a glob that only matches short names of kernels of the known communication libraries."""
 
 
 class FamilyRow(NamedTuple):

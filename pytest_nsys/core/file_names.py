@@ -1,4 +1,4 @@
-"""How are the files called that the project finds by their names, and which gate files lie below a folder?"""
+"""Which names do the project's files have, and which gate files are below a folder?"""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ BASELINE_SUFFIX = ".json"
 WINDOW_SUFFIX = ".window.gz"
 # A cut that lies beside its trace.
 CUT_SUFFIXES = (".cut.sqlite.gz", ".cut.json.gz")
-# Windows as a viewer opens them, and the member of their root by which they are no trace.
+# Windows drawn for a viewer, and the member of their root that distinguishes them from traces.
 DRAWING_SUFFIX, DRAWING_MARK_MEMBER = ".perfetto.json.gz", "pytestNsysDrawing"
 # What holds the mark of a cut: a table of one row, a member of the root of JSON.
 CUT_MARK_TABLE, CUT_MARK_MEMBER = "PYTEST_NSYS_CUT", "pytestNsysCut"
@@ -40,7 +40,7 @@ def has_gate_name(name: str) -> bool:
 
 
 def find_name_mistake(name: str) -> str:
-    """Return what is wrong with the name of a file that was meant to be a gate file; empty where nothing is."""
+    """Return what is wrong with the name of a file that was meant to be a gate file; empty if nothing is."""
     if name.endswith(GATE_SUFFIX):
         corrected_name = re.sub(r"[\[\]]+", "-", name.removesuffix(GATE_SUFFIX)).strip("-") + GATE_SUFFIX
         return (
@@ -84,7 +84,7 @@ class GateAddress(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> GateAddress:
-        """Parse what a person typed; a name that is no gate file's has no brackets of ours."""
+        """Parse what a user typed; brackets have a meaning only after a gate file's name."""
         match = _GATE_ADDRESS.fullmatch(text)
         return cls(match["file"], match["name"]) if match and has_gate_name(match["file"]) else cls(text)
 

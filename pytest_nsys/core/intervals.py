@@ -1,7 +1,7 @@
-"""How much of one set of time spans is covered by another? Exact, in integers, O(log n) per question.
+"""How much of one set of time spans is covered by another? Exact, in integers, O(log n) per query.
 
-Overlap is asked for once per communication kernel against all compute kernels, so the compute spans are merged once
-into disjoint ones with running sums; a question is then two binary searches.
+Overlap is queried once per communication kernel against all compute kernels, so the compute spans are merged once into
+disjoint ones with running sums; a query is then two binary searches.
 """
 
 from __future__ import annotations

@@ -108,7 +108,9 @@ def make_plain_name(short: str) -> str:
 
 @lru_cache(maxsize=65_536)
 def make_row_name(short: str, full: str) -> str:
-    """Return the name of a kernel in the rows of metrics: its plain name, or the stable one where that says nothing."""
+    """Return a kernel's name in the rows of metrics: its plain name, or the stable one if the plain one says
+    nothing.
+    """
     return make_stable_name(full) if full and _SAYS_NOTHING.fullmatch(short) else make_plain_name(short)
 
 
@@ -153,9 +155,9 @@ def _split_name(name: str) -> tuple[str, str, str]:
 
 
 def make_display_names(names: Collection[str], width: int = DISPLAY_NAME_WIDTH) -> dict[str, str]:
-    """Return what each of these names (demangled, or as the trace has it) is called beside the others.
+    """Return a display name for each name (demangled, or as in the trace), all of them distinct.
 
-    No two are called alike, and none has more than ``width`` characters (at least 12) or any that commands a terminal.
+    None has more than ``width`` characters (at least 12), or characters that control a terminal.
     """
     width = max(width, MIN_DISPLAY_WIDTH)
     forms = {name: list(_list_name_forms(name[:_MAX_READ_LENGTH], name)) for name in dict.fromkeys(names)}
@@ -182,10 +184,9 @@ def make_display_names(names: Collection[str], width: int = DISPLAY_NAME_WIDTH) 
 
 
 def match_display_name(text: str, names: Collection[str]) -> list[str]:
-    """List the names whose display name is ``text`` where all stand together; else those that may be called so
-    elsewhere.
+    """List the names whose display name among all is ``text``; else those that may have that display name elsewhere.
 
-    Elsewhere: beside fewer names, in less room, or in a baseline.
+    Elsewhere means among fewer names, at a smaller width, or in a baseline.
     """
     exact_matches = [name for name, display_name in make_display_names(names).items() if display_name == text]
     return exact_matches or [name for name in names if _can_be_called(text, name)]

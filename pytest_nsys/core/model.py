@@ -1,8 +1,8 @@
 """Which nouns does every part share? What a trace holds, and what a measurement is.
 
-All times are integers of nanoseconds on the clock of their trace; what may be compared over two clocks, and how well,
-says :mod:`pytest_nsys.analysis.metrics.align_clocks`. Values are integers or exact fractions until they are printed.
-Nothing here knows a file format, a gate or pytest.
+All times are integers of nanoseconds on the clock of their trace;
+:mod:`pytest_nsys.analysis.metrics.common_clock` says what may be compared over two clocks, and how exactly. Values are
+integers or exact fractions until they are printed. Nothing here knows a file format, a gate or pytest.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Label = int | str
 NO_LAUNCH = -(1 << 63)
 
 OPEN_END_NS = (1 << 63) - 1
-"""End of a range that was never closed: it encloses everything up to the last event."""
+"""End of a range that was never closed; it encloses everything up to the last event."""
 
 # Nanoseconds of the years 2015 to 2099: no machine has been up for so long, and no session was started elsewhere, so a
 # number outside is no time since 1970.
@@ -129,7 +129,7 @@ class Rank(NamedTuple):
 
 
 class Range(NamedTuple):
-    """Describes a named span of CPU time on one thread. ``end_ns`` is OPEN_END_NS where it was never closed."""
+    """Describes a named span of CPU time on one thread. ``end_ns`` is OPEN_END_NS if it was never closed."""
 
     start_ns: int
     end_ns: int
@@ -138,7 +138,7 @@ class Range(NamedTuple):
 
 
 NO_STREAM = -1
-"""The number of the stream of operations that a trace puts on none: they have no order among each other."""
+"""The stream number of operations that a trace assigns to no stream: they have no order among each other."""
 
 
 class Stream(NamedTuple):
@@ -365,7 +365,7 @@ Interval = tuple[int, int]
 
 
 class RowBelowError(NamedTuple):
-    """Stands for a row that a metric leaves out, because its value is less than the error that it may have."""
+    """Stands for a row that a metric leaves out because its value is less than its error."""
 
     labels: tuple[Label, ...]
     error: Value

@@ -133,7 +133,7 @@ def deduplicate_waits(waits: Iterable[StreamWait]) -> list[StreamWait]:
 
 @dataclass(frozen=True, slots=True)
 class Ranges(Sequence[Range]):
-    """Holds ranges as parallel columns; each Range is made when it is looked at."""
+    """Holds ranges as parallel columns; each Range object is made on access."""
 
     start_ns: array[int]
     end_ns: array[int]

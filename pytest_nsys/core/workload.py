@@ -1,4 +1,4 @@
-"""What does a person say of the work that was traced, where no trace can?"""
+"""What does a user state about the traced work that no trace can show?"""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Parallel(NamedTuple):
 
 
 class Workload(NamedTuple):
-    """Holds what a person says of the traced work, where no trace can: everything is None until it is stated."""
+    """Holds what a user states about the traced work and no trace can show; everything is None until it is stated."""
 
     steps: int | None = None  # how many a window holds
     step_time_ns: int | None = None  # how long a step takes without the profiler

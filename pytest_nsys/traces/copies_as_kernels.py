@@ -1,7 +1,8 @@
-"""How do copies that a convention counts as communication stand among the kernels of a trace? Named for their kind.
+"""How do copies that a convention counts as communication appear among the kernels of a trace? Under the name of their
+kind.
 
-They are read from the trace once, all of them, by :class:`TraceWithCopies`, and only under a convention with
-``copies:``. Every other question goes to the trace as it is.
+:class:`TraceWithCopies` reads all of them from the trace, once, and only under a convention with ``copies:``. Every
+other query goes to the trace unchanged.
 """
 
 from __future__ import annotations

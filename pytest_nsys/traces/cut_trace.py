@@ -1,9 +1,9 @@
-"""What tells a cut from a whole trace, and how is it read? One mark in the file, beside the rows that are left.
+"""What distinguishes a cut from a whole trace, and how is it read? One mark in the file, next to the remaining rows.
 
-A cut is an export: tables of nsys, or events of Chrome's JSON, of which only what belongs to some windows is left. The
-reader of its format reads it. What the rows of a part cannot say stands in the mark: which windows these are and how
-they were picked, the steps of the run, who the ranks are, what was on record. :class:`CutTrace` answers from the mark
-where rows that are gone would make another number, and refuses what only the whole trace knows.
+A cut is an export, tables of nsys or events of Chrome's JSON, reduced to what belongs to some windows. The reader of
+its format reads it. The mark holds what the remaining rows cannot say: which windows these are and how they were
+picked, the steps of the run, the ranks, what was on record. :class:`CutTrace` answers from the mark where missing rows
+would change a number, and refuses what only the whole trace knows.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ CUT_AGAIN = "cut it again from its trace"
 
 
 class LostWork(msgspec.Struct, frozen=True):
-    """Says what became of the calls of a process in the windows of one view, where work of some was lost."""
+    """Says what became of the calls of a process in the windows of one view, if work of some was lost."""
 
     process: int
     called_ns: Interval | None  # None of a whole run
@@ -79,7 +79,7 @@ class MarkedRank(msgspec.Struct, frozen=True):
 
 
 class CutMark(msgspec.Struct, frozen=True, kw_only=True):
-    """Holds what a cut says of itself."""
+    """Holds what a cut says about itself."""
 
     format: int = MARK_FORMAT
     measured: str  # how its windows were picked, in words
@@ -120,7 +120,7 @@ def parse_cut_mark(path: Path, text: str) -> CutMark:
 
 
 def make_damaged_cut_error(path: Path) -> TraceError:
-    """Return the error for a cut that cannot have been written so."""
+    """Return the error for a cut whose content cannot be what was written."""
     return TraceError(f"{path}: is not a complete cut of pytest-nsys: it was changed or truncated; {CUT_AGAIN}")
 
 
@@ -133,7 +133,7 @@ class UsualConvention(NamedTuple):
 
 
 def find_cut_convention(path: Path, mark: CutMark) -> UsualConvention:
-    """Return the convention that a cut was cut under. Raises UsageMistake where the mark does not hold it."""
+    """Return the convention that a cut was cut under. Raises UsageMistake if the mark does not hold it."""
     convention = BUILT_IN_CONVENTIONS.get(mark.convention)
     if convention is None or convention.compute_fingerprint() != mark.fingerprint:
         with suppress(ValueError):
@@ -152,7 +152,7 @@ OPTIONAL_QUESTIONS = ("api_calls", "copies", "transfers", "stream_waits", "colle
 
 
 class CutTrace:
-    """Reads a :class:`~pytest_nsys.core.trace.Trace` of which only some windows are left: ``inner`` reads the file."""
+    """Reads a :class:`~pytest_nsys.core.trace.Trace` that was reduced to some windows; ``inner`` reads the file."""
 
     def __init__(self, inner: Trace, mark: CutMark) -> None:
         self.inner, self.mark, self.path = inner, mark, inner.path
@@ -196,7 +196,9 @@ class CutTrace:
         return frozenset()
 
     def idle(self, spans: Mapping[Lane, Sequence[Interval]]) -> Mapping[Lane, Sequence[Interval]]:
-        """Return those of the spans that were idle in the trace: a cut keeps the kernels of its windows alone."""
+        """Return the spans that were idle in the whole trace; the mark knows it, because a cut keeps only kernels of
+        its windows.
+        """
         idle_spans = {lane: {*self._ranks_by_lane[lane].idle} for lane in spans}
         idle_by_lane = {
             lane: [span for span in lane_spans if span in idle_spans[lane]] for lane, lane_spans in spans.items()
@@ -218,7 +220,7 @@ class CutTrace:
         return self.inner.ranges(patterns)
 
     def module_calls(self) -> Mapping[int, Ranges]:
-        """Return none: they are the stack of the host."""
+        """Return nothing: module calls are host stacks, which a cut does not keep."""
         return {}
 
     def kernels(self, spans: Mapping[Lane, Interval | None]) -> Mapping[Lane, Kernels]:
@@ -243,7 +245,7 @@ class CutTrace:
     def _check_contained(
         self, spans: Mapping[Lane, Interval | None], contained_spans: Mapping[Lane, Sequence[Interval]]
     ) -> None:
-        """Raise NothingMeasured where a span is in none of those whose kernels are all in the cut."""
+        """Raise NothingMeasured if a span is not inside one of those whose kernels are all in the cut."""
         for lane, span in spans.items() if not self.mark.whole_run else ():
             # Of what begins where windows end all is here until compute does, and nobody asks for more.
             if span is None or not any(

@@ -39,11 +39,11 @@ class CollectiveKey(NamedTuple):
 
 
 class ProcessTables(Protocol):
-    """Declares what a trace holds of one process.
+    """Declares what a trace holds about one process.
 
-    None stands for what it has no record of, and is a class attribute where the format never has one. What takes a
-    further pass over the file, or may be damaged without harm to callers that do not ask, is read on request. Raises
-    TraceError then.
+    None means that the trace does not record it, and is a class attribute if the format never does. Tables that need a
+    further pass over the file, or whose damage should not affect other queries, are read on request, and then raise
+    TraceError.
     """
 
     @property
@@ -90,7 +90,7 @@ class ProcessTables(Protocol):
 
 
 class InMemoryTrace:
-    """Answers what all traces whose processes are in memory answer alike; see
+    """Answers the queries that are alike for all traces whose processes are in memory; see
     :class:`~pytest_nsys.core.trace.Trace`.
     """
 

@@ -1,8 +1,8 @@
-"""Of the calls that launched work, how many have it on record? One answer for all formats, from columns.
+"""How many of the calls that launched work have it on record? One answer for all formats, from columns.
 
-A call of the runtime stands around one of the driver, and the kernel has the id of the inner one: both are one launch.
-A call is checked twice only where its work is missing: whether its thread was capturing a graph then, whether the
-profiler had begun to record kernels, or had stopped.
+A runtime call encloses a driver call, and the kernel has the id of the inner one: both are one launch. A call whose
+work is missing is checked further: whether its thread was capturing a graph then, and whether the profiler had not yet
+begun, or had stopped, to record kernels.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ LAUNCH_KINDS_BY_GLOB: Mapping[str, LaunchKind] = {
 CAPTURE_BEGIN_GLOB, CAPTURE_END_GLOB = "*StreamBeginCapture*", "*StreamEndCapture*"
 CAPTURE_GLOBS = (CAPTURE_BEGIN_GLOB, CAPTURE_END_GLOB)
 
-# The id of a call is at most so far from that of a call that it makes.
+# The maximum distance between the ids of a call and of a call that it makes.
 LARGEST_ID_DISTANCE = 16
 
 # A call begins so soon after the one that it is inside of: so much around a span is read with it.
@@ -158,7 +158,7 @@ def _select_launching(calls: ApiCalls, is_launch_name: bytearray) -> ApiCalls:
     rows_with_id = columns.find_zeros(columns.mark_equal(columns.take(calls.correlation, rows), NO_LAUNCH))
     calls = calls.take(columns.take(rows, rows_with_id))
     zeros = array("q", bytes(8 * len(rows_with_id)))
-    if len(columns.list_distinct(calls.correlation)) < len(rows_with_id):  # profilers of old wrote rows twice
+    if len(columns.list_distinct(calls.correlation)) < len(rows_with_id):  # old profilers wrote rows twice
         calls = calls.take(columns.sort_indices(calls.correlation, calls.start_ns))
         calls = calls.take(columns.find_nonzero(columns.mark_records(calls.correlation, zeros)))
         zeros = zeros[: len(calls.correlation)]
@@ -188,9 +188,9 @@ def _mark_recorded(calls: ApiCalls, kernels: Column, work: RecordedWork) -> Colu
 def _find_by_next_id(
     calls: ApiCalls, marks: Column, kernels: Column, find_launching_ids: Callable[[Interval], Set[int]]
 ) -> Iterator[int]:
-    """Yield the calls without work of which a kernel has one of the next ids, before any other launch of the thread.
+    """Yield the calls without work for which a kernel has one of the next ids, before any other launch of the thread.
 
-    Where calls of the driver are not traced, a kernel has the id of a call that the runtime made.
+    If driver calls are not traced, a kernel has the id of a driver call that the runtime call made.
     """
     unmarked_calls = columns.find_zeros(marks)
     if not unmarked_calls:

@@ -1,6 +1,6 @@
-"""Which traces are not read, or hold nothing to measure, though a profiler wrote them, and what is done instead?
+"""Which traces of known profilers are not supported, or hold nothing to measure, and what should a user do instead?
 
-Each is described in one line, with the way out: who has such a file should not guess what is wrong with it.
+Each is described in one line, with the way out, so that nobody has to guess what is wrong with a file.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ UNREAD_SUFFIXES: Mapping[str, str] = {
         "Systems (nsys profile --trace=cuda,nvtx)"
     ),
 }
-"""By the ending of a name: what the file is, and what to do."""
+"""By suffix: what the file is, and what to do."""
 
 _ROCPROF_ADVICE = f"of rocprof, which rocprofv3 replaces: {_ROCPD_ADVICE}"
 # The header of results.csv (rocprof), of the file plugin of rocprofv2, and of results.stats.csv.

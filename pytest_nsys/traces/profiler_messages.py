@@ -1,8 +1,8 @@
 """Which words of a profiler's own message may a report show? None that names a machine, a person, a path or a command
 line.
 
-Reports leave the machine; nobody asked for its name in them. So a word that can be such a name becomes ``…``: what is
-quoted, an option and what follows it, what has a slash, a sign or digits in it, and the names that the trace knows.
+Reports are shared with people who should not learn these names. So a word that may be such a name becomes ``…``:
+anything quoted, an option and its argument, words with a slash, a sign or digits, and the names that the trace states.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from pytest_nsys.core.model import Diagnostic
 
 HIDDEN_NAME = "…"
 
-# So short a name would be found in words that are none.
+# Names this short would also be found inside ordinary words.
 LONGEST_IGNORED_NAME = 2
 
 # DEVICE_DISPLAY_NAME is what nsys calls the host.
@@ -28,7 +28,7 @@ _REPEATED_HIDDEN = re.compile(rf"{HIDDEN_NAME}(?:\W*{HIDDEN_NAME})+")
 
 
 def list_private_names(settings: Iterable[tuple[object, object]]) -> list[str]:
-    """Return the values of a trace's settings, name and value, that name a machine or a user."""
+    """Return the values of a trace's (name, value) settings that name a machine or a user."""
     return [
         str(value)
         for name, value in settings
@@ -37,15 +37,13 @@ def list_private_names(settings: Iterable[tuple[object, object]]) -> list[str]:
 
 
 def build_diagnostics(messages: Iterable[object], settings: Iterable[tuple[object, object]]) -> tuple[Diagnostic, ...]:
-    """Return the messages of a trace that states all these settings of where it ran, with and without names."""
+    """Return the messages of a trace, each with and without private names; ``settings`` state where the trace ran."""
     private = list_private_names(settings)
     return tuple(Diagnostic(str(text), hide_names(str(text), private)) for text in messages)
 
 
 def hide_names(text: str, private_names: Collection[str] = ()) -> str:
-    """Return the message with ``…`` for each word that can be a name; ``private_names`` are those that certainly
-    are.
-    """
+    """Return the message with ``…`` for each word that may be a name; ``private_names`` certainly are."""
     names = {name.lower() for name in private_names}
     remaining_text = _OPTION.sub(HIDDEN_NAME, _QUOTED_TEXT.sub(HIDDEN_NAME, text))
     return _REPEATED_HIDDEN.sub(HIDDEN_NAME, " ".join(_hide_word(word, names) for word in remaining_text.split()))

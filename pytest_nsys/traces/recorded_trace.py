@@ -1,8 +1,8 @@
-"""How do the answers of a reader in another process stand in for the file of a trace?
+"""How do the answers of a reader in another process replace the file of a trace?
 
-The reader asks a :class:`RecordedTrace` whatever a measurement asks of a trace, and sends its :class:`TraceRecording`.
-Here another one answers from that, and opens the file for what nobody foresaw: so a recording may save time, and cannot
-change a result.
+The reader process makes on a :class:`RecordedTrace` all queries that measurements make, and sends its
+:class:`TraceRecording`. In this process another RecordedTrace answers from that, and opens the file for any other
+query: so a recording may save time, but cannot change a result.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ class TraceRecording(NamedTuple):
 
 
 class RecordedTrace:
-    """Implements :class:`~pytest_nsys.core.trace.Trace` by the answers that it has, and asks the file for the rest.
+    """Implements :class:`~pytest_nsys.core.trace.Trace` with recorded answers, and queries the file for the rest.
 
-    Every public method of the protocol is answered alike, also one that this module has never heard of.
+    Every public method of the protocol is answered in the same way, including any that is added later.
     """
 
     def __init__(
@@ -57,7 +57,7 @@ class RecordedTrace:
 
     @property
     def format(self) -> type:
-        """The class of the reader. Raises TraceError where the file has to be opened, and cannot be."""
+        """The class of the reader. Raises TraceError if the file must be opened, and cannot be."""
         return self._format or type(self._file)
 
     @property
@@ -71,8 +71,8 @@ class RecordedTrace:
         return partial(self._answer_question, method)
 
     def _answer_question(self, method: str, *arguments: object) -> Any:
-        """Return the answer from the recording, or else from the file, which is remembered. Raises the error that it
-        was.
+        """Return the recorded answer, else that of the file, which is then recorded. Raises the error if that was the
+        answer.
         """
         question = (method, *map(_freeze_argument, arguments))
         if question not in self._answers:
@@ -95,7 +95,7 @@ class RecordedTrace:
         return self._unrequested_processes
 
     def make_recording(self) -> TraceRecording:
-        """Return all answers so far, in a form that goes from process to process."""
+        """Return all answers so far, in a form that can be sent between processes."""
         answers = {
             question: RecordedAnswer(_make_portable(answer.value), answer.unrequested_processes)
             for question, answer in self._answers.items()
@@ -110,9 +110,7 @@ class RecordedTrace:
 
 
 def _freeze_argument(argument: object) -> Hashable:
-    """Return an argument as part of a question, by which its answer is found again. Raises TypeError for one that has
-    no hash.
-    """
+    """Return an argument as a hashable part of a question. Raises TypeError for one that has no hash."""
     match argument:
         case Kernels():
             # A digest of kernels: they would be as large as the answers.
@@ -132,7 +130,7 @@ def _freeze_argument(argument: object) -> Hashable:
 
 
 def _make_portable(value: Any) -> Any:
-    """Return an answer that holds on to no file and is small: names that no kernel has are left out."""
+    """Return an answer that refers to no file and is small: names that no kernel has are left out."""
     match value:
         case Kernels():
             used_names = {*value.name, *value.full_name}

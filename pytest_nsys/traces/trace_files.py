@@ -1,12 +1,12 @@
-"""Which files does a path mean, in which order, and of which format is each?
+"""Which files does a path match, in which order, and in which format is each?
 
-One value (file, folder or glob) is one run: a folder means the traces directly in it, a glob what it matches. Names
-sort by their numbers: ``rank2`` before ``rank10``. TorchTitan keeps the traces of all ranks at one step in
+One value (file, folder or glob) is one run: a folder stands for the traces directly in it, a glob for what it matches.
+Names sort by their numbers: ``rank2`` before ``rank10``. TorchTitan keeps the traces of all ranks at one step in
 ``iteration_N/``: each of these folders is a run. A new format is one module of this package and one entry in
-``READERS``. A report and the export of the same name beside it are one trace.
+``READERS``. A report and the export of the same name next to it are one trace.
 
-A copy of a trace under another name is no second sample of what a program does. Real traces are all of different sizes,
-so nothing is read to see one: only files of one size are compared, up to the first byte in which they differ.
+A copy of a trace under another name is no second sample of a program. Sizes of real traces all differ, so files are
+only read if they have the same size, and then up to the first byte in which they differ.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 
 class DuplicateTrace(NamedTuple):
-    """Names two paths that are one trace: one file, or two with the same bytes."""
+    """Names two paths to one trace: one file, or two with the same bytes."""
 
     first: Path
     second: Path
@@ -45,12 +45,12 @@ class DuplicateTrace(NamedTuple):
 
 
 def find_duplicate_trace(captures: Iterable[Iterable[Path]]) -> DuplicateTrace | None:
-    """Return the first trace that two of the captures share; None where there is none."""
+    """Return the first trace that two of the captures share; None if they share none."""
     return next(iterate_duplicate_traces(captures), None)
 
 
 def iterate_duplicate_traces(captures: Iterable[Iterable[Path]]) -> Iterator[DuplicateTrace]:
-    """Yield the traces of captures that an earlier capture has, too, each once."""
+    """Yield each trace that an earlier capture also holds, once."""
     earlier_paths: dict[object, list[Path]] = {}
     for capture in captures:
         likeness_and_paths = [(_compute_likeness(path), path) for path in capture]
@@ -72,9 +72,7 @@ def _iterate_files(path: Path) -> Iterator[Path]:
 
 
 def _compute_likeness(path: Path) -> object:
-    """Return a value that two traces of the same bytes have in common; a trace without a byte has none in common with
-    another.
-    """
+    """Return a value that is equal for two traces with the same bytes; for an empty trace, one that equals no other."""
     try:
         files = [(str(file.relative_to(path)), *_read_size_and_sample(file)) for file in _iterate_files(path)]
     except OSError:  # the reader says why
@@ -83,7 +81,9 @@ def _compute_likeness(path: Path) -> object:
 
 
 def _read_size_and_sample(path: Path) -> tuple[int, int]:
-    """Return the size of a file in bytes, and a hash of bytes from all over it: ranks' traces may all be as large."""
+    """Return the size of a file in bytes and a hash of samples of it, because the traces of all ranks may have one
+    size.
+    """
     size = path.stat().st_size
     if not size:
         return 0, 0
@@ -103,10 +103,10 @@ def _have_same_bytes(first: Path, second: Path) -> bool:
         return False
 
 
-# Bytes of a file by which it mostly shows at once that it is no copy of another.
+# Samples of a file, which usually suffice to show that it is no copy of another.
 SAMPLES_OF_FILE, SAMPLE_BYTES = 16, 1 << 12
 
-# Only those count in which a profiler's marks are: other JSON lies beside traces.
+# Only JSON with a profiler's markers counts: folders of traces also hold other JSON.
 JSON_SUFFIXES = (".json", ".json.gz")
 SQLITE_SUFFIXES = (".sqlite", ".sqlite.gz")
 XPLANE_SUFFIX = ".xplane.pb"
@@ -130,8 +130,8 @@ def make_number_key(path: Path) -> tuple[list[tuple[int, str]], str]:
 
 
 def list_traces_in(folder: Path, suffixes: Sequence[str]) -> list[Path]:
-    """Return the traces directly in a folder, by number: files of the suffixes, and JSON and databases of a
-    profiler.
+    """Return the traces directly in a folder, sorted by number: files with the suffixes, and a profiler's JSON and
+    databases.
     """
     files = sorted((path for path in folder.iterdir() if path.is_file()), key=make_number_key)
     trace_paths = [
@@ -145,7 +145,7 @@ def list_traces_in(folder: Path, suffixes: Sequence[str]) -> list[Path]:
 
 
 def exclude_cuts(paths: list[Path]) -> list[Path]:
-    """Return the files without the cuts of traces that lie among them; where all are cuts, they are what is meant."""
+    """Return the files without cuts of traces; if all are cuts, all of them."""
     return [path for path in paths if not path.name.endswith((*CUT_SUFFIXES, DRAWING_SUFFIX))] or paths
 
 
@@ -164,9 +164,9 @@ def list_iteration_folders(folder: Path) -> list[Path]:
 
 
 def list_jax_traces(folder: Path) -> list[Path]:
-    """Return the traces of JAX below a log folder, ordered by host. Raises UsageMistake where one lacks its JSON.
+    """Return the traces of JAX below a log folder, ordered by host. Raises UsageMistake if a host lacks its JSON.
 
-    One profiling window may lie in several ``profile/<time>/``, as each process names its folder by its own clock.
+    One profiling window may lie in several ``profile/<time>/``, because each process names its folder by its own clock.
     """
     root = next((path for path in (folder / "plugins" / "profile", folder / "profile") if path.is_dir()), folder)
     traces: list[Path] = []
@@ -178,14 +178,14 @@ def list_jax_traces(folder: Path) -> list[Path]:
 
 
 def list_host_databases(folder: Path) -> list[Path]:
-    """Return the databases of rocprofv3 in ``HOST/``, as it puts them below the folder that it is given."""
+    """Return the databases of rocprofv3 in ``HOST/``, the folder that it creates below its output folder."""
     return [
         path for path in sorted(folder.glob(f"*/*{ROCPD_RESULTS_SUFFIX}"), key=make_number_key) if _is_rocpd_file(path)
     ]
 
 
 def check_xplanes(folder: Path) -> None:
-    """Raise UsageMistake where a profile of JAX in a folder has no JSON beside it: a rank would be missing."""
+    """Raise UsageMistake if a profile of JAX in a folder has no JSON next to it: a rank would be missing."""
     names = {path.name for path in folder.iterdir()}
     xplanes_without_json = [
         n
@@ -197,8 +197,8 @@ def check_xplanes(folder: Path) -> None:
 
 
 def list_iteration_traces(folder: Path) -> list[Path]:
-    """Return the traces of the one step that a folder holds, none where it holds none. Raises SeveralCaptures for
-    several.
+    """Return the traces of the only step in a folder; empty if it holds none. Raises SeveralCaptures for several
+    steps.
     """
     folders = list_iteration_folders(folder)
     if len(folders) > 1:
@@ -210,7 +210,7 @@ def list_iteration_traces(folder: Path) -> list[Path]:
 
 
 def describe_xplane_without_json(folder: Path, names: Sequence[str]) -> str | None:
-    """Describe what to do about a profile of JAX of which only the protobuf is there; None where there is none."""
+    """Describe what to do about a profile of JAX that exists only as protobuf; None if there is none."""
     xplanes = [name for name in names if name.endswith(XPLANE_SUFFIX)]
     if not xplanes:
         return None
@@ -246,7 +246,7 @@ def _refuse_raw_stream(path: Path) -> Trace:
 
 
 def _open_sqlite(path: Path) -> Trace:
-    """Open a SQLite file with the reader of the profiler that wrote it, told by the names of its tables."""
+    """Open a SQLite file with the reader of the profiler that wrote it, which the names of its tables show."""
     file = SqliteFile(path, remedy="profile again") if path.suffix == ROCPD_SUFFIX else SqliteFile(path)
     if not _has_rocpd_tables(file):
         from pytest_nsys.traces.nsys.sqlite import NsysSqlite  # whoever looks for a trace does not read it yet
@@ -263,12 +263,12 @@ def _open_sqlite(path: Path) -> Trace:
 
 
 def is_table_trace(path: Path) -> bool:
-    """Return whether a trace is tables, of nsys or of rocprofv3, else JSON."""
+    """Return whether a trace consists of tables, of nsys or of rocprofv3, and not of JSON."""
     return _choose_reader(path) is not _open_json_trace
 
 
 def _read_file_mark(file: SqliteFile) -> CutMark | None:
-    """Return the mark of a cut, None for an export that is none. Raises TraceError for a damaged mark."""
+    """Return the mark of a cut; None for an ordinary export. Raises TraceError for a damaged mark."""
     if CUT_MARK_TABLE not in file.tables:
         return None
     from pytest_nsys.traces.cut_trace import parse_cut_mark
@@ -279,8 +279,8 @@ def _read_file_mark(file: SqliteFile) -> CutMark | None:
 
 
 def read_cut_mark(path: Path) -> CutMark | None:
-    """Return the mark of a cut; None for a whole trace, and for a file that is none. Raises TraceError for a damaged
-    cut.
+    """Return the mark of a cut; None for a whole trace, and for a file that is no trace. Raises TraceError for a
+    damaged cut.
     """
     reader = _choose_reader(path)
     if reader is _open_json_trace:
@@ -300,8 +300,8 @@ def _has_rocpd_tables(file: SqliteFile) -> bool:
 
 
 def _is_rocpd_file(path: Path) -> bool:
-    """Return whether rocprofv3 wrote the file; one that is named like it and cannot be read fails where it is
-    opened.
+    """Return whether rocprofv3 wrote the file; also True for an unreadable one with such a name, which then fails on
+    opening.
     """
     try:
         with closing(SqliteFile(path)) as file:
@@ -347,31 +347,32 @@ READER_LABELS: Mapping[Callable[[Path], Trace], str] = {
     _refuse_xplane: "profile of XLA",
     _refuse_other_profiler: "file of another profiler",
 }
-"""What each reader reads, where nothing in the file says more."""
+"""The format that each reader reads, if nothing in the file says more."""
 REPORT_SUFFIXES = (".nsys-rep", ".qdrep")
 EXPORT_SUFFIXES = (".sqlite", ".sqlite3")
 FOLDER_SUFFIXES = (*EXPORT_SUFFIXES, *REPORT_SUFFIXES, *CUT_SUFFIXES[:1])
-"""Suffixes that a folder is searched for; another file is read when it is named."""
+"""Suffixes that are searched for in a folder; other files are only read if they are named."""
 
 # How nsys ends the name of a folder of Parquet files, which is one trace.
 PARQUET_FOLDER_SUFFIX = "_pqtdir"
 
 
 def find_traces(value: str, base: Path) -> tuple[Path, ...]:
-    """Return the files that ``value`` means, relative to ``base``, in the order of their names.
+    """Return the files that ``value``, relative to ``base``, matches, sorted by name.
 
-    Raises UsageMistake where there are none.
+    Raises UsageMistake if there are none.
     """
-    if not value.strip():  # as of a variable that nobody set: it would mean the folder
+    if not value.strip():  # such as an unset variable, which would match the folder
         raise UsageMistake("the path of a trace is empty")
     with convert_os_errors(UsageMistake, f"{sanitize_line(value)}: cannot be read"):
         return _resolve_path(value, base / Path(value).expanduser())
 
 
 def matches_anything(value: str, base: Path) -> bool:
-    """Return whether ``value`` means anything at all, be it no trace; a folder that is kept empty in git is nothing.
+    """Return whether ``value`` matches anything, trace or not; a folder that git keeps only with a placeholder is
+    nothing.
 
-    Raises UsageMistake where the path cannot be read.
+    Raises UsageMistake if the path cannot be read.
     """
     with convert_os_errors(UsageMistake, f"{sanitize_line(value)}: cannot be read"):
         path = base / Path(value).expanduser()
@@ -406,7 +407,7 @@ def _resolve_path(value: str, path: Path) -> tuple[Path, ...]:
 
 
 def get_trace_stem(path: Path) -> str:
-    """Return the name of a trace, or of a folder that holds several, without what says its format."""
+    """Return the name of a trace, or of a folder with several, without the endings that state its format."""
     name = path.resolve().name
     suffixes = [suffix for suffix in (*READERS, PARQUET_FOLDER_SUFFIX) if name.endswith(suffix)]
     return name.removesuffix(max(suffixes, key=len, default=""))
@@ -420,7 +421,7 @@ def is_parquet(path: Path) -> bool:
 def _exclude_repeated_exports(paths: Sequence[Path]) -> tuple[Path, ...]:
     """Return the traces without exports that repeat their report, or another export of it.
 
-    A report's reader takes the export beside it where that is not older.
+    The reader of a report uses the export next to it, if that is not older.
     """
     reports = {path.with_suffix("") for path in paths if path.suffix in REPORT_SUFFIXES}
     exports = {path.with_suffix("") for path in paths if path.suffix in EXPORT_SUFFIXES}
@@ -439,7 +440,7 @@ def _exclude_repeated_exports(paths: Sequence[Path]) -> tuple[Path, ...]:
 def _exclude_idle_databases(paths: Sequence[Path]) -> tuple[Path, ...]:
     """Return the traces without the databases of launchers such as torchrun: rocprofv3 writes one for every process.
 
-    Such a database has no kernel and no range; where all are so, they stay, for an error to name them.
+    Such a database has no kernel and no range. If all are like that, they stay, so that an error can name them.
     """
     busy_paths = tuple(
         path for path in paths if path.suffix != ROCPD_SUFFIX or len(paths) == 1 or not _is_idle_database(path)
@@ -448,7 +449,9 @@ def _exclude_idle_databases(paths: Sequence[Path]) -> tuple[Path, ...]:
 
 
 def _is_idle_database(path: Path) -> bool:
-    """Return whether a process used no GPU and marked nothing; a trace that cannot be read fails where it is opened."""
+    """Return whether a process used no GPU and marked nothing; False for an unreadable trace, which fails on
+    opening.
+    """
     try:
         with closing(_open_sqlite(path)) as trace:
             return not trace.facts().has_kernels and not trace.ranges(["%"])
@@ -478,7 +481,7 @@ def _describe_missing_traces(folder: Path) -> str:
 
 
 def _describe_other_files(folder: Path) -> str | None:
-    """Describe the first file of a profiler that is not read, and what to do; None where there is none."""
+    """Describe the first file of a profiler that is not supported, and what to do; None if there is none."""
     files = sorted(path for pattern in ("*", "*/*") for path in folder.glob(pattern) if path.is_file())
     for path in files:
         if path.name.endswith(JSON_SUFFIXES):
@@ -493,7 +496,7 @@ def _describe_other_files(folder: Path) -> str | None:
 
 
 def _describe_other_file(path: Path) -> str | None:
-    """Describe a file that is no JSON, and what to do, where a profiler that is not read wrote it; else return None."""
+    """Describe a file that is not JSON, and what to do, if it is from an unsupported profiler; else return None."""
     for suffix, problem in UNREAD_SUFFIXES.items():
         if path.name.endswith(suffix):
             return problem
@@ -505,7 +508,7 @@ def _describe_other_file(path: Path) -> str | None:
 
 
 def check_one_format(traces: Sequence[Trace]) -> None:
-    """Raise SeveralCaptures where the traces of one run are of two formats; a report is of the format of its export."""
+    """Raise SeveralCaptures if the traces of one run have two formats; a report has the format of its export."""
     for trace in traces:
         if _get_reader_class(trace) is not _get_reader_class(traces[0]) and not (
             _is_nsys_trace(trace) and _is_nsys_trace(traces[0])
@@ -529,12 +532,12 @@ def _is_nsys_trace(trace: Trace) -> bool:
 
 
 def open_trace(path: Path) -> Trace:
-    """Open the trace in a file. Raises TraceError for a file that is none."""
+    """Open the trace in a file. Raises TraceError for a file that is no trace."""
     return _choose_reader(path)(path)
 
 
 def describe_format(path: Path) -> str:
-    """Describe which profiler wrote a trace, and as what. Raises TraceError for a file that cannot be read."""
+    """Describe which profiler wrote a trace, and in which format. Raises TraceError for a file that cannot be read."""
     reader = _choose_reader(path)
     if read_cut_mark(path) is not None:
         return "pytest-nsys cut"
@@ -551,10 +554,10 @@ def describe_format(path: Path) -> str:
 
 
 def find_usual_convention(path: Path) -> UsualConvention | None:
-    """Return under which convention a trace of this format is usually read, None for exports of nsys.
+    """Return the convention under which a trace of this format is usually read; None for exports of nsys.
 
     A cut is read under the convention it was cut under. Raises TraceError for a file that cannot be read, UsageMistake
-    for a cut whose convention is not known.
+    for a cut with an unknown convention.
     """
     if (mark := read_cut_mark(path)) is not None:
         from pytest_nsys.traces.cut_trace import find_cut_convention
@@ -569,9 +572,9 @@ def find_usual_convention(path: Path) -> UsualConvention | None:
 
 
 def _choose_reader(path: Path) -> Callable[[Path], Trace]:
-    """Return the reader of a file, by its suffix, else by its first bytes: gzip or JSON in a file of any name.
+    """Return the reader of a file, by its suffix, else by its first bytes (gzip or JSON, whatever the name).
 
-    Everything else is taken for an export of nsys.
+    Any other file is read as an export of nsys.
     """
     if is_parquet(path):
         return _open_parquet
@@ -583,7 +586,7 @@ def _choose_reader(path: Path) -> Callable[[Path], Trace]:
     if reader is not None:
         return reader
     try:
-        with path.open("rb") if path.is_file() else io.BytesIO() as file:  # a pipe would wait for ever
+        with path.open("rb") if path.is_file() else io.BytesIO() as file:  # reading a pipe would block
             start = file.read(2)
     except OSError:
         start = b""  # the reader says why

@@ -1,4 +1,6 @@
-"""What do all formats answer alike, once they are in columns? Launches, ranges, idle spans, levels of memory."""
+"""Which queries do all formats answer alike, once they are in columns? Launches, ranges, idle spans, levels of
+memory.
+"""
 
 from __future__ import annotations
 
@@ -45,7 +47,7 @@ class CallTable(NamedTuple):
     calls: LaunchCalls
 
     def find_calls(self, correlation: Column) -> LaunchCalls:
-        """Return the call of each correlation, NO_LAUNCH where there is none."""
+        """Return the call of each correlation; NO_LAUNCH if there is none."""
         values_and_defaults = zip(self.calls, (NO_LAUNCH, NO_LAUNCH, 0), strict=True)
         start, end, thread = (
             columns.look_up_keys(self.correlations, values, default, correlation)
@@ -54,7 +56,7 @@ class CallTable(NamedTuple):
         return LaunchCalls(start, end, columns.narrow_column(thread))
 
     def find_starts(self, correlation: Column) -> Column:
-        """Return the start of the call of each correlation in ns, NO_LAUNCH where there is none."""
+        """Return the start of the call of each correlation in ns; NO_LAUNCH if there is none."""
         return columns.look_up_keys(self.correlations, self.calls.start_ns, NO_LAUNCH, correlation)
 
     def build_start_map(self) -> dict[int, int]:
@@ -66,7 +68,9 @@ EMPTY_CALL_TABLE = CallTable(array("q"), NO_LAUNCH_CALLS)
 
 
 class EarliestCalls:
-    """Collects the earliest call of each of some correlations, while calls are read; NO_LAUNCH is no correlation."""
+    """Collects the earliest call of each of some correlations while calls are read; NO_LAUNCH does not count as a
+    correlation.
+    """
 
     def __init__(self, correlation: Column) -> None:
         ids = columns.list_distinct(correlation)
@@ -74,7 +78,9 @@ class EarliestCalls:
         self._calls: list[Column] = []
 
     def add_calls(self, correlation: Column, *calls: Column) -> None:
-        """Add calls, of other correlations too: start, end and thread of each, or always its start alone."""
+        """Add calls, including those of other correlations: the start, end and thread of each, or in all calls of this
+        method only the start.
+        """
         self._calls = self._calls or [array("q", [NO_END]) * len(self.correlations) for _ in calls]
         columns.lower_to_minimum(self.correlations, self._calls, correlation, calls)
 
@@ -103,7 +109,7 @@ def find_earliest_calls(correlation: Column, calls: LaunchCalls) -> CallTable:
 
 
 def is_not_nccl_range(name: str) -> bool:
-    """Return whether a range is none of those that NCCL writes itself."""
+    """Return whether a range is not one that NCCL itself writes."""
     return not name.startswith(COMMUNICATION_PREFIX)
 
 
@@ -148,11 +154,11 @@ def _sort_ties_by_name(order: Column, start: Column, end: Column, get_name: Call
             order[low:high] = array("q", sorted(order[low:high], key=get_name))
 
 
-# So many lanes are looked for in the same rows: ranks mostly do the same at the same time.
+# Number of lanes searched in the same rows: ranks mostly do the same at the same time.
 LANES_AT_ONCE = 32
 
 BusyLaneFinder = Callable[[Sequence[Lane], Interval], Collection[Lane]]
-"""Returns those of some lanes on which a kernel runs in a span, as far as a quick look sees it."""
+"""Returns the lanes, of some, on which a quick look finds a kernel in a span."""
 
 
 def select_idle_spans(
@@ -162,7 +168,8 @@ def select_idle_spans(
 ) -> Mapping[Lane, Sequence[Interval]]:
     """Return the spans of each lane, by start, in which no kernel of the lane runs.
 
-    ``read_kernel_times`` reads the times of all kernels that touch a span, for the lanes that a quick look leaves open.
+    ``read_kernel_times`` reads the times of all kernels that touch a span, for lanes that the quick look does not
+    decide.
     """
     unresolved_spans: dict[Lane, list[Interval]] = {}
     for group in _group_overlapping_spans(spans):
@@ -225,17 +232,19 @@ class Allocation(NamedTuple):
 
 
 def measure_memory_levels(allocations: Iterable[Allocation]) -> dict[Lane, Memory]:
-    """Return how many bytes each process had allocated on each device, from each change on.
+    """Return the bytes that each process had allocated on each device, after each change.
 
-    An allocation is freed by its address: memory allocated before the recording began is in no sum, and its free takes
-    nothing off.
+    An allocation is freed by its address. Memory allocated before the recording began is in no sum, so its free is
+    ignored.
     """
     live_allocations: dict[tuple[int, int], tuple[Lane, int]] = {}
     level: defaultdict[Lane, int] = defaultdict(int)
     changes: defaultdict[Lane, list[tuple[int, int]]] = defaultdict(list)
     freed_earlier: defaultdict[Lane, int] = defaultdict(int)
     for start, process_address, lane, size_bytes, is_free in allocations:
-        if process_address in live_allocations and (is_free or lane is not None):  # its free may be lost
+        if process_address in live_allocations and (
+            is_free or lane is not None
+        ):  # the free of an earlier allocation may be lost
             freed_lane, freed_bytes = live_allocations.pop(process_address)
             level[freed_lane] -= freed_bytes
             changes[freed_lane].append((start, level[freed_lane]))

@@ -1,4 +1,4 @@
 """What took the time of a window, and what waited for what?
 
-What is measured here, :mod:`~pytest_nsys.analysis.explain` compares.
+:mod:`~pytest_nsys.analysis.explain` compares what is measured here.
 """

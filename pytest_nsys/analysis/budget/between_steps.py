@@ -11,8 +11,8 @@ from pytest_nsys.core.tables import Kernels
 
 
 def find_own_work_end(window: RankWindow) -> int | None:
-    """Return when the last kernel, copy or memset of a step ended, in ns; None for a window that is no step, or the
-    last one.
+    """Return when the last kernel, copy or memset of a step ended, in ns; None if the window is no step, or the last
+    one.
     """
     track, index = window.track, window.window.index
     if index is None or track.steps_by_kind is None or len(track.steps_by_kind.steps) < 2 or not len(window):
@@ -36,9 +36,9 @@ def find_own_work_end(window: RankWindow) -> int | None:
 
 
 def _find_last_end(work: Kernels, host_times_ns: Column, window: RankWindow) -> int:
-    """Return when the last operation that began in a step ended, in ns; 0 where none did.
+    """Return when the last operation that began in a step ended, in ns; 0 if there is none.
 
-    ``host_times_ns`` are the moments of the host by which operations belong to the step.
+    ``host_times_ns`` are the times of the operations that decide whether they belong to the step.
     """
     step_rows = find_touching_spans(host_times_ns, host_times_ns, window.window.start_ns, window.window.end_ns - 1)
     return find_min_max(take(work.end_ns, step_rows))[1]

@@ -1,8 +1,8 @@
 """What was a window's time made of, kernel by kernel, so that two windows can be compared?
 
-One table: a row for the kernels of each name, stage and stream, for copies of each kind and for each call that waits.
-Beside it the window's length by what it went to, to the nanosecond: every instant of a union belongs to exactly one
-kernel, the one that had been running longest.
+The result is one table: a row for the kernels of each name, stage and stream, for copies of each kind and for each call
+that waits. In addition the window's length is divided by activity, to the nanosecond: if several kernels run, an
+instant belongs to the one that has been running longest.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def break_down_window(
 ) -> Breakdown:
     """Break down the window of a rank by kernels, copies and calls.
 
-    The other windows say for whom it waited; ``waits_over_files`` say it of ranks on other clocks.
+    The windows of the other ranks show which rank it waited for; ``waits_over_files`` do so for ranks on other clocks.
     """
     window = windows[rank]
     waits = {**_match_waits(windows, window), **waits_over_files}
@@ -70,7 +70,7 @@ def break_down_window(
 
 
 def _split_budget(window: RankWindow) -> Mapping[BudgetPart, Mapping[str, int]] | None:
-    """Split the time without compute by its class, and by what held compute up; None where the window has no budget."""
+    """Split the time without compute by budget part and by what held compute up; None if the window has no budget."""
     ns_by_part: dict[BudgetPart, Counter[str]] = {}
     try:
         for part, name, ns in measure_budget(window).sum_by_name():
@@ -84,7 +84,7 @@ def _split_budget(window: RankWindow) -> Mapping[BudgetPart, Mapping[str, int]] 
 
 
 def _measure_between_steps(window: RankWindow) -> int:
-    """Return how long the GPU waited for the next step to be launched, in ns; 0 where that is not known."""
+    """Return how long the GPU waited for the launch of the next step, in ns; 0 if unknown."""
     with suppress(NoRows):
         return measure_budget(window).lines.parts[BudgetPart.BETWEEN]
     return 0
@@ -92,13 +92,13 @@ def _measure_between_steps(window: RankWindow) -> int:
 
 @memoize_method
 def _number_names(window: RankWindow) -> tuple[Column, Sequence[str]]:
-    """Return a number for each kernel, and the name that each number stands for; names are numbered as they sort."""
+    """Return a number for each kernel, and the name of each number; numbers are in the order of the sorted names."""
     return window.encode_names(lambda short, full: make_stable_name(full or short))
 
 
 def _sort_kernels_by_start(window: RankWindow, kernels: Column) -> Column:
     """Sort kernels by start, then by end and name."""
-    # Kernels that start together stand in any order in a trace, and in another one in two traces of one program.
+    # Kernels that start together have no fixed order, so it may differ between two traces of one program.
     keys = *window.take_starts_and_ends(kernels), take(_number_names(window)[0], kernels)
     return take(kernels, sort_indices(*keys))
 
@@ -107,7 +107,7 @@ def _sort_kernels_by_start(window: RankWindow, kernels: Column) -> Column:
 
 
 def _group_kernels(window: RankWindow, activity: RowActivity, kernels: Column) -> Iterator[tuple[BreakdownRow, Column]]:
-    """Yield a row for the kernels of each name, stage and stream, with the kernels that it stands for."""
+    """Yield a row for the kernels of each name, stage and stream, with the indices of its kernels."""
     (codes, stages), (numbers, names), streams = window.stage_codes, _number_names(window), window.kernels.streams
     compute_streams = sorted(window.compute_streams, key=streams.__getitem__)
     stream_numbers = {stream: number for number, stream in enumerate(compute_streams)}
@@ -155,7 +155,7 @@ def _sum_communication(window: RankWindow, waits: Mapping[int, RankWait]) -> Ite
             for kernel, shared_ns in compute_owners.find_overlaps(start, end):
                 hidden_ns[names[numbers[kernel]]] += shared_ns
         yield part._replace(
-            stream=OWN_STREAM,  # also where it shares one that keeps no order
+            stream=OWN_STREAM,  # even if it shares a stream that keeps no order
             exposed_ns=sum_column(take(window.exposed_ns, row_kernels)),
             wait_ns_by_rank=_sum_waits(row_kernels, waits),
             launches_before=sum(bisect_left(launched, launch) for launch in take(window.launch_ns, row_kernels)),
@@ -176,7 +176,7 @@ def _sum_waits(kernels: Column, waits: Mapping[int, RankWait]) -> Mapping[int, i
 
 
 class _InstantOwners:
-    """Knows which of some kernels an instant belongs to: of those that run, the one that started first."""
+    """Assigns each instant to one of some kernels: of those that run, the one that started first."""
 
     def __init__(self, window: RankWindow, kernels: Column) -> None:
         kernels = _sort_kernels_by_start(window, kernels)
@@ -197,7 +197,7 @@ def _find_owners(window: RankWindow) -> _InstantOwners:
 
 
 def _split_time(window: RankWindow, between_ns: int) -> dict[tuple[RowActivity, str], int]:
-    """Divide the time of the window by what it went to, and by the kernel."""
+    """Divide the time of the window by activity and by kernel."""
     compute_owners, communication_owners = _find_owners(window), _InstantOwners(window, window.all_communication)
     owned_ns = subtract(communication_owners.ends_ns, communication_owners.starts_ns)
     exposed_ns = subtract(
@@ -218,9 +218,9 @@ def _split_time(window: RankWindow, between_ns: int) -> dict[tuple[RowActivity, 
 
 
 def _find_gaps(window: RankWindow, between_ns: int) -> Iterator[tuple[str, int, int]]:
-    """Yield for each idle time the kernel that ended it, how long that was not launched, and how long it was.
+    """Yield for each idle time (the kernel that ended it, the ns until its launch, the length in ns).
 
-    At the end the time between two steps stands for itself, where nothing computes for so long.
+    At the end of a step, the time until the next step is a gap of its own, if nothing computes for that long.
     """
     free_ns, (numbers, names) = window.start_ns, _number_names(window)
     for start, end in window.busy_time:
@@ -243,7 +243,7 @@ def _find_gaps(window: RankWindow, between_ns: int) -> Iterator[tuple[str, int, 
 def _match_waits(windows: Mapping[int, RankWindow], window: RankWindow) -> dict[int, RankWait]:
     """Return how long each communication kernel of the window waited for the last rank of its group.
 
-    The n-th kernel of a name, stage and purpose belongs to the n-th of the others.
+    The n-th kernel of a name, stage and purpose on one rank is matched with the n-th on the others.
     """
     groups: dict[str | None, list[RankWindow]] = {}
     waits: dict[int, RankWait] = {}
@@ -260,17 +260,17 @@ def _match_waits(windows: Mapping[int, RankWindow], window: RankWindow) -> dict[
         for n, i in enumerate(members):
             span_of_rank = {number: spans[n] for number, spans in spans_by_rank.items()}
             last_start_ns, last_rank = max((start, number) for number, (start, _) in span_of_rank.items())
-            # A collective ends nowhere before it has begun everywhere: kernels that do not all run at one moment are
-            # not the same collective, and say nothing.
+            # A collective ends nowhere before it has begun everywhere: kernels that do not all run at one time are not
+            # the same collective.
             if last_start_ns <= min(end for _, end in span_of_rank.values()):
                 waits[i] = RankWait(last_start_ns - window.kernels.start_ns[i], last_rank)
     return waits
 
 
 def _is_in_group(rank: Rank, other_rank: Rank, purpose: str | None) -> bool:
-    """Whether two ranks of one trace take part in the same communication.
+    """Return whether two ranks of one trace take part in the same communication.
 
-    A purpose that is named after a mesh axis, as ``ep_a2a``, joins the ranks that differ on that axis alone.
+    A purpose that is named after a mesh axis, such as ``ep_a2a``, joins the ranks that differ only on that axis.
     """
     if count_clocks((rank, other_rank)) > 1:
         return False

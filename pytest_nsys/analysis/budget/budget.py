@@ -1,11 +1,11 @@
 """What holds the step back: how does the time of a window on the GPU divide into nothing, compute, communication and
 copies?
 
-All of it is about the device: whatever ran in the window's time counts, cut at its edges, also under ``contained``,
+All of it is about the device: whatever ran in the window's time counts, cut at its edges, even under ``contained``,
 whose other metrics leave out what crosses an edge. Under ``launched`` the window goes from the start of its first
-kernel to the end of its last, and what others launched and ran meanwhile counts, too. Communication, barriers and
-copies that the convention counts as such included, is never a copy. The parts of one window add up, so of several
-windows or captures each rank shows one (``median_window_metric`` in ``metrics.py``).
+kernel to the end of its last, and what other steps launched and ran meanwhile counts, too. Communication, including
+barriers and copies that the convention counts as communication, is never a copy. The parts of one window add up, so for
+several windows or captures each rank shows the parts of one (``median_window_metric`` in ``metrics/registry.py``).
 """
 
 from __future__ import annotations
@@ -83,17 +83,17 @@ class GapPart(NamedTuple):
     start_ns: int
     end_ns: int
     part: BudgetPart
-    # The compute kernel that ends the gap, perhaps after the window; None where none follows.
+    # The compute kernel that ends the gap, possibly after the window; None if none follows.
     waiting_kernel: Operation | None = None
     producer: Operation | None = None  # what ran in the part that this kernel depends on
 
 
 class GapPartColumns(NamedTuple):
-    """Holds parts of gaps by start, one column for each property."""
+    """Holds parts of gaps, sorted by start, one column for each property."""
 
     start_ns: Column
     end_ns: Column
-    kernel_length_ns: Column  # of the kernel that ends the gap, NO_OPERATION where none does
+    kernel_length_ns: Column  # length of the kernel that ends the gap, NO_OPERATION if none does
 
     @property
     def length_ns(self) -> Column:
@@ -102,13 +102,13 @@ class GapPartColumns(NamedTuple):
 
 
 class Budget:
-    """Divides the time of a window on the GPU by what ran and by what held the next compute back. Lengths are in ns."""
+    """Divides the time of a window on the GPU by what ran and by what held up the next compute. Lengths are in ns."""
 
     def __init__(self, window: RankWindow) -> None:
         self.window, self._gpu_track = window, window.track.gpu_track
         self._start_ns, self._end_ns = window.start_ns, window.end_ns
         self._device = get_gpu_track(window)
-        # Of a single window nothing is asked twice: what its gaps depend on is not kept.
+        # With a single window no query repeats, so what its gaps depend on is not kept.
         has_several_windows = len(self._gpu_track.window_group.windows_by_rank[window.rank.number]) > 1
         compute_waits = measure_compute_waits(self._gpu_track) if has_several_windows else ComputeWaits(self._gpu_track)
         own_work_end_ns = find_own_work_end(window)
@@ -142,7 +142,7 @@ class Budget:
         self.tail_ns = gaps.end_ns[-1] - gaps.start_ns[-1] if has_tail else 0
 
     def _select_parts(self, part: BudgetPart) -> Column:
-        """Return the rows of the parts of gaps of one class, by start."""
+        """Return the rows of the gap parts of one class, by start."""
         return find_nonzero(mark_equal(self._gaps.part_numbers, PARTS.index(part)))
 
     def _measure_lengths(self, parts: Column) -> Column:
@@ -174,7 +174,7 @@ class Budget:
 
     @property
     def producer_kinds(self) -> Sequence[str]:
-        """The kinds of producers to report, whether any of them blocked or not; a kind of which nothing ran is left
+        """The kinds of producers to report, whether or not any of them blocked; a kind of which nothing ran is left
         out.
         """
         kinds = {
@@ -190,7 +190,9 @@ class Budget:
 
     @cached_property
     def blocking_comm_ns(self) -> Mapping[str, int]:
-        """The time that collectives blocked by stage; 0 for a stage whose communication ran and blocked nothing."""
+        """The time in ns that collectives blocked, by stage; 0 for a stage whose communication ran but blocked
+        nothing.
+        """
         collective_parts = self._select_parts(BudgetPart.COLLECTIVE)
         codes, stages = self._operations.find_stages(self._operations.list_collectives(self._start_ns, self._end_ns))
         ns_by_stage = {stages[code]: 0 for (code,) in find_distinct_rows(codes)[1]}
@@ -200,21 +202,27 @@ class Budget:
 
     @cached_property
     def blocking_comm_max_ns(self) -> int:
-        """The time in which communication of the rank ran in gaps after the launch, whatever blocked then."""
+        """The time in ns in which the rank's communication ran in gaps, after the launch of the next kernel, whatever
+        blocked it.
+        """
         launched_parts = find_zeros(mark_equal(self._gaps.part_numbers, STARVED))
         spans = (take(column, launched_parts) for column in (self._gaps.start_ns, self._gaps.end_ns))
         return sum_column(self._device.communication_time.measure_cover_per_span(*spans))
 
     @cached_property
     def in_syncs(self) -> Mapping[str, int]:
-        """The launch-starved time in which the thread that launched the kernel stood in a call that waits, by call."""
+        """The launch-starved time in ns that the thread which launched the next kernel spent in a waiting call, by
+        call.
+        """
         starved_parts, ns_by_call = self._sort_parts([BudgetPart.STARVED, BudgetPart.BETWEEN]), Counter[str]()
         for name, calls in _group_waiting_calls(self._gpu_track).items():
             ns_by_call[name] = sum_column(self._measure_in_calls(starved_parts, calls))
         return {name: ns for name, ns in ns_by_call.most_common() if ns}
 
     def _measure_in_calls(self, parts: Column, calls: Mapping[int, Intervals]) -> Column:
-        """Measure for each part how long the thread that launched the kernel which ends the gap stood in calls."""
+        """Measure for each part the time that the thread which launched the kernel at the end of the gap spent in
+        calls, in ns.
+        """
         standing_ns = array("q", [0]) * len(parts)
         followed_parts = find_zeros(mark_equal(self._find_waiting_kernels(parts), NO_OPERATION))
         threads = take(self._operations.kernel_calls.thread, self._find_waiting_kernels(take(parts, followed_parts)))
@@ -227,15 +235,17 @@ class Budget:
         return standing_ns
 
     def find_next_thread(self, part: BudgetPart) -> int | None:
-        """Return the thread that launched what ends the last gap of a class; None where nothing on record does."""
+        """Return the thread that launched the kernel at the end of the last gap of a class; None if no launch is on
+        record.
+        """
         last_part = self._select_followed_parts(part)[-1:]
         return self._operations.kernel_calls.thread[self._find_waiting_kernels(last_part)[0]] if last_part else None
 
     def measure_waiting_calls(self, *, copies: bool = False) -> Column:
-        """Measure for each launch-starved part, by start, how long the thread that launched the kernel stood in waiting
-        calls.
+        """Measure for each launch-starved part, by start, the time that the launching thread spent in waiting calls, in
+        ns.
 
-        With ``copies`` calls that copy asynchronously count, too.
+        With ``copies``, asynchronous copy calls count, too.
         """
         calls_by_thread = {
             thread: Intervals.from_spans(
@@ -251,7 +261,7 @@ class Budget:
         return take(part_rows, sort_indices(part_rows))
 
     def _select_followed_parts(self, *parts: BudgetPart) -> Column:
-        """Return the rows of the parts of some classes, by start, in gaps that a kernel ends."""
+        """Return the rows of the parts of some classes, by start, without those of a gap that no kernel ends."""
         part_rows = self._sort_parts(parts)
         return take(part_rows, find_zeros(mark_equal(self._find_waiting_kernels(part_rows), NO_OPERATION)))
 
@@ -298,7 +308,9 @@ class Budget:
         return [ProducerDelay(*labels, ns, gaps) for labels, ns, gaps in totals]
 
     def list_delays(self, *parts: BudgetPart) -> list[LaunchDelay]:
-        """List the kernels before which launch-starved or stalled time lay, the longest first; the tail has none."""
+        """List the kernels that ended launch-starved or stalled time, the longest first; the tail has no such
+        kernel.
+        """
         delayed_parts, work, name_of = (
             self._select_followed_parts(*parts),
             self._operations.work,
@@ -313,9 +325,10 @@ class Budget:
         return [LaunchDelay(parts[-1].value, *labels, ns, gaps) for labels, ns, gaps in totals]
 
     def sum_by_name(self) -> Iterator[tuple[BudgetPart, str | None, int]]:
-        """Yield the length of each class of gaps by what blocked, else by the full name of the kernel that waited.
+        """Yield (class, name, ns) of the gaps; the name is the producer's, or else the full name of the kernel that
+        waited.
 
-        The name is None where no kernel ends the gap.
+        The name is None if no kernel ends the gap.
         """
         work = self._operations.work
         for part in PARTS:
@@ -337,8 +350,8 @@ class Budget:
                 yield part, None, ns
 
     def list_transfer_waits(self) -> Iterator[tuple[str, int, str, int]]:
-        """Yield for each transfer that blocked ``copy`` or ``memset``, its start, the full name of the kernel, and for
-        how long.
+        """Yield for each transfer that blocked: ``copy`` or ``memset``, its start, the full name of the kernel, and the
+        ns.
         """
         blocked_parts, work = self._select_followed_parts(BudgetPart.COPY, BudgetPart.MEMSET), self._operations.work
         transfers, names = take(self._gaps.producers, blocked_parts), work.names
@@ -374,7 +387,7 @@ _PRODUCER_KIND = {part: kind for kind, part in BLOCKED_PARTS.items()}
 
 @memoize_method
 def _group_waiting_calls(track: RankTrack) -> Mapping[str, Mapping[int, Intervals]]:
-    """Group the times in which threads of the process stood in calls that wait for the GPU, by call and thread."""
+    """Group the times that threads of the process spent in calls which wait for the GPU, by call and thread."""
     spans_by_call: dict[str, dict[int, list[Interval]]] = {}
     for thread, calls in _group_calls_by_thread(track).items():
         for call_name, spans in group_by_key((call.name, (call.start_ns, call.end_ns)) for call in calls).items():
@@ -388,9 +401,7 @@ def _group_waiting_calls(track: RankTrack) -> Mapping[str, Mapping[int, Interval
 
 @memoize_method
 def _group_calls_by_thread(track: RankTrack) -> Mapping[int, Sequence[Api]]:
-    """Group the calls of the rank's process that wait for the GPU or copy by thread, as far as its windows may touch
-    them.
-    """
+    """Group the calls that wait for the GPU or copy, as far as the windows of the rank may touch them, by thread."""
     calls = (track.trace_context.read_earlier_calls(SYNCHRONISING_CALLS) or {}).get(track.rank.process.global_pid, ())
     windows = track.window_group.windows_by_rank[track.rank.number]
     low_ns, high_ns = find_hull((w.start_ns - w.length_ns, w.end_ns + w.length_ns) for w in windows)
@@ -399,12 +410,12 @@ def _group_calls_by_thread(track: RankTrack) -> Mapping[int, Sequence[Api]]:
 
 @memoize_method
 def measure_budget(window: RankWindow) -> Budget:
-    """Measure the budget of a window. Raises NoRows where it has none, and says why."""
+    """Measure the budget of a window. Raises NoRows with the reason if it has none."""
     return Budget(window)
 
 
 def measure_rank_budgets(windows: Mapping[int, Sequence[RankWindow]]) -> dict[int, Budget | NoRows]:
-    """Return for each rank the budget that stands for all of its windows, or why it has none."""
+    """Return for each rank the budget that represents all of its windows, or the reason why it has none."""
     budgets: dict[int, Budget | NoRows] = {}
     for rank, rank_windows in windows.items():
         try:
@@ -415,9 +426,9 @@ def measure_rank_budgets(windows: Mapping[int, Sequence[RankWindow]]) -> dict[in
 
 
 def choose_rank_budget(windows: Sequence[RankWindow]) -> Budget:
-    """Return the budget of the window with the lower median of ``compute_absent_ns``, for several windows of a rank.
+    """Return, for several windows of a rank, the budget of the one with the lower median of ``compute_absent_ns``.
 
-    Raises NoRows where one of them has none, or where it takes no time: it has no shares.
+    Raises NoRows if one of them has no budget, or no length and so no shares.
     """
     sorted_windows = sorted(windows, key=compute_absent_ns)
     budget = measure_budget(sorted_windows[(len(windows) - 1) // 2])
@@ -479,7 +490,7 @@ def launch_starved_ns(window: RankWindow) -> int:
 def find_host_activity(window: RankWindow) -> str:
     """Return the name of the longest range, or waiting call, that the launching thread was in between two steps.
 
-    It has to cover most of that time. Empty where none is on record.
+    It must cover most of that time. Empty if there is none on record.
     """
     budget, track = measure_budget(window), window.track
     spans, thread = budget.select_gap_parts(BudgetPart.BETWEEN), budget.find_next_thread(BudgetPart.BETWEEN)
@@ -497,7 +508,7 @@ def find_host_activity(window: RankWindow) -> str:
     long_spans = [
         (end_ns - start_ns, name)
         for start_ns, end_ns, name in host_spans
-        if start_ns > window.window.start_ns  # what goes on for longer than a step says nothing of this time
+        if start_ns > window.window.start_ns  # a range longer than a step says nothing about this time
         and 2 * between_spans.measure_covered_ns(start_ns, end_ns) > between_spans.total_ns
     ]
     return max(long_spans, default=(0, ""))[1]
@@ -544,13 +555,13 @@ def blocking_comm_max_ns(window: RankWindow) -> int | None:
 
 
 def _measure_complete_budget(window: RankWindow) -> Budget | None:
-    """Measure the budget, or return None where the trace does not say when copies ran: one of them may have blocked."""
+    """Measure the budget; None if the trace does not say when copies ran, because one of them may have blocked."""
     budget = measure_budget(window)
     return None if budget.lines.device_busy_ns is None else budget
 
 
 def _measure_communication_budget(window: RankWindow) -> Budget | None:
-    """Measure the budget of a window with communication. Raises NoRows where nothing communicates."""
+    """Measure the budget of a window with communication. Raises NoRows if nothing communicates."""
     budget = _measure_complete_budget(window)
     if budget is not None and not budget.comm_ns and not budget.blocking_comm_ns:
         raise NoRows(NO_COMMUNICATION)
@@ -558,7 +569,9 @@ def _measure_communication_budget(window: RankWindow) -> Budget | None:
 
 
 def blocking_notes(captures: Sequence[Run], spec: WindowSpec) -> Iterator[Note]:
-    """Yield why blocked time is a bound, and both ends of what communication blocked where they are furthest apart."""
+    """Yield why blocked time is a bound, and both bounds of what communication blocked where they are furthest
+    apart.
+    """
     budgets = _list_budgets(captures, spec)
     yield from map(Note, describe_uncertain_edges(budget.lines for _, budget in budgets))
     lower_bounds = {budget: sum(budget.blocking_comm_ns.values()) for _, budget in budgets}

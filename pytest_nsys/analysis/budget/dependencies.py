@@ -1,12 +1,12 @@
-"""Which operations does a kernel depend on that may still have run after a moment, through any number of others?
+"""Which operations does a kernel depend on, directly or through others, that may still have run after a given time?
 
-An operation depends on the one before it on its stream, and on what its stream waited for before it. What started at or
-before the moment was already running, so whatever it waited for had ended: from there no edge is followed. What starts
-at or after its consumer contradicts the trace, and is no producer.
+An operation depends on the one before it on its stream, and on what its stream waited for before it. An operation that
+started by the given time was already running, so whatever it waited for had ended: its dependencies are not followed.
+One that starts at or after its consumer contradicts the trace, and is no producer.
 
-A wait holds back what is launched on its stream after it; the next operation launched there is its consumer, and
-whatever comes later waits for that one anyway. A wait is for the last operation launched on the recording stream before
-the record, and for what that stream waited for between the two.
+A wait holds back what is launched on its stream after it; the next operation launched there is its consumer, and later
+ones wait for that one anyway. A wait is for the last operation launched on the recording stream before the record, and
+for what that stream waited for between the two.
 """
 
 from __future__ import annotations
@@ -45,13 +45,13 @@ class ReachedOperations(NamedTuple):
 
     owners: Column  # the index of the kernel that depends on each operation
     operations: Column
-    contradicted_count: int  # of how many kernels the trace says that they depend on what starts later
+    contradicted_count: int  # number of kernels that, by the trace, depend on an operation that starts later
 
 
 class Dependencies:
     """Finds what the operations of one table depend on.
 
-    A position is one in ``_sorted_rows``, where the operations of a stream that keeps order follow each other by start.
+    A position is an index into ``_sorted_rows``, where the operations of an ordered stream follow each other by start.
     """
 
     def __init__(self, operations: Operations, waits: Sequence[StreamWait]) -> None:
@@ -68,8 +68,8 @@ class Dependencies:
         )
 
     def find_dependencies(self, waiting_kernels: Column, since_ns: Column) -> ReachedOperations:
-        """Find what kernels depend on that may have run after a moment, one for each kernel; all kernels start after
-        it.
+        """Find what kernels depend on that may have run after a time; ``since_ns`` has a time before each kernel's
+        start.
         """
         kernel_positions = take(self._position, waiting_kernels)
         running_positions, line_starts = self._find_running(kernel_positions, since_ns)
@@ -96,9 +96,10 @@ class Dependencies:
         return ReachedOperations(take(owners, by_owner), take(operations, by_owner), contradicted_count)
 
     def _find_running(self, kernel_positions: Column, since_ns: Column) -> tuple[Column, Column]:
-        """Return for each position the last one of its line that had started by the moment, and where the line begins.
+        """Return for each position the last one of its line that had started by the given time, and where the line
+        begins.
 
-        Where none had started it is the position before the line.
+        If none had started, it is the position before the line.
         """
         lines, ones = take(self._line, kernel_positions), array("q", [1]) * len(kernel_positions)
         line_starts, running_positions = (
@@ -120,7 +121,7 @@ class Dependencies:
         start_ns, operations, is_contradicted = self._operations.work.start_ns, list[int](), False
         open_operations, followed_until = [(-start_ns[kernel], kernel)], dict[int, int]()
         open_consumers, visited_nodes, known_producers = list[tuple[int, int]](), set[int](), set[int]()
-        # Later consumers come first: what an earlier one waited for too is no producer of it that was not found yet.
+        # Later consumers come first, so no producer of an earlier one is found twice.
         while open_operations or open_consumers:
             if open_consumers and (not open_operations or open_consumers[0] <= open_operations[0]):
                 _, consumer = heappop(open_consumers)
@@ -151,7 +152,7 @@ class Dependencies:
 
 
 def _number_order_lines(operations: Operations) -> Column:
-    """Number the line that each operation is in order with: its stream, or itself alone where that has no order."""
+    """Number the line of each operation: its stream or, if the stream keeps no order, a line of its own."""
     lines = operations.work.stream[:]
     for number, stream in enumerate(operations.work.streams):
         if stream.number == NO_STREAM or stream in operations.unordered_streams:
@@ -163,8 +164,8 @@ def _number_order_lines(operations: Operations) -> Column:
 class _WaitGraph:
     """Links what operations waited for on other streams, as far as the trace joins waits with records.
 
-    Waits and records are nodes, each reached from those before it; an operation stands at the record that it precedes.
-    ``last_wait_before`` is the last wait before each operation that waited.
+    Waits and records are nodes, linked from those that they follow; an operation is attached to the record that follows
+    it. ``last_wait_before`` is the last wait before each operation that waited.
     """
 
     def __init__(self, operations: Operations, waits: Sequence[StreamWait]) -> None:
@@ -180,9 +181,9 @@ class _WaitGraph:
         self._latest_start = self._find_latest(self._start_ns, leads_to, 1)
 
     def find_producers(self, consumer: int, after_ns: int, visited_nodes: set[int]) -> Iterator[int]:
-        """Yield the operations that a waiting one depends on and that end after a moment, leaving out visited nodes.
+        """Yield the operations that a waiting one depends on and that end after a time, except at visited nodes.
 
-        Where a node is reached from one such operation alone, it is known: a chain to it is not walked, however long.
+        For a node that only one such operation reaches, the result is precomputed, so long chains are not walked.
         """
         open_nodes = [self.last_wait_before[consumer]]
         while open_nodes:
@@ -200,7 +201,7 @@ class _WaitGraph:
             yield from operations
 
     def is_contradicted(self, consumer: int) -> bool:
-        """Whether an operation waited, as the trace has it, for one that starts at or after it."""
+        """Return whether, according to the trace, an operation waited for one that starts at or after it."""
         latest = self._latest_start[self.last_wait_before[consumer]]
         return bool(latest) and latest[0][0] >= self._start_ns[consumer]
 
@@ -240,9 +241,9 @@ class _WaitGraph:
     def _find_latest(
         self, time_ns: Column, leads_to: Sequence[Sequence[int]], count: int
     ) -> Sequence[LatestOperations]:
-        """Return the operations with the latest times from which each node is reached, at most ``count`` of them."""
-        # Few operations a node: cycles end, and long chains cost nothing. Two, where ends are asked for, for one that
-        # outlasts all others hides no end of the rest.
+        """Return, for each node, the operations with the latest times that reach it, at most ``count``."""
+        # Few operations per node: cycles terminate, and long chains cost nothing. For ends two, so that one operation
+        # which outlasts all others does not hide the rest.
         latest_by_node: list[LatestOperations] = [()] * len(leads_to)
         for node, operation in sorted(self._operation_at.items(), key=lambda item: -time_ns[item[1]]):
             time_and_operation, open_nodes = (time_ns[operation], operation), [node]
@@ -260,10 +261,10 @@ _StreamMark = tuple[Stream, LaunchPlace]
 def _sort_by_launch(
     operations: Operations, waits: Sequence[_StreamMark], records: Sequence[_StreamMark]
 ) -> tuple[Column, Column, Column, Column]:
-    """Sort waits, records and operations by their launches, stream by stream.
+    """Sort waits, records and operations by launch, stream by stream.
 
-    Return the number of the stream of each wait and record; these in that order; the operations in that order; and how
-    many operations come before each wait or record.
+    Return the stream number of each wait and record, the sorted waits and records, the sorted operations, and the
+    number of operations before each wait or record.
     """
     marks = [*waits, *records]
     stream_numbers = {

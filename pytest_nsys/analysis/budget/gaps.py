@@ -1,11 +1,11 @@
-"""When did no compute run, which kernel ended that gap, when was it issued, and what that it needs ran meanwhile?
+"""When did no compute run, which kernel ended that gap, when was it issued, and what did it still wait for meanwhile?
 
-All windows of a rank are questions to one table of its operations. A gap ends with the compute kernel that starts next,
-also after the window; kernels that take no time end and begin none.
+All windows of a rank query one table of its operations. A gap ends with the compute kernel that starts next, even after
+the window; kernels without length end and begin no gap.
 
-A gap is *launch-starved* until the call that launched the kernel at its end had returned: until then the host had not
-issued it. From then on it is *blocked* while something runs that the kernel depends on, through any number of
-operations, each moment by what ran then. The rest is *stalled*. The three add up, exactly.
+A gap is *launch-starved* until the call that launched the kernel at its end returned: until then the host had not
+issued it. From then on it is *blocked* while something runs that the kernel depends on, directly or through other
+operations; each moment is attributed to what ran then. The rest is *stalled*. The three add up exactly.
 """
 
 from __future__ import annotations
@@ -50,34 +50,34 @@ _PART_OF_KIND = bytearray(PARTS.index(BLOCKED_PARTS[kind]) if kind in BLOCKED_PA
 
 
 class _GapParts(NamedTuple):
-    """Holds some parts of gaps, with the columns of :class:`Gaps`: start, end, gap and producer, and their classes."""
+    """Holds some parts of gaps, with the columns of :class:`Gaps`: start, end, gap, producer and class."""
 
     columns: tuple[Column, Column, Column, Column]
     part_numbers: Flags
 
 
 class Gaps(NamedTuple):
-    """Holds the times without compute of a window: the gaps, and by start the parts into which they divide."""
+    """Holds the times without compute of a window: the gaps, and their parts sorted by start."""
 
-    waiting_kernels: Column  # by gap the operation that ends it, NO_OPERATION for the last of the run
-    # How many gaps end before something began that their kernel depends on, as the trace has it: it blocked nothing.
+    waiting_kernels: Column  # by gap, the operation that ends it; NO_OPERATION for the last gap of the run
+    # Number of gaps that end before something began that, by the trace, their kernel depends on: it blocked nothing.
     contradicted_count: int
     # By part, in the order of their starts:
-    part_numbers: Flags  # its class, as a number of PARTS
+    part_numbers: Flags  # the part's class, as an index into PARTS
     start_ns: Column
     end_ns: Column
     gap_numbers: Column
-    producers: Column  # of what blocks the operation, else NO_OPERATION
+    producers: Column  # the blocking operation, else NO_OPERATION
 
 
 def is_open_ended(track: RankTrack) -> bool:
-    """Whether the last gap of a track may go on after it, because no compute covers its end."""
+    """Return whether the last gap of a track may continue after it, because no compute covers its end."""
     end_ns = track.read_until_ns
     return end_ns is not None and not track.compute_time.measure_covered_ns(end_ns - 1, end_ns)
 
 
 class ComputeWaits:
-    """Finds what compute of a rank waited for, around all of its windows."""
+    """Finds what the compute of a rank waited for, around all of its windows."""
 
     def __init__(self, track: RankTrack) -> None:
         waits_by_process, lane = track.trace_context.stream_waits, track.rank.lane
@@ -104,7 +104,7 @@ class ComputeWaits:
         return Dependencies(self.operations, self._ordered_waits)
 
     def find_gaps(self, start_ns: int, end_ns: int, own_work_end_ns: int = NO_END) -> Gaps:
-        """Find the gaps of a window, of a step whose own work ends at ``own_work_end_ns``."""
+        """Find the gaps of a window; if it is a step, its own work ends at ``own_work_end_ns``."""
         starts, ends = self._find_times_without_compute(start_ns, end_ns)
         waiting_kernels = self._find_next_kernels(ends)
         issued_ns = self._find_issue_times(starts, ends, waiting_kernels)
@@ -134,17 +134,17 @@ class ComputeWaits:
         )
 
     def _find_issue_times(self, starts: Column, ends: Column, waiting_kernels: Column) -> Column:
-        """Return until when each gap is launch-starved."""
+        """Return the time until which each gap is launch-starved."""
         has_tail = waiting_kernels[-1:] == array("q", [NO_OPERATION])
         call_ends_ns = take(self.operations.kernel_calls.end_ns, waiting_kernels[: len(waiting_kernels) - has_tail])
-        # All of the tail is launch-starved: nothing is known to be launched after it.
+        # The whole tail is launch-starved: no launch after it is known.
         return take_minimum(ends, take_maximum(starts, call_ends_ns + array("q", [NO_END] * has_tail)))
 
     def _find_blocked_parts(self, gap: Column, producer: Column, issued_ns: Column, ends: Column) -> _GapParts:
-        """Return the parts of gaps that were blocked, by operations that the gaps' kernels depend on.
+        """Return the parts of gaps that were blocked by operations that the gaps' kernels depend on.
 
-        Each moment belongs to the operation that ends last of those that run, of several to the one that comes first:
-        so each blocks from its start, if it ends later than all before it, until it ends or the next such one starts.
+        Each moment belongs to the running operation that ends last, and among equals to the first. So an operation that
+        ends later than all before it blocks from its start until its end, or until the next such operation starts.
         """
         work = self.operations.work
         lasting_rows = find_nonzero(mark_records(gap, take(work.end_ns, producer)))
@@ -166,10 +166,10 @@ class ComputeWaits:
     def _find_stalled_parts(
         self, starts: Column, issued_ns: Column, ends: Column, blocked_parts: _GapParts
     ) -> _GapParts:
-        """Return what is left of gaps after the launch, by whether communication of the rank ran. ``starts`` are of all
-        gaps.
+        """Return the unblocked rest of gaps after the launch, by whether the rank communicated. ``starts`` has every
+        gap's start.
         """
-        # Disjoint times less disjoint parts of them: each that is left begins where a time does or a part ends.
+        # Subtracts disjoint parts from disjoint times: each rest begins where a time begins or a part ends.
         start, end = (
             concatenate_columns([issued_ns, blocked_parts.columns[1]]),
             concatenate_columns([ends, blocked_parts.columns[0]]),
@@ -191,12 +191,14 @@ class ComputeWaits:
         first, after = bisect_right(compute.ends, start_ns), bisect_left(compute.starts, end_ns)
         starts = array("q", [start_ns]) + compute.ends[first:after]
         ends = compute.starts[first:after] + array("q", [end_ns])
-        # Only the outermost can be empty.
+        # Only the first and the last can be empty.
         nonempty_range = range(ends[0] <= starts[0], len(ends) - (ends[-1] <= starts[-1]))
         return take(starts, nonempty_range), take(ends, nonempty_range)
 
     def _find_next_kernels(self, ends: Column) -> Column:
-        """Return the compute kernel that starts first at or after each end, or of several the one launched first."""
+        """Return the compute kernel that starts next at or after each end; of several, the one that was launched
+        first.
+        """
         positions = count_edges_before(self._compute_starts_ns, subtract(ends, _repeat(1, ends)))
         next_kernels = take(self._compute_kernels, positions)
         start_counts = subtract(
@@ -209,7 +211,9 @@ class ComputeWaits:
         return next_kernels
 
     def _make_launch_key(self, kernel: int) -> tuple[int, Stream, int]:
-        """Return what kernels that start together are sorted by; one without a launch row is the last."""
+        """Return the key that sorts kernels which start together by launch; a kernel without a launch row comes
+        last.
+        """
         work, launch = self.operations.work, self.operations.kernel_calls.start_ns[kernel]
         return NO_END if launch == NO_LAUNCH else launch, work.streams[work.stream[kernel]], work.correlation[kernel]
 
@@ -239,5 +243,5 @@ def _repeat(value: int, column: Column) -> Column:
 
 @memoize_method
 def measure_compute_waits(track: RankTrack) -> ComputeWaits:
-    """Measure what compute of a rank waited for wherever its track was read."""
+    """Measure what the compute of a rank waited for, as far as its track was read."""
     return ComputeWaits(track)

@@ -1,7 +1,7 @@
-"""Which operations ran on the GPU of a rank around its windows, until compute came next, as one table?
+"""Which operations ran on the GPU of a rank around its windows, and until the next compute, as one table?
 
-An operation, a kernel or a transfer, is known by its index. The rank's own kernels come first, then its transfers, then
-the operations of other devices of the process, which its kernels may have waited for.
+An operation, that is a kernel or a transfer, is identified by its index. The rank's own kernels come first, then its
+transfers, then the operations of other devices of the process, which its kernels may have waited for.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from pytest_nsys.traces.copies_as_kernels import GRAPH_ID, MEMSET_ID
 
 OWN_COMPUTE, COLLECTIVE, COPY, MEMSET, OTHER_DEVICE = range(5)
 PRODUCER_KINDS = ("", "collective", "copy", "memset", "other_device")
-"""The name of each kind of operation as a producer, which compute of the rank itself never is."""
+"""The name of each kind of operation as a producer; the rank's own compute, which never is one, has an empty name."""
 
 NO_OPERATION = -1
 """The index that stands for no operation."""
@@ -41,7 +41,7 @@ class Operation(NamedTuple):
     """Describes one operation of the table."""
 
     kind: str  # one of KINDS
-    name: str  # a kernel's demangled name, of copies and memsets the kind
+    name: str  # a kernel's demangled name; for copies and memsets the kind
     stage: str
     stream: Stream
     start_ns: int
@@ -49,7 +49,7 @@ class Operation(NamedTuple):
 
 
 class _LaneOperations(NamedTuple):
-    """Holds the kernels of one lane as they were read, or chosen ones of its transfers."""
+    """Holds the kernels of one lane as they were read, or a selection of its transfers."""
 
     context: TraceContext
     lane: Lane
@@ -72,7 +72,7 @@ class Operations:
     def __init__(self, track: RankTrack, *, with_following: bool, with_other_devices: bool) -> None:
         own_lane, contexts = track.rank.lane, [track.trace_context, *([track.context_after] if with_following else ())]
         lanes: list[Lane] = []
-        if with_other_devices:  # of one that ran no kernel meanwhile a copy may have been waited for
+        if with_other_devices:  # even without kernels, a device may have run a copy that is waited for
             known_lanes = {lane for context in contexts for lane in (*context.kernels, *(context.transfers or ()))}
             lanes = sorted(lane for lane in known_lanes if lane != own_lane and lane.global_pid == own_lane.global_pid)
         self.unordered_streams = {*track.unordered_streams}.union(
@@ -99,7 +99,7 @@ class Operations:
         return len(self.work)
 
     def list_compute(self) -> Column:
-        """List the rank's compute kernels that take time, by start."""
+        """List the rank's compute kernels of nonzero length, by start."""
         compute_rows = find_nonzero(mark_equal(self.kind_numbers, OWN_COMPUTE))
         return take(
             compute_rows,
@@ -130,15 +130,14 @@ class Operations:
 
     @cached_property
     def launch_ns(self) -> Column:
-        """The time when the call began that launched each operation, NO_LAUNCH where there is none."""
+        """The start of the call that launched each operation, in ns; NO_LAUNCH without one."""
         other_pieces = self._pieces[len(self._kernel_pieces) :]
         return concatenate_columns([self.kernel_calls.start_ns, *(piece.calls.start_ns for piece in other_pieces)])
 
     def find_stages(self, operations: Column) -> tuple[Column, Sequence[str]]:
-        """Find the stages that operations were launched for: a number for each, and the stage that each number stands
-        for.
+        """Find the stage that each operation was launched for, as a number, and the stage of each number.
 
-        Two numbers may stand for one stage.
+        Two numbers may have the same stage.
         """
         launches = self.kernel_calls.start_ns if find_min_max(operations)[1] < self.kernel_count else self.launch_ns
         times = fill_missing_launches(take(launches, operations), take(self.work.start_ns, operations))
@@ -158,7 +157,9 @@ class Operations:
         return bytearray().join(bytearray([piece.is_after]) * len(piece.work) for piece in self._pieces)
 
     def resolve_name(self, short_number: int, full_number: int) -> str:
-        """Return the demangled name by the numbers of both names; where there is none, and of copies, the short one."""
+        """Return the demangled name, given the numbers of both names; the short one for copies and if there is no
+        demangled one.
+        """
         return self.work.names.get(full_number) or self.work.names[short_number]
 
     def build_operations(self, operations: Column) -> Mapping[int, Operation]:
@@ -182,12 +183,12 @@ def _list_kernel_pieces(contexts: Sequence[TraceContext], lane: Lane) -> Iterato
     """List the kernels of a lane, around the windows and after them."""
     for number, context in enumerate(contexts):
         if (lane_kernels := context.kernels.get(lane)) is not None and len(lane_kernels):
-            kinds, _ = context.flag_communication(lane)  # 1, as COLLECTIVE is, or 0, as OWN_COMPUTE
+            kinds, _ = context.flag_communication(lane)  # 1 (COLLECTIVE) or 0 (OWN_COMPUTE)
             yield _LaneOperations(context, lane, number > 0, lane_kernels, kinds)
 
 
 def _list_transfer_pieces(contexts: Sequence[TraceContext], lane: Lane) -> Iterator[_LaneOperations]:
-    """List the copies and memsets of a lane; graphs that were traced whole are neither."""
+    """List the copies and memsets of a lane, without CUDA graphs that were traced as a whole."""
     for number, context in enumerate(contexts):
         if (lane_transfers := (context.transfers or {}).get(lane)) is not None and len(lane_transfers):
             chosen_rows = find_zeros(mark_equal(lane_transfers.name, GRAPH_ID))

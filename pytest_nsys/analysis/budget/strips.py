@@ -1,4 +1,4 @@
-"""When did each rank compute in its window, and why not, coarse enough to see all ranks below each other?"""
+"""When did each rank compute in its window, and why not, coarse enough to draw all ranks below each other?"""
 
 from __future__ import annotations
 
@@ -12,24 +12,24 @@ from pytest_nsys.analysis.windows.window_selection import WindowSpec
 from pytest_nsys.core.errors import NoRows, NothingMeasured
 
 STRIP_CELLS = 240
-"""Gaps shorter than the window by this factor are drawn together: 64 ranks then take some 300 kB of a page."""
+"""Gaps shorter than this fraction of the window are drawn together; 64 ranks then take about 300 kB of a page."""
 
 
 class RankStrip(NamedTuple):
-    """Holds when one rank computed in its window. All other times are ``gaps``."""
+    """Holds when one rank computed in its window: whenever it is not in one of the ``gaps``."""
 
     rank: int
     start_ns: int
-    length_ns: int  # of the window, 0 where nothing is known of the rank
+    length_ns: int  # of the window; 0 if nothing is known about the rank
     gaps: Sequence[GapPart]  # by start
-    why: str = ""  # why there are no gaps to draw; empty where there are
+    why: str = ""  # why there are no gaps to draw; empty if there are some
 
 
 def list_rank_strips(run: Run, spec: WindowSpec, ranks: Iterable[int]) -> Iterator[RankStrip]:
     """Yield a strip of each rank's window, in the order of the ranks.
 
-    Of several windows of a rank it is the one that its budget is of. A rank without a window or a budget has a strip
-    that says why.
+    If a rank has several windows, the strip is of the one whose budget is shown. A rank without a window or a budget
+    has a strip with the reason.
     """
     for rank in ranks:
         try:

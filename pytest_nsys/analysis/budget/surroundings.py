@@ -1,4 +1,4 @@
-"""What was there beside the kernels of a window: which calls did the host wait in, what was copied, how fast was the
+"""What happened in a window other than kernels: which calls did the host wait in, what was copied, how fast was the
 clock?
 
 A breakdown compares these with those of another run.
@@ -23,9 +23,9 @@ from pytest_nsys.traces.copies_as_kernels import COPY_ID, GRAPH_ID, MEMSET_ID, T
 
 
 def list_host_waits(window: RankWindow) -> list[BreakdownRow] | None:
-    """List the calls that made the host wait for the GPU, by name; None where the trace has no record of any call.
+    """List the calls that made the host wait for the GPU, by name; None if the trace records no calls.
 
-    Of those that began before the window it knows what began no more than its length before.
+    Calls that began earlier than one window length before the window are missing.
     """
     low, high = window.window.start_ns, window.window.end_ns
     calls = window.track.select_api_calls(SYNCHRONISING_CALLS, (low - window.window.length_ns, high))
@@ -50,9 +50,9 @@ def _find_window_budget(window: RankWindow) -> Budget | None:
 
 
 def make_transfer_namer(window: RankWindow) -> Callable[[str, int], str]:
-    """Make a function that names a copy or memset by its name and start: ``copy from pageable to device``.
+    """Make a function that names a copy or memset from its name and start: ``copy from pageable to device``.
 
-    Between which memories is known of what was launched in the window, or no more than its length before.
+    The two memories are known for copies that were launched in the window or at most its length before.
     """
     copies = window.track.gpu_track.select_copies((window.start_ns - window.length_ns, window.end_ns)) or ()
     memories = {copy.start_ns: (copy.source, copy.target) for copy in copies if copy.source and copy.target}
@@ -65,7 +65,7 @@ def make_transfer_namer(window: RankWindow) -> Callable[[str, int], str]:
 
 
 def list_transfers(window: RankWindow) -> list[BreakdownRow] | None:
-    """List the copies and memsets that ran in the window, by kind; None where the trace does not say when they ran."""
+    """List the copies and memsets that ran in the window, by kind; None if the trace does not say when they ran."""
     track, low, high = window.track.gpu_track, window.start_ns, window.end_ns
     transfers = track.transfers
     if transfers is None:
@@ -105,7 +105,7 @@ def list_transfers(window: RankWindow) -> list[BreakdownRow] | None:
 
 
 def measure_clock_mhz(window: RankWindow) -> int | None:
-    """Return the median clock of the SMs in MHz; None where the window has no sample of it."""
+    """Return the median clock of the SMs in MHz; None if the window has no sample."""
     with suppress(NoRows):
         return round(sm_clock_mhz(window))
     return None

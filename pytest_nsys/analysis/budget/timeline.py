@@ -1,7 +1,7 @@
-"""How is one window of one rank drawn: a lane for each stream, what of it is exposed, why no compute runs, the stages?
+"""How is one window of one rank drawn: a lane for each stream, exposed parts, why no compute runs, and the stages?
 
-Of many kernels those that are too short to be told apart are taken together; the totals of a lane are always of all of
-its kernels. Nothing here needs the trace: it crosses from an xdist worker with the report.
+If there are many kernels, those too short to be distinguished are merged; the totals of a lane always count all of its
+kernels. Nothing here needs the trace: a timeline is sent from an xdist worker with the report.
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ from pytest_nsys.core.tables import NO_KERNELS
 from pytest_nsys.core.text_format import format_count, sanitize_line
 
 MIN_MERGED_KERNELS = 1_000
-"""From how many kernels on short ones are drawn as one."""
+"""The minimum number of kernels at which short ones are drawn as one."""
 
 BAR_CELLS = 1_000
-"""How many times shorter than the window a bar is, and as near to its neighbour, to be drawn with it as one."""
+"""Bars that are shorter than this fraction of the window, and as close to each other, are drawn as one."""
 
 GAP_CELLS = 500
-"""How many cells the window has for gaps: of each class that starts in a cell one is drawn."""
+"""The number of cells that the window has for gaps; of each class that starts in a cell, one gap is drawn."""
 
-MAX_STAGED_KERNELS = 100_000  # the stage takes a look for each kernel
-"""Up to how many kernels each is asked for its stage; of more only those that communicate."""
+MAX_STAGED_KERNELS = 100_000  # looking up stages costs time per kernel
+"""The maximum number of kernels whose stages are all looked up; beyond it, only those of communication are."""
 
 MAX_DRAWN_NAME = 120
 MAX_CARRIED_KINDS = 3
@@ -49,26 +49,26 @@ LaneKind = Literal["compute", "communication", "copies"]
 
 
 class Bar(NamedTuple):
-    """Describes one kernel or transfer, or several that are too short to be told apart."""
+    """Describes one kernel or transfer, or several that are too short to be distinguished."""
 
     start_ns: int
     end_ns: int
-    name: str  # as people read it
+    name: str  # display name
     stage: str = NO_STAGE
     family: str = OTHER_FAMILY
-    kernel_count: int = 1  # how many it stands for
+    kernel_count: int = 1  # number of kernels in the bar
     exposed_ns: int = 0
     is_barrier: bool = False
-    stable_name: str = ""  # the name by which two runs know the kernel
+    stable_name: str = ""  # the name that is equal in two runs
 
 
 class TimelineLane(NamedTuple):
-    """Describes one stream, or the copies and memsets of all. Its bars stand by start, and none overlaps another."""
+    """Describes one stream, or all copies and memsets together. Its bars are sorted by start and do not overlap."""
 
     name: str
     purpose: str
     kind: LaneKind  # what runs on it
-    kernel_count: int  # all of them, also those that share a bar
+    kernel_count: int  # all kernels, including those that share a bar
     busy_ns: int
     bars: Sequence[Bar]
     exposed_ns: int = 0
@@ -76,11 +76,13 @@ class TimelineLane(NamedTuple):
 
 
 class TimelineGap(NamedTuple):
-    """Describes one part of a gap, or several of one class that are too short to be told apart, without a kernel."""
+    """Describes one part of a gap, or several of one class that are too short to be distinguished and name no
+    kernel.
+    """
 
     part: GapPart
-    part_count: int = 1  # how many parts it stands for
-    # From the lane of what was waited for to the lane of what waited, where both are drawn.
+    part_count: int = 1  # number of merged parts
+    # (lane of what was waited for, lane of what waited), if both are drawn.
     arrow_lanes: tuple[int, int] | None = None
 
 
@@ -93,9 +95,9 @@ class Timeline:
     window_rule: str  # the spec that picked it
     start_ns: int
     length_ns: int
-    common_start_ns: int | None  # when it began on the clock of the first rank, None where that is unknown
-    clock_text: str  # how well that is known
-    clock_error_ns: int | None  # by how much it may be wrong, None where that is unknown
+    common_start_ns: int | None  # when it began on the clock of the first rank; None if unknown
+    clock_text: str  # how well common_start_ns is known
+    clock_error_ns: int | None  # maximum error of common_start_ns; None if unknown
     kernel_count: int
     bands: Sequence[tuple[int, int, str]]  # start, end, and the stage that the compute in it was launched for
     lanes: Sequence[TimelineLane]
@@ -105,9 +107,9 @@ class Timeline:
 
 
 def sort_streams(uses: Iterable[StreamUse]) -> list[tuple[str, StreamUse]]:
-    """Return the streams as people read them with their names, those that compute first: ``stream 28``.
+    """Return the streams with display names such as ``stream 28``, those that compute first.
 
-    Device and context are named where two streams share the number.
+    Device and context are named if two streams share the number.
     """
     sorted_uses = sorted(uses, key=lambda use: (use.purpose != COMPUTE_PURPOSE, use.stream))
     labels = label_streams(use.stream for use in sorted_uses)
@@ -125,7 +127,7 @@ def list_exposed_parts(window: RankWindow) -> Iterator[tuple[int, Interval]]:
 
 
 def build_timeline(window: RankWindow, clock_standing: ClockAlignment = EXACT_ALIGNMENT) -> Timeline:
-    """Build the drawing of a window; ``clock_standing`` says where its clock stands beside those of other ranks."""
+    """Build the drawing of a window; ``clock_standing`` says how its clock is aligned with those of other ranks."""
     step = window.window
     index_text = f", window {step.index + 1} of {step.count}" if step.index is not None else ""
     streams, exposed, budget = (
@@ -164,7 +166,8 @@ def build_timeline(window: RankWindow, clock_standing: ClockAlignment = EXACT_AL
 def merge_short_gaps(gaps: Iterable[TimelineGap], cell_ns: int) -> Iterator[TimelineGap]:
     """Merge the parts that are shorter than a cell into one for each class that starts in it.
 
-    It takes as long as they did together and lies where they lay: no class is drawn for longer than it was.
+    The merged part has the total length of these parts and lies where they lay, so no class is drawn longer than it
+    was.
     """
     for _, cell_gaps in groupby(gaps, lambda gap: gap.part.start_ns // cell_ns):
         gaps_in_cell = list(cell_gaps)
@@ -187,7 +190,7 @@ NamedItem = TypeVar("NamedItem", Bar, Operation)
 
 
 def _sanitize_names(item: NamedItem) -> NamedItem:
-    """Return an item with names as a page may show them."""
+    """Return an item with names that are safe to show on a page."""
     return item._replace(name=sanitize_line(item.name, MAX_DRAWN_NAME), stage=sanitize_line(item.stage, MAX_DRAWN_NAME))
 
 
@@ -242,13 +245,15 @@ def _build_lane(
 
 
 def _describe_carried(bars: Iterable[Bar]) -> str:
-    """Describe what a stream of communication carries, by the kinds of its kernels; its convention does not say it."""
+    """Describe what a communication stream carries, by the kinds of its kernels, because the convention does not say
+    it.
+    """
     kinds = dict.fromkeys(kind for bar in bars if (kind := find_collective_kind(bar.name)) != OTHER_KIND)
     return ", ".join([*kinds][:MAX_CARRIED_KINDS]) or UNKNOWN_PURPOSE
 
 
 def _build_copy_lane(window: RankWindow) -> Iterator[TimelineLane]:
-    """Yield one lane with the copies and memsets that ran in the window, whatever their stream; none where none ran."""
+    """Yield one lane with the copies and memsets that ran in the window, on any stream; nothing if none ran."""
     transfers = window.track.gpu_track.transfers or NO_KERNELS
     rows = [
         i
@@ -302,7 +307,7 @@ def _merge_short_bars(
     kind: Callable[[Bar], object] = attrgetter("is_barrier"),
     noun: str = "short kernel",
 ) -> Iterator[Bar]:
-    """Merge neighbours of one kind that are too short to be told apart into one bar."""
+    """Merge neighbours of one kind that are too short to be distinguished into one bar."""
     group: list[Bar] = []
     for bar in bars:
         is_short = bar.end_ns - bar.start_ns < cell_ns

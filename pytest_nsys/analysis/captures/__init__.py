@@ -1,1 +1,1 @@
-"""What does one run of one or several captures say, when it is opened once and asked many times?"""
+"""What does one run say, of one or several captures, when it is opened once and queried many times?"""

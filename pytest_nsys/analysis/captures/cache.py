@@ -1,6 +1,6 @@
 """How is every run of a session opened only once, and which of its files form one capture?
 
-An error is remembered too, so that a trace fails only once; two captures of the same bytes are refused.
+Errors are kept too, so that a trace fails only once. Two captures with the same bytes are refused.
 """
 
 from __future__ import annotations
@@ -43,13 +43,13 @@ CaptureFiles = tuple[tuple[Path, ...], ...]
 """The files of each capture."""
 
 OpenerFactory = Callable[[Sequence[Path], Convention, Workload, Sequence[MetricRequest]], Callable[[Path], Trace]]
-"""Makes the function that opens each trace, from the paths of a run and what will be asked of it, so that many can be
-read ahead.
+"""Makes the function that opens each trace, from the paths of a run and the metrics that will be requested, so that
+these can be read ahead.
 """
 
 
 MAX_CONVENTION_FILES = 4
-"""How many files of a run are read at most to find its convention."""
+"""The maximum number of files of a run that are read to find its convention."""
 
 
 def make_plain_opener(*_: object) -> Callable[[Path], Trace]:
@@ -59,7 +59,7 @@ def make_plain_opener(*_: object) -> Callable[[Path], Trace]:
 
 @dataclass
 class CaptureCache:
-    """Holds every run of a session, each opened when first asked for. An error is kept too: a trace fails only once."""
+    """Holds every run of a session, opened on first use. An error is kept too: a trace fails only once."""
 
     make_opener: OpenerFactory = make_plain_opener
     _choices: dict[tuple[tuple[Path, ...], Anchor | None, tuple[Convention, ...]], ConventionChoice | NsysError] = (
@@ -79,19 +79,20 @@ class CaptureCache:
         requests: Sequence[MetricRequest] = (),
         measurements: CaptureFiles = (),
     ) -> Captures:
-        """Open captures (file, folder or glob, relative to ``base``) under a convention and with what is stated of
-        them.
+        """Open captures (each a file, folder or glob, relative to ``base``) under a convention and with the stated
+        workload.
 
-        Captures that hold other ranks each are files of one capture. ``requests`` may say what will be asked of them,
-        so that it can be read ahead. ``measurements`` are the files of each capture; without any trace they are the
-        captures. Raises UsageMistake for a path that means nothing, TraceError for a trace that cannot be read.
+        Captures that each hold other ranks are files of one capture. ``requests`` are metrics that will be requested,
+        so that they can be read ahead. ``measurements`` are the measurement files of each capture; without any trace
+        they are the captures. Raises UsageMistake for a path that matches nothing, TraceError for a trace that cannot
+        be read.
         """
         return self._open_captures(
             _find_capture_files(captures, base), convention, workload or Workload(), requests, measurements
         )
 
     def open_window_bytes(self, content: bytes, convention: Convention, workload: Workload) -> Captures:
-        """Open the run whose windows are stored in this content, which may lie in a commit alone. Raises TraceError."""
+        """Open the run whose windows are stored in this content, which may come from a commit. Raises TraceError."""
         with convert_os_errors(TraceError, "the windows of the run before cannot be laid down to be read"):
             path = Path(self._scratch_folder.name, f"{sha256(content).hexdigest()}{WINDOW_SUFFIX}")
             path.write_bytes(content)
@@ -100,7 +101,7 @@ class CaptureCache:
     @cached_property
     def _scratch_folder(self) -> TemporaryDirectory[str]:
         """A temporary folder of this process, which is removed when all files are closed."""
-        from tempfile import TemporaryDirectory  # only what explains a red pays for it
+        from tempfile import TemporaryDirectory  # imported only to explain failed assertions
 
         return TemporaryDirectory(prefix="pytest-nsys-")
 
@@ -112,7 +113,7 @@ class CaptureCache:
         workload: Workload | None = None,
         requests: Sequence[MetricRequest] = (),
     ) -> Captures:
-        """Open all the files that ``traces`` mean as one capture; everything else is as in :meth:`open_captures`."""
+        """Open all files that ``traces`` match as one capture; otherwise as :meth:`open_captures`."""
         return self._open_captures([_find_run_files(traces, base)], convention, workload or Workload(), requests)
 
     def choose_convention(
@@ -124,21 +125,21 @@ class CaptureCache:
         *,
         one_run: bool = False,
     ) -> ConventionChoice:
-        """Return the convention that the first capture fits, found only once; with another ``anchor`` where one is
-        named.
+        """Return the convention that the first capture fits, determined only once; with ``anchor`` instead of its own,
+        if given.
 
-        A cut is read under its own convention. ``reference_conventions`` are those of what the captures are compared
-        with. ``one_run`` says that the captures are one capture together. Raises as :meth:`open_captures` does, and
-        UsageMistake where several conventions fit alike.
+        A cut is read under its own convention. ``reference_conventions`` are those of the runs that the captures are
+        compared with. With ``one_run`` all captures together are one. Raises as :meth:`open_captures` does, and
+        UsageMistake if several conventions fit equally well.
         """
-        if not captures:  # measurements alone, which are read under none
+        if not captures:  # only measurements, which need no convention
             return ConventionChoice(GENERIC, GENERIC)
         first_files = _find_run_files(captures, base) if one_run else _find_capture_files(captures, base)[0]
         paths = tuple(path.resolve() for path in first_files)
         key = (paths, anchor, tuple(reference_conventions))
         if key not in self._choices:
             try:
-                # Evenly spread files stand for a run of many.
+                # A few evenly spread files represent a run of many.
                 self._choices[key] = self._detect_convention(
                     paths[:: -(-len(paths) // MAX_CONVENTION_FILES)], anchor, reference_conventions
                 )
@@ -152,7 +153,7 @@ class CaptureCache:
     def _detect_convention(
         self, paths: Sequence[Path], anchor: Anchor | None, reference_conventions: Sequence[Convention]
     ) -> ConventionChoice:
-        """Find the convention that these traces fit. Raises UsageMistake where several fit alike."""
+        """Find the convention that these traces fit. Raises UsageMistake if several fit equally well."""
         usual_choice = find_usual_convention(paths[0])
         if usual_choice is not None and usual_choice.certain:
             return ConventionChoice(
@@ -175,7 +176,7 @@ class CaptureCache:
         )
 
     def _open_to_examine(self, path: Path) -> Trace:
-        """Open a trace, and keep it open for whoever reads it next."""
+        """Open a trace, and keep it open for the next reader."""
         known_runs = (
             run
             for captures in self._opened_captures.values()
@@ -195,7 +196,9 @@ class CaptureCache:
 
         def open_examined(path: Path) -> Trace:
             examined_trace = self._examined_traces.pop(path, None)
-            if examined_trace is not None and opener is not open_trace:  # it knows what will be asked
+            if (
+                examined_trace is not None and opener is not open_trace
+            ):  # the given opener reads ahead what will be requested
                 examined_trace.close()
                 examined_trace = None
             return examined_trace or opener(path)
@@ -210,7 +213,7 @@ class CaptureCache:
         requests: Sequence[MetricRequest],
         measurements: CaptureFiles = (),
     ) -> Captures:
-        """Open captures by their files, or return those that are open. Raises the error that opening them raised
+        """Open captures by their files, or return them if they are open. Raises the error again if opening them failed
         before.
         """
         paths = tuple(tuple(p.resolve() for p in files) for files in capture_files)
@@ -242,7 +245,7 @@ class CaptureCache:
 
 
 def _find_capture_files(captures: Sequence[str], base: Path) -> list[Sequence[Path]]:
-    """Find the files of each capture. Raises UsageMistake for one that is given twice."""
+    """Find the files of each capture. Raises UsageMistake for a file that is given twice."""
     capture_files: list[Sequence[Path]] = [find_traces(value, base) for value in captures]
     if len({tuple(p.resolve() for p in files) for files in capture_files}) < len(capture_files):
         raise UsageMistake(f"a capture is given twice: {', '.join(captures)}; each is one run of its own")
@@ -251,17 +254,15 @@ def _find_capture_files(captures: Sequence[str], base: Path) -> list[Sequence[Pa
 
 
 def _find_run_files(traces: Sequence[str], base: Path) -> Sequence[Path]:
-    """Find the files of one run. Raises UsageMistake for one that is given twice."""
+    """Find the files of one run. Raises UsageMistake for a file that is given twice."""
     files = [path for value in traces for path in find_traces(value, base)]
     _check_no_duplicates([files])
     return files
 
 
 def _check_no_duplicates(captures: Sequence[Sequence[Path]]) -> None:
-    """Check that no trace counts twice. Raises UsageMistake where two captures hold the same one, or one holds it
-    twice.
-    """
-    # Two captures of one trace would be taken for two without any noise, a trace twice in one for two processes.
+    """Check that no trace counts twice. Raises UsageMistake if two captures share a trace, or one holds it twice."""
+    # One trace in two captures would look like no noise; twice in one capture it would look like two processes.
     for files in captures:
         if duplicate := find_duplicate_trace([path] for path in files):
             reason = "one process would count twice; give each file of the run once"
@@ -277,7 +278,7 @@ def _describe_duplicate(duplicate: DuplicateTrace) -> str:
 
 
 def _check_measurement_files(captures: Sequence[Sequence[Path]], measurements: CaptureFiles) -> None:
-    """Check that there is one file or glob of measurements for each capture. Raises UsageMistake where there is not."""
+    """Check that each capture has one file or glob of measurements. Raises UsageMistake otherwise."""
     if measurements and captures and len(measurements) != len(captures):
         files, runs = format_count(len(measurements), "value"), format_count(len(captures), "capture")
         raise UsageMistake(
@@ -295,10 +296,10 @@ def _open_runs(
     open_file: Callable[[Path], Trace],
     measurements: CaptureFiles,
 ) -> list[Run]:
-    """Open the runs of the captures; where one trace cannot be opened, none stays open."""
+    """Open the runs of the captures; if one trace cannot be opened, none stays open."""
     count = max(len(captures), len(measurements))
     measurements_by_capture = [OutsideMeasurements(files) for files in measurements] or [OutsideMeasurements()] * count
-    with contextlib.ExitStack() as open_files:  # closes what was opened where a later trace fails
+    with contextlib.ExitStack() as open_files:  # closes opened traces if a later one fails
         runs = []
         for paths, capture_measurements in zip(captures or [()] * count, measurements_by_capture, strict=True):
             traces: list[Trace] = []
@@ -316,14 +317,14 @@ def _open_runs(
 
 
 def _hold_other_ranks(runs: Sequence[Run]) -> bool:
-    """Whether each run holds ranks of its own, by their labels: then they are files of one run, no captures."""
+    """Return whether no two runs hold the same labelled rank: then they are files of one run, not captures."""
     ranks = [{rank.number for rank in run.labelled_ranks} for run in runs]
     return len(runs) > 1 and all(ranks) and sum(map(len, ranks)) == len(set.union(*ranks))
 
 
 def check_distinct_runs(current: Sequence[Path], baseline: Sequence[Path]) -> None:
-    """Check that the two sides of a gate are two runs. Raises UsageMistake where both hold the same trace."""
-    # A trace compared with itself is green whatever happened.
+    """Check that the two sides of a gate are two runs. Raises UsageMistake if both hold the same trace."""
+    # A trace compared with itself always passes.
     if not (shared_traces := [*iterate_duplicate_traces([current, baseline])]):
         return
     example = shared_traces[0]
@@ -335,9 +336,9 @@ def check_distinct_runs(current: Sequence[Path], baseline: Sequence[Path]) -> No
 
 
 def check_distinct_captures(current: Sequence[Sequence[Path]], baseline: Sequence[Sequence[Path]]) -> None:
-    """Check that no capture of one run is a capture of the other; some of its traces may be on both sides.
+    """Check that no capture of one run is a capture of the other; single traces may be on both sides.
 
-    Raises UsageMistake where one is: it is the check for two runs that a person looks at.
+    Raises UsageMistake otherwise. This is the check for a comparison that a person looks at, not for a gate.
     """
     for current_files, baseline_files in product(current, baseline):
         if len([*iterate_duplicate_traces([current_files, baseline_files])]) >= min(

@@ -1,7 +1,7 @@
-"""How are metrics measured on a run of one or several captures that is opened once and asked many times?
+"""How are metrics measured on a run of one or several captures that is opened once and queried many times?
 
-Several captures of one program give rows that are medians over the captures. Whatever was read or measured is kept, so
-that a second assertion, or a second gate file on the same trace, costs no reading.
+Several captures of one program give rows that are medians over the captures. Everything that was read or measured is
+kept, so that a second assertion, or a second gate file on the same trace, reads nothing.
 """
 
 from __future__ import annotations
@@ -72,8 +72,8 @@ class Mesh(NamedTuple):
 
 
 class OmittedCapture(NamedTuple):
-    """Describes a capture that is left out as a hiccup: its index among those that were taken, and the line that names
-    it.
+    """Describes a capture that is left out as a hiccup: its index among all captures that were taken, and a line that
+    names it.
     """
 
     capture_index: int
@@ -84,26 +84,26 @@ class Captures:
     """Measures the captures of one program under one convention. Raises TraceError where they cannot be judged."""
 
     def __init__(self, runs: Sequence[Run], omitted_capture: OmittedCapture | None = None) -> None:
-        """Take the captures that count; ``omitted_capture`` is one that was taken beside them and does not count."""
+        """Take the captures that count; ``omitted_capture`` was taken with them but does not count."""
         self.runs = tuple(runs)
         self.omitted_capture = omitted_capture
         self.convention = runs[0].convention
 
     @property
     def capture_indexes(self) -> tuple[int, ...]:
-        """The index of each capture among those that were taken."""
+        """The index of each capture that counts among all that were taken."""
         omitted_index = self.omitted_capture.capture_index if self.omitted_capture is not None else None
         return tuple(index for index in range(self.capture_count) if index != omitted_index)
 
     @property
     def capture_count(self) -> int:
-        """The number of captures that were taken, one that is left out included."""
-        # By this a rule is chosen: leaving one out must not move a run to the rule for fewer captures.
+        """The number of captures that were taken, including an omitted one."""
+        # The noise rule depends on it: an omitted capture must not move a run to the rule for fewer.
         return len(self.runs) + (self.omitted_capture is not None)
 
     @memoize_method
     def omit_capture(self, index: int, reason: str) -> Captures:
-        """Return the captures without one of them, whose files stay open with these. Nothing of it counts any more."""
+        """Return the captures without one of them, which no longer counts; its files stay open with the others."""
         remaining_runs = [run for n, run in enumerate(self.runs) if n != index]
         line = f"{self._describe_capture(index)} is a hiccup, and left out of every row: {reason}"
         return Captures(remaining_runs, OmittedCapture(index, shorten_paths(line)))
@@ -113,7 +113,7 @@ class Captures:
 
     @property
     def start_time(self) -> datetime | None:
-        """The time when the first trace of the first capture began, in UTC; None where no trace has it."""
+        """The time when the first trace of the first capture began, in UTC; None if no trace states it."""
         start_times = [facts.started_ns for facts in self.runs[0].facts if facts.started_ns is not None]
         try:
             return datetime.fromtimestamp(min(start_times) // _SECOND_NS, UTC) if start_times else None
@@ -121,21 +121,21 @@ class Captures:
             return None
 
     def make_spec(self, window: str, span: Span | None = None, kernels: KernelsMode | None = None) -> WindowSpec:
-        """Make a window spec whose open fields are as the convention has them."""
+        """Make a window spec, taking from the convention whatever is None."""
         return complete_window_spec(self.convention, window, span, kernels)
 
     def measure(self, request: MetricRequest) -> MetricTable:
-        """Return the requested rows, of traces that are good enough for them. Raises TraceError where they are not.
+        """Return the requested rows. Raises TraceError if the traces are not good enough for them.
 
         Everything that is judged, stored, compared or read ahead is measured here.
         """
         metric = self.resolve_metric(request.metric or "")
         if request.spec.is_whole_run and not metric.is_outside_trace:
-            # All calls of a run take most memory at once: they are looked at before anything is derived of its kernels.
+            # All calls of a run need most memory, so they are read before anything is derived from its kernels.
             with contextlib.suppress(NsysError):
                 self._find_errors(request.bounds, request.spec, metric)
-        table = self.measure_rows(metric, request.spec)  # an empty window says more than what is wrong with it
-        if metric.is_outside_trace:  # with a trace, its ranks are those that have a value
+        table = self.measure_rows(metric, request.spec)  # the error of an empty window is more useful than its facts
+        if metric.is_outside_trace:  # with a trace, only its ranks may have a value
             world = request.bounds.world if not self.paths else None
             return replace(table, coordinates={**{rank: {} for rank in range(world or 0)}, **table.coordinates})
         if errors := self._find_errors(request.bounds, request.spec, metric):
@@ -145,9 +145,10 @@ class Captures:
 
     @memoize_method
     def resolve_metric(self, name: str) -> Metric:
-        """Return the metric of a name, with what the captures say of it.
+        """Return the metric with a name, completed with what the captures say about it.
 
-        Raises NothingMeasured where a capture has no measurement of that name, TraceError where they are of two kinds.
+        Raises NothingMeasured if a capture has no measurement of that name, TraceError if two captures have different
+        kinds.
         """
         if not name.startswith(f"{MEASURED_WORD} "):
             return get_metric(name)
@@ -163,10 +164,10 @@ class Captures:
 
     @memoize_method
     def check_no_twins(self, spec: WindowSpec) -> None:
-        """Check that no two captures, and no two ranks of one, are copies of one trace. Raises UsageMistake where they
-        are.
+        """Check that no two captures, and no two ranks of one capture, are copies of one trace. Raises UsageMistake
+        otherwise.
         """
-        # The values of one trace in two files would scatter by nothing.
+        # Two copies of one trace would show no scatter.
         groups = [] if spec.is_outside_trace else [run.load_windows(spec) for run in self.runs]
         for first, second in combinations_with_replacement(groups, 2):
             for pair in find_ranks_with_equal_kernels(first, second):
@@ -177,7 +178,7 @@ class Captures:
 
     @memoize_method
     def measure_rows(self, metric: Metric, spec: WindowSpec, ranks: frozenset[int] | None = None) -> MetricTable:
-        """Return the rows of a metric, of all ranks or of some: medians over the captures, each the median over its
+        """Return the rows of a metric, of all ranks or of some: medians over the captures of medians over the
         windows.
         """
         capture_tables = self.measure_each_capture(metric, spec, ranks)
@@ -190,12 +191,12 @@ class Captures:
             )
         else:
             table = merge_by_median(metric, capture_tables, "captures", self._make_empty_table(metric))
-        # A convention that says its stages itself has them: where they are lost, no other row stands for them.
+        # A convention that defines stages needs them: rows without a stage must not replace lost ones.
         counted_table = count_unstaged(table) if self.convention.libraries else table
         if ranks is None or counted_table is table:
             return counted_table
-        # Some ranks alone do not say whether the run has stages.
-        with contextlib.suppress(NsysError):  # a rank that nobody asked for has no window
+        # Some ranks alone do not show whether the run has stages.
+        with contextlib.suppress(NsysError):  # a rank that was not requested has no window
             return replace(table, counts_unstaged=self.measure_rows(metric, spec).counts_unstaged)
         return table
 
@@ -210,7 +211,7 @@ class Captures:
         return [_measure_capture(capture, metric, spec, ranks, empty_table) for capture in self.runs]
 
     def list_unordered_streams(self, metric: Metric, spec: WindowSpec) -> tuple[str, ...]:
-        """List the streams that keep no order in any capture, where that changes what the metric means."""
+        """List the streams that keep no order in any capture, if that affects what the metric means."""
         if not metric.depends_on_order:
             return ()
         tracks = [track for run in self.runs if run.traces for track in run.load_windows(spec).tracks.values()]
@@ -245,9 +246,7 @@ class Captures:
         return Mesh({rank.number: rank.coordinates for rank in run.ranks}, run.mesh_sizes)
 
     def build_stored_table(self, metric: Metric, rows: Mapping[tuple[Label, ...], Value]) -> MetricTable:
-        """Build a table of a baseline's rows as a gate sees them, with its ranks at the coordinates that this run's
-        have.
-        """
+        """Build a table of a baseline's rows for a gate, with the mesh coordinates that the ranks have in this run."""
         table = replace(
             self._make_empty_table(metric),
             rows=tuple(starmap(Row, rows.items())),
@@ -282,7 +281,7 @@ class Captures:
         return merge_notes([note._replace(text=shorten_paths(note.text)) for note in notes])
 
     def list_notes_of(self, spec: WindowSpec, *names: str) -> Sequence[Note]:
-        """List the notes of facts with these names alone; none for a run without kernels."""
+        """List the notes of only the facts with these names; none for a run without kernels."""
         with contextlib.suppress(NothingMeasured):
             facts_by_run = [facts_about(QualityContext(run, spec, METRICS["idle_ns"]), names) for run in self.runs]
             return merge_notes([fact.note for facts in facts_by_run for fact in facts])
@@ -290,22 +289,22 @@ class Captures:
 
     @memoize_method
     def list_facts(self, spec: WindowSpec, bounds: Bounds, *metrics: Metric) -> Sequence[Fact]:
-        """List the facts that the measurements of these metrics depend on, the heaviest first."""
+        """List the facts that the measurements of these metrics depend on, the most serious first."""
         runs = () if spec.is_outside_trace else self.runs
         contexts = [QualityContext(run, spec, metric, bounds) for run in runs for metric in metrics]
         all_facts = dict.fromkeys(fact for context in contexts for fact in self._find_facts(context))
-        # Of several captures of one step each the scatter is known.
+        # Several captures of one step each do show the scatter.
         relevant_facts = (fact for fact in all_facts if len(runs) == 1 or fact.name != "single_step")
         heaviest = {fact.sentence: fact for fact in sorted(relevant_facts, key=lambda fact: fact.weight)}
         return sorted(heaviest.values(), key=lambda fact: -fact.weight)
 
     @memoize_method
     def _find_facts(self, context: QualityContext) -> Sequence[Fact]:
-        """Find all facts in one context: errors come before a verdict, notes stand beside it."""
+        """Find all facts in one context: an error replaces a verdict, a note accompanies it."""
         return tuple(facts_about(context))
 
     def describe_outlying_captures(self, metric: Metric, spec: WindowSpec) -> tuple[str, ...]:
-        """Describe the captures that lie far from the others, a line each: their median hides it."""
+        """Describe the captures that lie far from the others, one line each, because the median hides them."""
         if metric.unit == HASH or len(self.runs) < MIN_CAPTURES or self.omitted_capture is not None:
             return ()
         rows_by_capture = [dict(table.rows) for table in self.measure_each_capture(metric, spec)]
@@ -320,7 +319,7 @@ class Captures:
 
     @memoize_method
     def _find_errors(self, bounds: Bounds, spec: WindowSpec, metric: Metric) -> Sequence[str]:
-        """Find why the traces are not good enough to judge a metric: a line for each crossed bound."""
+        """Find why the traces are not good enough to judge a metric: one line per crossed bound."""
         is_several = len(self.runs) > 1
         contexts = ((run.path, QualityContext(run, spec, metric, bounds)) for run in self.runs)
         facts = ((path, fact) for path, context in contexts for fact in self._find_facts(context))
@@ -329,15 +328,15 @@ class Captures:
 
     @cached_property
     def gpu_models(self) -> Mapping[int, str]:
-        """The GPU model of each rank for which the traces have it, several joined by ``+``."""
+        """The GPU model of each rank whose trace states it, several joined by ``+``."""
         models_by_rank = group_by_key(
             (rank, model) for run in self.runs for rank, models in run.gpu_models_by_rank.items() for model in models
         )
         return {rank: " + ".join(sorted({*models})) for rank, models in models_by_rank.items()}
 
     def build_key(self, stated_labels: Mapping[str, Label]) -> RunKey:
-        """Return what makes this run comparable to another; the labels are what the gate file states where the trace
-        does not.
+        """Return what makes this run comparable to another; ``stated_labels`` of the gate file fill in what the traces
+        do not say.
         """
         return self._build_key(tuple(sorted(stated_labels.items())))
 
@@ -347,21 +346,21 @@ class Captures:
 
     @cached_property
     def facts(self) -> RunConditions:
-        """The circumstances that are compared but do not name a baseline."""
+        """The conditions that are compared but do not name a baseline."""
         return collect_run_conditions(self.runs)
 
     def build_identity(self, stated_labels: Mapping[str, Label]) -> Mapping[str, Any]:
-        """Return what this run has to share with a stored one to be compared with it, by key."""
+        """Return, by key, what must be equal in a stored run for this run to be compared with it."""
         return {**self.build_key(stated_labels).as_json(), **self.facts}
 
     @property
     def convention_text(self) -> str:
-        """The name of the convention, and the known libraries that make it another one to a baseline."""
+        """The name of the convention, and the known libraries that a baseline distinguishes conventions by."""
         libraries = ", ".join(sorted(self.runs[0].libraries))
         return self.convention.name + (f" with {libraries}" if libraries else "")
 
     def build_circumstances(self, stated_labels: Mapping[str, Label]) -> Mapping[str, object]:
-        """Return what two runs measured now have to share, by key: one table of libraries, whichever ran."""
+        """Return, by key, what two runs measured now must have in common; which libraries ran does not matter."""
         return {**self.build_identity(stated_labels), "convention": self.convention.compute_fingerprint()}
 
     def list_profilers(self) -> tuple[str, ...]:
@@ -380,7 +379,9 @@ class Captures:
 
     @property
     def measurement_names(self) -> frozenset[str]:
-        """The names of what was measured outside of the traces. Raises TraceError for files that cannot be meant."""
+        """The names of the metrics that were measured outside of the traces. Raises TraceError for contradictory
+        files.
+        """
         return frozenset(name for capture in self.runs for name in capture.measurements.names)
 
     def close(self) -> None:
@@ -392,7 +393,7 @@ class Captures:
 def _measure_capture(
     capture: Run, metric: Metric, spec: WindowSpec, ranks: frozenset[int] | None, empty_table: MetricTable
 ) -> MetricTable:
-    """Measure a metric in one capture, of all ranks or of some. Raises NothingMeasured where it has no trace."""
+    """Measure a metric in one capture, of all ranks or of some. Raises NothingMeasured if the capture has no trace."""
     if metric.scope is MetricScope.CAPTURE:
         return keep_ranks(replace(empty_table, rows=tuple(metric.measure_rows(capture))), ranks)
     if not capture.traces:
@@ -426,10 +427,10 @@ def _measure_rank(metric: Metric, windows: Sequence[RankWindow], empty_table: Me
 def _measure_run(
     capture: Run, metric: Metric, spec: WindowSpec, ranks: frozenset[int] | None, empty_table: MetricTable
 ) -> MetricTable:
-    """Measure a metric of all ranks together; of some ranks return the rows that are theirs, where it has that
-    dimension.
+    """Measure a metric of all ranks together; given some ranks, return only their rows if rows have the dimension
+    rank.
     """
-    # Kernels are summed over the ranks that are asked for, as a sum of all tells nothing of one of them.
+    # Kernels are summed over the requested ranks, because a sum over all says nothing about one.
     summed_ranks = ranks if metric.source is MetricSource.FAMILIES else None
     window_tables = [
         _measure_window(metric, window, empty_table)
@@ -439,7 +440,7 @@ def _measure_run(
 
 
 def _measure_window(metric: Metric, window: RankWindow | RunWindow, empty_table: MetricTable) -> MetricTable:
-    """Return the rows of one window, or the reason why it has none."""
+    """Return the rows of one window, or the reason why there are none."""
     try:
         results = list(metric.iterate_rows(window))
     except NoRows as error:
@@ -454,7 +455,7 @@ _NO_ROW_TEXT = "none in this window"
 
 
 class MetricAvailability(NamedTuple):
-    """Counts the metrics that one command shows and those that have rows, and names those without by the reason."""
+    """Counts the metrics that one command shows and those that have rows, and names the others by reason."""
 
     command: str  # the name of the command
     metric_count: int
@@ -463,7 +464,7 @@ class MetricAvailability(NamedTuple):
 
 
 def list_metric_availability(captures: Captures, spec: WindowSpec) -> Iterator[MetricAvailability]:
-    """Yield what each command can show of a run, leaving out metrics for which a gate file has to state something."""
+    """Yield which metrics each command can show of a run, without those that need a statement in a gate file."""
     trace_metrics = [
         metric for metric in METRICS.values() if not metric.is_outside_trace and metric.required_key is None
     ]
@@ -475,7 +476,7 @@ def list_metric_availability(captures: Captures, spec: WindowSpec) -> Iterator[M
 
 
 def describe_missing_rows(captures: Captures, metric: Metric, spec: WindowSpec) -> str:
-    """Return why a metric has no row; empty where it has one."""
+    """Return why a metric has no rows; empty if it has some."""
     try:
         table = captures.measure_rows(metric, spec)
     except NsysError as error:
@@ -487,14 +488,13 @@ def describe_missing_rows(captures: Captures, metric: Metric, spec: WindowSpec) 
 
 
 DEFAULT_NOTE_METRICS = ("compute_absent_ns", "launches")
-"""The metrics whose notes count for a run where no metric was asked for: those of its budget, and of kernels by stage.
-"""
+"""The metrics whose notes are shown if no metric was requested: those of the budget and of kernels by stage."""
 
 
 def check_one_step_kind(sides: Mapping[str, Sequence[Run]], spec: WindowSpec) -> None:
-    """Check that several captures are of one kind of steps where ``spec`` leaves open which.
+    """Check that several captures have one kind of steps, if ``spec`` names none.
 
-    ``sides`` has the captures by who has them. Raises UsageMistake where they are of several kinds.
+    ``sides`` has the captures by owner. Raises UsageMistake if there are several kinds.
     """
     if sum(map(len, sides.values())) > 1 and spec.kind is None and spec.picks_steps:
         check_single_kind(
@@ -503,10 +503,10 @@ def check_one_step_kind(sides: Mapping[str, Sequence[Run]], spec: WindowSpec) ->
 
 
 def resolve_default_spec(run: Run, spec: WindowSpec, open_fields: Collection[str]) -> WindowSpec:
-    """Return the spec that a person looks at first.
+    """Return the spec of the windows that a command shows by default.
 
-    It is the given one, for the usual kind of steps where it leaves open which. For a cut it is what the cut holds,
-    where that differs only in the fields that are ``open_fields``.
+    It is the given one, with the usual kind of steps if it names none. For a cut it is the spec that was cut, if that
+    differs only in ``open_fields``.
     """
     spec = _fill_step_kind(run, spec)
     cut_specs = [WindowSpec(*cut_spec) for facts in run.facts[:1] for cut_spec in facts.cut_window_specs]

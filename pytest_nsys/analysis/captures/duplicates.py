@@ -1,7 +1,7 @@
-"""Which ranks hold the same kernels, because a trace was copied, though not a byte of the copy may be where it was?
+"""Which ranks hold the same kernels, because a trace was copied, even if the bytes of the copy differ?
 
-A file is written in other bytes by VACUUM, or where a report is exported twice. No two runs of a program take the same
-time to the nanosecond. Equal counts say nothing: good runs have them.
+VACUUM, or a second export of a report, writes the same trace in other bytes. No two runs of a program take the same
+time to the nanosecond. Equal counts prove nothing: good runs have them.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from pytest_nsys.core.memoize import group_by_key
 
 
 def find_ranks_with_equal_kernels(first: WindowGroup, second: WindowGroup) -> Iterator[tuple[RankTrack, RankTrack]]:
-    """Yield the pairs of ranks whose kernels are equal: around the windows, or of few kernels in the whole run.
+    """Yield the pairs of ranks with equal kernels: around the windows or, if these are few, in the whole run.
 
-    Of one group these are ranks on two clocks.
+    If both groups are the same one, pairs are of ranks on two clocks.
     """
     twins_by_summary = group_by_key((_summarize_kernels(track), track) for track in second.tracks.values())
     for track in first.tracks.values():
@@ -35,14 +35,14 @@ def find_ranks_with_equal_kernels(first: WindowGroup, second: WindowGroup) -> It
 
 
 def _summarize_kernels(track: RankTrack) -> tuple[int, int]:
-    """Return what is quick to compare: the number of kernels, and their total time in ns."""
+    """Return what is quick to compare: (number of kernels, total time in ns)."""
     return len(track.kernels), sum_column(subtract(track.kernels.end_ns, track.kernels.start_ns))
 
 
 def _find_whole_runs(
     first: WindowGroup, track: RankTrack, second: WindowGroup, twin: RankTrack
 ) -> tuple[RankTrack, RankTrack]:
-    """Return what the whole runs have of two ranks; both as they are where one is of a cut, which has no more of it."""
+    """Return the whole runs of two ranks; both unchanged if one is from a cut, which holds nothing more."""
     with contextlib.suppress(NsysError):
         return first.run.load_whole_run().tracks[track.rank.number], second.run.load_whole_run().tracks[
             twin.rank.number
@@ -51,13 +51,11 @@ def _find_whole_runs(
 
 
 def _has_equal_kernels(first: RankTrack, second: RankTrack) -> bool:
-    """Return whether two ranks have equal kernels: as many, each as long, at the same distances, whatever moment their
-    clocks count from.
-    """
+    """Return whether all kernels have equal lengths and equal distances."""
     first_kernels, second_kernels = first.kernels, second.kernels
     offset_ns = second_kernels.start_ns[0] - first_kernels.start_ns[0]
     pairs = ((first_kernels.start_ns, second_kernels.start_ns), (first_kernels.end_ns, second_kernels.end_ns))
-    # Two exports of one report may count time from other moments: only the differences are compared.
+    # Two exports of one report may have different time origins: only differences are compared.
     return len(first_kernels) == len(second_kernels) and all(
         b - a == offset_ns for columns in pairs for a, b in zip(*columns, strict=True)
     )

@@ -1,13 +1,13 @@
 """Which of several captures of one program is unlike the others?
 
-The median of three or more hides one that is far off. Of three or four nobody knows whether it is chance, so it is
-named where it is more than a tenth from the median of the others, and several times what those differ by among
-themselves. That is pooled over the rows, for two captures alone agree by chance; a small row counts on the scale of the
-mean row. The factor falls with the number of captures as their range rises: together they stand for about six
-deviations.
+The median of three or more captures hides one that is far off. Three or four cannot show whether that is chance, so
+such a capture is only named. It is one that differs from the median of the others by more than a tenth, and by several
+times the range of the others. That is pooled over the rows, because two captures alone agree by chance; a small row
+counts on the scale of the mean row. The factor falls with the number of captures, because their range rises: together
+they stand for about six standard deviations.
 
-Of five or more one that is further from the nearest of the others than three times their range, and than the tolerance
-of the row, is a hiccup: a gate leaves it out. Where two captures are such they are noise.
+Of five or more captures, one is a hiccup if it differs from the nearest of the others by more than three times their
+range, and by more than the tolerance of the row: a gate leaves it out. Two such captures are noise.
 """
 
 from __future__ import annotations
@@ -21,29 +21,29 @@ from pytest_nsys.core.model import Value
 from pytest_nsys.core.numbers import format_value
 from pytest_nsys.core.text_format import format_count, sanitize_line
 
-MIN_CAPTURES = 3  # of two captures nobody knows which one is off
-"""From how many captures on one can be unlike the others."""
+MIN_CAPTURES = 3  # with two captures it is unknown which one is off
+"""The minimum number of captures at which one can be unlike the others."""
 
 MIN_CAPTURES_FOR_HICCUP = 5  # four that agree are needed before the fifth is not a sample of the same noise
-"""From how many captures on one can be a hiccup."""
+"""The minimum number of captures at which one can be a hiccup."""
 
-FAR_SHARE = Fraction(1, 10)  # of the median of the others
+FAR_SHARE = Fraction(1, 10)  # as a share of the median of the others
 FAR_RANGES = (
     18  # 6 ranges of two others, 3.6 of four: about six standard deviations each, for a range rises with the number
 )
-"""How many times the range of the others is far, times the number of captures."""
+"""A capture is far off if it differs by more than this many ranges of the others, divided by the number of captures."""
 
 HICCUP_RANGES = 3
-"""How many times the range of the others lies between a hiccup and the nearest of them."""
+"""A hiccup differs from the nearest of the others by more than this many ranges of the others."""
 
 K = TypeVar("K", bound=Hashable)
 
 
 class Outlier(NamedTuple, Generic[K]):
-    """Describes a capture with rows far from the others, by the farthest of them."""
+    """Describes a capture with rows far from those of the others; the farthest row stands for all."""
 
     capture_index: int  # its index among the captures
-    row_count: int  # how many of its rows are far off
+    row_count: int  # number of its rows that are far off
     key: K  # of the farthest row
     value: Value
     others_median: Value  # the median of the others in that row
@@ -60,9 +60,10 @@ class Outlier(NamedTuple, Generic[K]):
 def find_outliers(
     captures: Sequence[Mapping[K, Value]], tolerances: Mapping[K, Value] | None = None
 ) -> list[Outlier[K]]:
-    """Return the captures that lie far from the others in some row that all of them have, by their place.
+    """Return the captures that lie far from the others in a row that all of them have, in order.
 
-    ``tolerances`` are amounts by which a row may differ, as its gate says; a row without one may by a tenth.
+    ``tolerances`` are the amounts by which a row may differ according to its gate; a row without one may differ by a
+    tenth.
     """
     common_keys = [key for key in captures[0] if all(key in capture for capture in captures)] if captures else []
     find_rows = _find_far_rows if len(captures) < MIN_CAPTURES_FOR_HICCUP else _find_hiccup_rows
@@ -83,13 +84,13 @@ def find_outliers(
 def find_hiccup(
     captures: Sequence[Mapping[K, Value]], tolerances: Mapping[K, Value] | None = None
 ) -> Outlier[K] | None:
-    """Return the one capture that is a hiccup; None where there is none, or where two are, which is noise."""
+    """Return the only capture that is a hiccup; None if there is none, or if there are two, which is noise."""
     outliers = find_outliers(captures, tolerances) if len(captures) >= MIN_CAPTURES_FOR_HICCUP else []
     return outliers[0] if len(outliers) == 1 else None
 
 
 class _ComparedRow(NamedTuple, Generic[K]):
-    """Holds a row of one capture, with the values that the others have."""
+    """Holds a row of one capture, with the values of the same row in the others."""
 
     key: K
     value: Value
@@ -108,9 +109,7 @@ _RowSearch = Callable[[Sequence[_ComparedRow[K]], Mapping[K, Value]], Iterator[t
 
 
 def _measure_scales(rows: Sequence[_ComparedRow[K]]) -> list[Fraction]:
-    """Return the scale on which each row counts as large or small: its own median, and at least the mean row; 0 if all
-    are 0.
-    """
+    """Return the scale of each row: its own median, but at least the mean over all rows; 0 if all are 0."""
     medians = [abs(Fraction(row.others_median)) for row in rows]
     mean_median = Fraction(mean(medians)) if medians else Fraction(0)
     return [max(mean_median, row_median) for row_median in medians]
@@ -119,7 +118,7 @@ def _measure_scales(rows: Sequence[_ComparedRow[K]]) -> list[Fraction]:
 def _find_hiccup_rows(
     rows: Sequence[_ComparedRow[K]], tolerances: Mapping[K, Value]
 ) -> Iterator[tuple[Fraction, _ComparedRow[K]]]:
-    """Yield the rows that show the capture to be a hiccup, each with how far off it is on its scale."""
+    """Yield the rows that show the capture to be a hiccup, each with its distance as a multiple of its scale."""
     for row, scale in zip(rows, _measure_scales(rows), strict=True):
         tolerance = Fraction(tolerances[row.key]) if row.key in tolerances else FAR_SHARE * scale
         gap = Fraction(min(distance(row.value, other_value) for other_value in row.other_values))
@@ -128,7 +127,7 @@ def _find_hiccup_rows(
 
 
 def _find_far_rows(rows: Sequence[_ComparedRow[K]], _: Mapping[K, Value]) -> Iterator[tuple[Fraction, _ComparedRow[K]]]:
-    """Yield the rows that are far off, each with how many times as far as it may be."""
+    """Yield the rows that are far off, each with its distance as a multiple of the allowed one."""
     scales = _measure_scales(rows)
     if not any(scales):
         return

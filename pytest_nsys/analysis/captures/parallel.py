@@ -1,8 +1,8 @@
-"""How are many traces read before they are asked, one at a time, wherever an executor does it?
+"""How are many traces read ahead, one at a time, wherever an executor runs?
 
-A reader opens one trace, makes every measurement that was announced, and sends what it asked the trace for. The
-measurements are then made once more here, of all traces together, and find their answers at hand. That they are made
-twice costs little: nearly all time goes into reading.
+A worker opens one trace, makes every measurement that was announced, and sends back the trace's answers. The
+measurements are then repeated in this process over all traces, and find these answers. Measuring twice costs little,
+because nearly all time goes into reading.
 """
 
 from __future__ import annotations
@@ -26,32 +26,32 @@ from pytest_nsys.tools.executors import BAR_INTERVAL_S, SERIAL, ProgressBar, ope
 from pytest_nsys.traces.recorded_trace import RecordedTrace, TraceRecording
 from pytest_nsys.traces.trace_files import open_trace
 
-MIN_READ_AHEAD_TRACES = 16  # then they need not all be open at once
-"""From how many traces on they are read ahead one after another, and closed, where no executor is named."""
+MIN_READ_AHEAD_TRACES = 16  # so many need not all be open at once
+"""The minimum number of traces that are read ahead and closed one after another if no executor is named."""
 
 DROPPED_JOB_TEXT = "the executor dropped it: its scheduler or all of its workers are gone"
 
 
 QueryTrace = Callable[[Trace], None]
-"""Asks a trace whatever will be asked of it, and raises nothing; it is sent from process to process."""
+"""Makes every query on a trace that will be made later, and raises nothing; it is pickled for other processes."""
 
 
 class TraceJob(NamedTuple):
-    """Describes one trace to read, and what asks it."""
+    """Describes one trace to read, and the queries to make."""
 
     path: Path
     query: QueryTrace
 
 
 class ReadResult(NamedTuple):
-    """Holds what became of a job: the recording, or why the trace cannot be opened."""
+    """Holds the result of a job: the recorded answers, or the error why the trace cannot be opened."""
 
     recording: TraceRecording | None
     error: NsysError | None = None
 
 
 def read_trace_job(job: TraceJob) -> ReadResult:
-    """Open the trace of a job and ask it, in any process."""
+    """Open the trace of a job and make its queries, in any process."""
     trace = RecordedTrace(job.path, open_trace)
     with contextlib.closing(trace):
         try:
@@ -63,15 +63,15 @@ def read_trace_job(job: TraceJob) -> ReadResult:
 
 
 def query_all(convention: Convention, workload: Workload, requests: Sequence[MetricRequest], trace: Trace) -> None:
-    """Ask the trace whatever measurements ask."""
+    """Make all queries on a trace that the requested measurements make."""
     captures = Captures([Run([trace], convention, workload)])
     for question in _list_queries(captures, requests):
-        with contextlib.suppress(Exception):  # goes wrong once more where the run is judged, and is told there
+        with contextlib.suppress(Exception):  # fails again when the run is judged, and is reported there
             question()
 
 
 def _explain_missing_file(path: Path, error: NsysError) -> NsysError:
-    """Return the error of a file; one that is missing here was seen by the sender, whose disks are not these."""
+    """Return the error of a file; if the file is missing here, say that the sending machine saw it."""
     if path.exists():
         return error
     from pytest_nsys.tools.workers import name_this_worker
@@ -80,7 +80,7 @@ def _explain_missing_file(path: Path, error: NsysError) -> NsysError:
 
 
 def _list_queries(captures: Captures, requests: Sequence[MetricRequest]) -> Iterator[Callable[[], object]]:
-    """Yield what a gate or a command asks of a run, in the order in which it does it."""
+    """Yield the queries that a gate or a command makes on a run, in their order."""
     yield partial(captures.build_key, {})
     yield lambda: captures.facts
     for request in requests:
@@ -92,7 +92,7 @@ def _list_queries(captures: Captures, requests: Sequence[MetricRequest]) -> Iter
 
 
 def _measure_request(captures: Captures, request: MetricRequest) -> None:
-    """Measure the rows of all ranks; where one of them has an empty window, also those of each other rank by itself."""
+    """Measure the rows of all ranks; if one rank has an empty window, also those of each other rank by itself."""
     try:
         captures.measure(request)
     except NothingMeasured:
@@ -106,18 +106,16 @@ TraceOpener = Callable[[Path], Trace]
 
 @dataclass(frozen=True)
 class ReadAhead:
-    """Reads the traces of a run ahead by an executor."""
+    """Reads the traces of a run ahead with an executor."""
 
     # A name as for :func:`~pytest_nsys.tools.executors.open_executor`; None: in this process.
     executor: str | None = None
-    shows_progress: bool = False  # whether a terminal shows how far reading is
+    shows_progress: bool = False  # whether to show a progress bar
 
     def __call__(
         self, paths: Sequence[Path], convention: Convention, workload: Workload, requests: Sequence[MetricRequest]
     ) -> TraceOpener:
-        """Return what opens the traces, with what was read of them ahead where that was worth while. Raises
-        UsageMistake.
-        """
+        """Return a function that opens the traces, read ahead if that pays. Raises UsageMistake."""
         if not requests or not (self.uses_processes or len(paths) >= MIN_READ_AHEAD_TRACES):
             return open_trace
         return self.make_opener(paths, partial(query_all, convention, workload, tuple(dict.fromkeys(requests))))
@@ -128,11 +126,13 @@ class ReadAhead:
         return self.executor not in (None, SERIAL)
 
     def make_opener(self, paths: Sequence[Path], query: QueryTrace) -> TraceOpener:
-        """Ask the traces by the executor, where there are several. Return what opens them. Raises UsageMistake."""
+        """Make the queries with the executor if there are several traces. Return a function that opens them. Raises
+        UsageMistake.
+        """
         if len(paths) < 2:
             return open_trace
         read_ahead = self._read_jobs([TraceJob(path, query) for path in paths])
-        outcomes = dict(zip(paths, read_ahead, strict=False))  # one that fails is the last
+        outcomes = dict(zip(paths, read_ahead, strict=False))  # shorter if one fails
 
         def open_read(path: Path) -> Trace:
             """Return the trace with its answers, or raise the error of reading it ahead."""
@@ -147,8 +147,8 @@ class ReadAhead:
 
     def _read_jobs(self, jobs: Sequence[TraceJob]) -> list[ReadResult]:
         """Return the outcomes in the order of the jobs, up to the first that failed."""
-        # Where a process died nobody knows over which trace, so the rest is read by a single one: the first that is
-        # lost then is the trace that it died over.
+        # If a process dies, the trace at fault is unknown, so one process reads the rest: the first trace lost then
+        # is the one at fault.
         progress = ProgressBar("reading traces", len(jobs), is_shown=self.shows_progress)
         try:
             with open_executor(self.executor or SERIAL) as executor:
@@ -172,14 +172,14 @@ class ReadAhead:
 
 
 class OpenOnce:
-    """Opens each trace once for all conventions that it is read under."""
+    """Opens each trace once, for all conventions under which it is read."""
 
     def __init__(self, read_ahead: ReadAhead, query: QueryTrace) -> None:
         self._read_ahead, self._query = read_ahead, query
         self._open_traces: dict[Path, Trace] = {}
 
     def __call__(self, paths: Sequence[Path], *_: object) -> TraceOpener:
-        """Return what opens the traces, or returns those that are open."""
+        """Return a function that opens the traces, or returns those that are open."""
         new_paths = [path for path in paths if path not in self._open_traces]
         # Each convention asks little that none before it asked. Reading ahead pays only in other processes: here it
         # would cost more than it saves.
@@ -195,21 +195,17 @@ class OpenOnce:
 
 
 def _run_jobs(executor: Executor, jobs: Sequence[TraceJob], progress: ProgressBar) -> list[Future[ReadResult]]:
-    """Run the jobs and return a future of each, in their order; those after one that failed may be cancelled, or not
-    begun.
-    """
+    """Run the jobs and return their futures in order; those after a failed one may be cancelled, or missing."""
     futures: list[Future[ReadResult]] = []
     for job in jobs:
         futures.append(executor.submit(read_trace_job, job))
-        if futures[-1].done():  # where a job is done as it is submitted
+        if futures[-1].done():  # for executors that run a job on submission
             progress.show(len(futures))
             if _has_failed(futures[-1]):
                 return futures
     pending_futures = set(futures)
     while pending_futures:
-        wait(
-            pending_futures, timeout=BAR_INTERVAL_S
-        )  # passes over one that is cancelled and whose executor has not noticed yet
+        wait(pending_futures, timeout=BAR_INTERVAL_S)  # skips a cancelled future whose executor has not noticed yet
         done_futures = {future for future in pending_futures if future.done()}
         pending_futures -= done_futures
         progress.show(len(futures) - len(pending_futures))
@@ -221,17 +217,17 @@ def _run_jobs(executor: Executor, jobs: Sequence[TraceJob], progress: ProgressBa
 
 
 def _has_failed(future: Future[ReadResult]) -> bool:
-    """Whether a future that is done brought no recording."""
+    """Return whether a finished future has no recorded answers."""
     return future.cancelled() or future.exception() is not None or future.result().error is not None
 
 
 def _collect_results(
     jobs: Sequence[TraceJob], futures: Sequence[Future[ReadResult]], describe_death: Callable[[], str] | None = None
 ) -> Iterator[ReadResult]:
-    """Yield what the futures brought, up to the first that failed.
+    """Yield the results of the futures, up to the first failed one.
 
-    Stops before a job that was lost because a process died, except where a single process reads: then it died over that
-    job.
+    Stops before a job that was lost because a process died. If a single process reads, it died over that job, which is
+    then reported.
     """
     from pytest_nsys.tools.workers import explain_lost_worker  # loaded already where it is needed
 

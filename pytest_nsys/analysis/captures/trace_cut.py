@@ -1,9 +1,9 @@
-"""What belongs to the picked windows of a run, so that they can leave their traces and be measured again?
+"""What belongs to the picked windows of a run, so that they can be cut out of their traces and measured again?
 
-Spans of time say it: the operations of each GPU in the windows and until compute came next, ranges and waiting calls of
-each host around these and around their launches; everywhere in the run the ranges that mark steps and ranks. What the
-rows of a part cannot say, as which steps the run has, goes into the mark. Windows that are picked in several ways leave
-together.
+Spans of time decide it: the operations of each GPU in the windows and until the next compute, and the ranges and
+waiting calls of each host around these and around their launches; ranges that mark steps and ranks are kept everywhere
+in the run. The mark of the cut holds what the remaining rows cannot say, such as which steps the run has. Windows that
+are picked by several specs are cut together.
 """
 
 from __future__ import annotations
@@ -62,12 +62,12 @@ WHOLE_TIME: Interval = (NO_LAUNCH + 1, OPEN_END_NS)
 
 @dataclass(frozen=True)
 class RunCut:
-    """Describes the windows of some ranks of a run, as each of several specs picks them."""
+    """Describes the windows of some ranks of a run, as picked by several specs."""
 
     run: Run
     specs: Sequence[WindowSpec]
     views: Sequence[Mapping[int, Sequence[RankWindow]]]  # the windows by rank, for each spec
-    extra_patterns: Sequence[str] = ()  # patterns of further ranges that are kept wherever in the run they are
+    extra_patterns: Sequence[str] = ()  # patterns of further ranges that are kept everywhere in the run
 
     @property
     def ranks(self) -> list[Rank]:
@@ -82,7 +82,7 @@ class RunCut:
 
     @property
     def patterns(self) -> list[str]:
-        """The patterns of the ranges of which all are kept."""
+        """The patterns of the ranges that are all kept."""
         convention = self.run.convention
         patterns = (
             convention.range_anchor,
@@ -109,9 +109,9 @@ class RunCut:
 def cut_run(
     run: Run, specs: Sequence[WindowSpec], ranks: Collection[int] | None = None, extra_patterns: Sequence[str] = ()
 ) -> RunCut:
-    """Pick the windows of all ranks, or of some, as each spec picks them.
+    """Pick the windows of all ranks, or of some, by each spec.
 
-    Raises NothingMeasured where one of the ranks has none, or an empty one.
+    Raises NothingMeasured if one of the ranks has no window, or an empty one.
     """
     return RunCut(run, specs, [run.load_windows(spec).require_filled_windows(ranks) for spec in specs], extra_patterns)
 
@@ -120,7 +120,7 @@ def cut_run(
 
 
 def find_cut_parts(windows: RunCut) -> list[CutPart]:
-    """Find what of each trace belongs to the windows, in the order of the traces."""
+    """Find the part of each trace that belongs to the windows, in the order of the traces."""
     numbers = {clock: number for number, clock in enumerate(windows.clocks)}
     by_trace = group_by_key((rank.process.trace, rank) for rank in windows.ranks)
     parts = []
@@ -155,8 +155,8 @@ def _list_views(windows: RunCut, rank: Rank) -> list[Sequence[RankWindow]]:
 def _measure_gpu_span(windows: Sequence[RankWindow]) -> Interval:
     """Return the time from the first to the last GPU operation that the windows of a rank need.
 
-    They need those in the windows, those launched in them, and what followed until compute did, where no compute covers
-    the end.
+    They need the operations in them, those launched in them, and, if no compute covers their end, those until the next
+    compute.
     """
     track = windows[0].track
     if windows[0].spec.is_whole_run:
@@ -176,7 +176,7 @@ def _list_bounds(kernels: Kernels) -> tuple[int, ...]:
 
 
 def _measure_host_span(windows: Sequence[RankWindow], gpu_span: Interval) -> Interval:
-    """Return the time around the launches of all that is kept of the GPU, and around the windows."""
+    """Return the time around the windows and around the launches of all kept GPU operations."""
     track = windows[0].track
     if windows[0].spec.is_whole_run:
         return WHOLE_TIME
@@ -195,7 +195,7 @@ def _measure_host_span(windows: Sequence[RankWindow], gpu_span: Interval) -> Int
 
 
 def build_cut_mark(windows: RunCut) -> CutMark:
-    """Build the mark of a cut, which says what its rows cannot."""
+    """Build the mark of a cut, which holds what its rows cannot say."""
     run, convention = windows.run, windows.run.convention
     is_custom = convention != BUILT_IN_CONVENTIONS.get(convention.name)
     return CutMark(
@@ -204,7 +204,7 @@ def build_cut_mark(windows: RunCut) -> CutMark:
         fingerprint=convention.compute_fingerprint(),
         mapping=encode_convention(convention) if is_custom else None,
         copies=list(convention.copies),
-        # Of the whole run: they tell its convention from that of runs without known libraries.
+        # Of the whole run: a baseline distinguishes conventions by known libraries.
         libraries=sorted({pair for trace in run.traces for pair in trace.library_kernels()}),
         ranges=windows.patterns,
         recorded=sorted(set().union(*map(_find_recorded, windows.list_windows()))),
@@ -216,7 +216,7 @@ def build_cut_mark(windows: RunCut) -> CutMark:
 
 
 def _build_cut_facts(windows: RunCut) -> TraceFacts:
-    """Build what the traces say together, without what is of one rank; the files that they are of are not named."""
+    """Combine the facts of all traces, without those of a single rank and without file names."""
     run, ranks = windows.run, windows.ranks
     traces = {rank.process.trace: run.facts[rank.process.trace] for rank in ranks}
     first, all_facts = next(iter(traces.values())), [*traces.values()]
@@ -256,7 +256,7 @@ def _build_cut_facts(windows: RunCut) -> TraceFacts:
 
 
 def _find_recorded(window: RankWindow) -> set[str]:
-    """Return the questions to which the trace of a window has an answer."""
+    """Return the names of the queries that the trace of a window can answer."""
     track, window_start = window.track, (window.start_ns, window.start_ns)
     answers = (
         track.select_api_calls(SYNCHRONISING_CALLS, window_start),
@@ -269,7 +269,7 @@ def _find_recorded(window: RankWindow) -> set[str]:
 
 
 def _list_lost_work(windows: RunCut) -> Iterator[LostWork]:
-    """Yield the work that the traces lost of the calls in the windows, by process."""
+    """Yield, by process, the work of calls in the windows that the traces lost."""
     processes = {rank.process: _resolve_cut_process(windows, rank) for rank in windows.ranks}
     for spec in windows.specs:
         group = windows.run.load_windows(spec)
@@ -289,7 +289,7 @@ def _resolve_cut_process(windows: RunCut, rank: Rank) -> int:
 
 
 def _list_gpu_notes(windows: RunCut, traces: Mapping[int, TraceFacts]) -> Iterator[Note]:
-    """Yield what nvidia-smi said before and after the run, by the name of the file that it was said beside."""
+    """Yield what nvidia-smi reported before and after the run, by the name of the trace file next to the report."""
     for number, facts in traces.items():
         path = windows.run.traces[number].path
         for note in make_gpu_notes(path):
@@ -344,7 +344,7 @@ def _build_marked_rank(windows: RunCut, rank: Rank) -> MarkedRank:
 
 
 def _number_shared_gpus(run: Run, rank: Rank, facts: TraceFacts) -> dict[int, int]:
-    """Return the number of each GPU of a rank by its device, in a run in which processes share one; else nothing."""
+    """Return the number of each GPU of a rank by its device, if processes of the run share a GPU; otherwise nothing."""
     if not run.ranks_of_shared_gpus:
         return {}
     numbers = {
@@ -356,7 +356,7 @@ def _number_shared_gpus(run: Run, rank: Rank, facts: TraceFacts) -> dict[int, in
 
 
 def _find_tie(windows: RunCut, rank: Rank) -> ClockTie | None:
-    """Return how the clock of a rank is tied to another of the cut; None where its root is not in the cut."""
+    """Return how the clock of a rank is tied to another one of the cut; None if its root clock is not in the cut."""
     clocks = windows.clocks
     if len(clocks) < 2:
         return None
@@ -373,16 +373,14 @@ def _find_tie(windows: RunCut, rank: Rank) -> ClockTie | None:
 
 
 def _select_levels(levels: Series, span: Interval) -> list[tuple[int, int]]:
-    """Return the bytes that were allocated when the windows began, the changes until they ended, and the peak of the
-    run.
-    """
+    """Return the bytes allocated when the windows began, the changes until they ended, and the peak of the run."""
     all_levels = [*zip(*levels, strict=True)]
     peak = max(all_levels, key=lambda level: (level[1], -level[0]), default=None)
     chosen_levels = [*zip(*levels.select_levels(*span), strict=True)]
     if peak is not None and peak not in chosen_levels:
         chosen_levels = sorted(
             [peak, *chosen_levels], key=itemgetter(0)
-        )  # stable: before what follows it at its moment
+        )  # stable sort: keeps the order of changes at the same time
     return chosen_levels
 
 
@@ -396,13 +394,13 @@ class CutFile(NamedTuple):
     is_sqlite: bool  # whether it is written as tables, else as JSON
 
     def pack(self, file_name: str) -> bytes:
-        """Return the content for a file of this name, packed where it ends in ``.gz``."""
+        """Return the content for a file of this name, compressed if it ends in ``.gz``."""
         # Without a time in it, equal windows give equal files.
         return gzip.compress(self.content, mtime=0) if file_name.endswith(".gz") else self.content
 
 
 def render_cut(windows: RunCut) -> CutFile:
-    """Return the windows as a part of their traces, in the format of these. Raises NsysError."""
+    """Return the windows as a part of their traces, in the same format. Raises NsysError."""
     parts = [(unwrap_reader(part.trace), part) for part in find_cut_parts(windows)]
     is_sqlite = isinstance(parts[0][0], NsysSqlite)
     mark = build_cut_mark(windows).to_json()

@@ -1,5 +1,5 @@
-"""What was a window made of, what changed between two of them, and what is at the root of it?
+"""What was a window made of, what changed between two of them, and what is the root cause?
 
-Plain data and its differences: no trace is asked, and no numpy is loaded. It is measured in
+This package holds plain data and compares it, without reading a trace or loading numpy. The data is measured in
 :mod:`~pytest_nsys.analysis.budget`.
 """

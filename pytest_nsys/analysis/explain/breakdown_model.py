@@ -1,9 +1,9 @@
 """Which data describe what a window was made of, and what changed between two of them?
 
-A window is a table: a row says of the kernels of one name, stage and stream how many there are and how long. It is made
-by :mod:`pytest_nsys.analysis.budget.breakdown`. A change is the difference of two such tables in a row, or in a sum of
-rows: :mod:`pytest_nsys.analysis.explain.causes` finds all that a value is made of,
-:mod:`pytest_nsys.analysis.explain.root_causes` what changed by itself. Reports put it in words.
+A window is a table. Each row says how many kernels of one name, stage and stream there are, and how long they are. The
+table is made by :mod:`pytest_nsys.analysis.budget.breakdown`. A change is the difference of two such tables in a row,
+or in a sum of rows: :mod:`pytest_nsys.analysis.explain.causes` finds everything that a value is made of,
+:mod:`pytest_nsys.analysis.explain.root_causes` what changed by itself. Reports put changes into words.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from pytest_nsys.core.model import Label
 
 
 class RowActivity(enum.StrEnum):
-    """Says what a row, or a change, is of.
+    """Names the activity that a row, or a change, belongs to.
 
-    HOST is time in which the GPU waits for the launch of a kernel, IDLE time before a kernel that was launched. Only
-    changes are of ALL compute alike, of compute as COVER of communication, and of a RANK.
+    HOST is time in which the GPU waits for the launch of a kernel, IDLE time before a kernel that was launched already.
+    Only changes have ALL (all compute alike), COVER (compute that covers communication) and RANK.
     """
 
     KERNEL = "kernel"
@@ -54,7 +54,7 @@ VIEW_BY_ACTIVITY: Mapping[RowActivity, str] = {
 class ChangeKind(enum.StrEnum):
     """Says what happened to something between two runs.
 
-    What is ELSEWHERE has another stream or stage, or went behind compute or out of it.
+    ELSEWHERE means that it has another stream or stage, or went behind compute or out of it.
     """
 
     LONGER = "longer"
@@ -70,50 +70,54 @@ class ChangeKind(enum.StrEnum):
 
 
 AT_END = "[the window's end]"
-"""Stands for the kernel that ends a gap where none does."""
+"""Stands for the kernel that ends a gap, if no kernel does."""
 
 NEXT_STEP = "[the next step]"
 """Stands for what ends the time between two steps."""
 
 
 class RankWait(NamedTuple):
-    """Says how long a rank was in a collective before the last rank came, and which one that was."""
+    """Says how long a rank waited in a collective for the last rank, and which rank was the last."""
 
     wait_ns: int
     last_rank: int
 
 
 OWN_STREAM = -1
-"""Stands for the stream of communication that runs on none that computes."""
+"""Stands for the stream of communication on streams without compute."""
 
 
 class BreakdownRow(NamedTuple):
-    """Holds the kernels, copies or calls of one name; kernels are also of one stage and stream."""
+    """Sums up the kernels, copies or calls of one name; a row of kernels is also of one stage and stream."""
 
     activity: RowActivity
     name: str
     stage: str
     stream: int
-    """The number of the compute stream, from 0 on by stream id, for another run may give other ids; or OWN_STREAM."""
+    """The number of the compute stream, from 0 on in order of stream ids, which may differ between runs; or
+    OWN_STREAM.
+    """
     number: int
     length_ns: int
-    """The length of all together; of a call the time without compute in which the host stood in it."""
+    """The total length; for calls, the time without compute in which the host was in them."""
     exposed_ns: int = 0
-    """The time in which no compute ran, of communication on a stream of its own."""
+    """For communication on a stream of its own, the time in which no compute ran."""
     wait_ns_by_rank: Mapping[int, int] | None = {}
-    """The time they waited for the last rank, by that rank; None where the ranks of one cannot be matched."""
+    """The time for which the kernels waited for the last rank, by that rank; None if a collective's ranks cannot be
+    matched.
+    """
     launched_count: int = 0
-    """The number of them that have a launch."""
+    """The number of kernels that have a launch."""
     launch_sum_ns: int = 0
-    """The sum of their launch times from the window's start on."""
+    """The sum of their launch times, counted from the window's start."""
     launches_before: int = 0
-    """The number of compute launches before each of them, summed."""
+    """The sum, over the kernels, of the number of compute launches before each."""
     order: int = 0
-    """The sum of their places among the kernels of that stage and stream, by start: a kernel that took the place of
-    another one has its order, where as many run before them.
+    """The sum of the kernels' positions among all kernels of their stage and stream, by start. A kernel that replaced
+    another one has the other's position, if as many run before them.
     """
     ns_by_kernel: Mapping[str, int] = {}
-    """The time in which compute hid communication, or in which a copy blocked a kernel, by kernel."""
+    """By kernel, the time for which the row's compute hid it, or for which the row's copies blocked it."""
 
     @property
     def is_barrier(self) -> bool:
@@ -138,14 +142,13 @@ class Breakdown:
     """
 
     rows: Sequence[BreakdownRow]
-    # The window's length by what ran (KERNEL, COLLECTIVE without compute), and before which kernel the GPU stood idle,
-    # until that was launched (HOST) and after (IDLE).
+    # The window's length by what ran (KERNEL; COLLECTIVE without compute) and, by the kernel that ended an idle time,
+    # the time until its launch (HOST) and after it (IDLE).
     time_ns: Amounts
-    # The time without compute by what held it up: the kernel that waited, or the producer that blocked; None where the
-    # trace does not say it.
+    # The time without compute, by the kernel that waited or the producer that blocked; None if unknown.
     budget: Mapping[BudgetPart, Mapping[str, int]] | None = None
     unrecorded: Collection[RowActivity] = ()  # what the trace does not record: calls, copies
-    clock_mhz: int | None = None  # the median clock of the SMs, None where the window has no sample
+    clock_mhz: int | None = None  # the median clock of the SMs; None if the window has no sample
 
     @cached_property
     def counts(self) -> Counter[tuple[RowActivity, str]]:
@@ -157,7 +160,9 @@ class Breakdown:
 
     @cached_property
     def kernel_names(self) -> frozenset[str]:
-        """The names of all its kernels, beside which ``make_display_names`` tells those of a change apart."""
+        """The names of all its kernels; ``make_display_names`` keeps the shown names of changed kernels distinct from
+        them.
+        """
         names = {name for ns_by_name in (self.budget or {}).values() for name in ns_by_name} | {
             name for _, name in self.time_ns
         }
@@ -172,8 +177,8 @@ class Breakdown:
         return (part for part in self.rows if part.activity in activities)
 
     def sum_waits(self, name: str, stage: object = None) -> Counter[int]:
-        """Return how long the communication kernels of a name, and a stage, wait in all, in ns, by the rank that comes
-        last.
+        """Return how long the communication kernels of a name, and of a stage if given, wait in total, in ns by the
+        rank that comes last.
         """
         waits = Counter[int]()
         for part in self.rows:
@@ -191,39 +196,39 @@ class Breakdown:
 
 
 class RootCause(NamedTuple):
-    """Names what changed and what happened to it, so that rows, ranks and configurations can share it."""
+    """Names what changed and how, independently of the row, rank and configuration in which it was seen."""
 
     kind: ChangeKind
     activity: RowActivity
-    # What tells it apart from others. Of HOST the kernel before which the GPU waits (AT_END: no more is launched until
-    # the window ends; NEXT_STEP: nothing runs between two steps), empty where all are launched later; empty of ALL and
-    # of a RANK, too.
+    # What identifies it. For HOST: the kernel before which the GPU waits (AT_END: nothing more is launched until
+    # the window ends; NEXT_STEP: nothing runs between two steps), empty if all are launched later. Empty for ALL and
+    # RANK, too.
     name: str
     stage: str = ""
-    instead_of: str = ""  # of REPLACED: what ran in the same place before
+    instead_of: str = ""  # for REPLACED: what ran in the same place before
 
 
 class Change(NamedTuple):
     """Describes how something changed on one rank.
 
-    The quantity, in ns, is the length, or the part of it that a value is made of. Of HOST and calls it is how long the
-    GPU had nothing to do for it, of LATER collectives what is exposed of them, of ELSEWHERE how long it runs there, of
-    COVER what it hides.
+    The quantity, in ns, is the length, or the part of it that a value is made of. For HOST and calls it is the time for
+    which they left the GPU without work; for LATER collectives, their exposed time; for ELSEWHERE, how long it runs
+    there; for COVER, the communication time that it hides.
     """
 
     root: RootCause
-    rank: int  # where it happened: the row that it explains may be of another rank, which waits for this one
+    rank: int  # where it happened; the row that it explains may belong to another rank, which waits for this one
     baseline_ns: int
     current_ns: int
-    baseline_count: int = 0  # how many kernels, copies or calls there were
+    baseline_count: int = 0  # number of kernels, copies or calls in the baseline
     current_count: int = 0
-    clock_mhz: tuple[int, int] | None = None  # before and now, where both traces have the GPU's clock and it differs
-    straggler: int | None = None  # the rank that it waits for, or that was the slowest before
+    clock_mhz: tuple[int, int] | None = None  # (baseline, current), if both traces have the GPU's clock and it differs
+    straggler: int | None = None  # the rank that this one waits for, or that was the slowest before
     exposed_kernel: str = ""  # the communication that lost most of its COVER
 
     @property
     def change_ns(self) -> int:
-        """The time by which a value grew because of this change; less cover makes it grow."""
+        """The time by which a value grew because of this change; if cover shrinks, the value grows."""
         return (
             self.baseline_ns - self.current_ns
             if self.root.activity is RowActivity.COVER
@@ -232,7 +237,7 @@ class Change(NamedTuple):
 
     @property
     def count_change(self) -> int:
-        """The number of kernels, copies or calls that were added; negative where some are gone."""
+        """The number of kernels, copies or calls that were added; negative if some are gone."""
         return self.current_count - self.baseline_count
 
     @property
@@ -241,11 +246,11 @@ class Change(NamedTuple):
 
 
 class BudgetChange(NamedTuple):
-    """Describes how the budget of a window changed: the parts add up to the change of its length."""
+    """Describes how the budget of a window changed; the changes of the parts add up to the change of its length."""
 
     parts: tuple[tuple[BudgetPart, int], ...]
-    # The compute kernel whose time moved most, the way that of all compute did, and by how much; None where compute did
-    # not move.
+    # The compute kernel whose time changed most in the direction of all compute, and by how many ns; None if compute
+    # did not change.
     largest_kernel: tuple[str, int] | None
     baseline_ns: int
     current_ns: int
@@ -257,50 +262,52 @@ class BudgetChange(NamedTuple):
 
 
 class Explanation(NamedTuple):
-    """Explains a change by its causes, largest first, and by what none accounts for: together they are the change."""
+    """Explains a change by its causes, largest first, and an unexplained remainder; together they add up to the
+    change.
+    """
 
     change_ns: int
     causes: tuple[Change, ...]
     unexplained_ns: int
-    budget_change: BudgetChange | None = None  # for a metric of which the budget says something
+    budget_change: BudgetChange | None = None  # for a metric that the budget says something about
 
     @property
     def leading_cause(self) -> Change | None:
-        """The largest cause that went the way of the change; None where no cause did."""
+        """The largest cause in the direction of the change; None without one."""
         return next((cause for cause in self.causes if cause.change_ns * self.change_ns > 0), None)
 
 
 class RowExplanation(NamedTuple):
     """Explains why a row of a metric changed."""
 
-    labels: Mapping[str, Label]  # of an aggregate those of the row that it was taken from
+    labels: Mapping[str, Label]  # for an aggregate, those of the row that it was taken from
     explanation: Explanation
-    root_causes: tuple[Change, ...] = ()  # behind most of the change, the largest first; empty where none is
-    alike_on_all_ranks: tuple[
-        Change, ...
-    ] = ()  # the same roots on all ranks, whose own rows need not have moved so far
-    window_kernels: frozenset[str] = frozenset()  # the kernels of both windows: a root's name tells it apart from these
+    root_causes: tuple[Change, ...] = ()  # those behind most of the change, largest first; may be empty
+    alike_on_all_ranks: tuple[Change, ...] = ()  # the same root causes on all ranks, even where the row changed less
+    window_kernels: frozenset[str] = frozenset()  # the kernels of both windows, for distinct display names
 
 
 UNCHANGED_SHARE = Fraction(5, 1000)
-"""The share of its length by which a step has to move to count as changed."""
+"""A step whose length changes by at most this share of it counts as unchanged."""
 
 
 class StepChange(NamedTuple):
-    """Holds the length of a step in both runs, by rank, in ns; of windows that are no steps their lengths."""
+    """Holds the length of a step in both runs, by rank, in ns; or the length of a window that is no step."""
 
     baseline_ns: Mapping[int, int]
     current_ns: Mapping[int, int]
 
     @property
     def slowest_ns(self) -> tuple[int, int]:
-        """The length of the slowest rank that both sides know, in the baseline and now; 0 where there is none."""
+        """The length of the slowest rank that both runs have, as (baseline, current) in ns; 0 if there is no such
+        rank.
+        """
         shared_ranks = self.baseline_ns.keys() & self.current_ns.keys()
         baseline, current = (max((side[rank] for rank in shared_ranks), default=0) for side in self)
         return baseline, current
 
     @property
     def is_faster(self) -> bool:
-        """Whether the step got faster, by more than counts as unchanged."""
+        """Whether the step became shorter by more than counts as unchanged."""
         baseline, current = self.slowest_ns
         return baseline - current >= baseline * UNCHANGED_SHARE and current < baseline

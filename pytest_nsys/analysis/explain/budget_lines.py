@@ -1,7 +1,6 @@
-"""Which data describe the budget of one window: the parts of its time, what bounds them, and what held compute up
-longest?
+"""Which data describe the budget of one window: the parts of its time, their bounds, and what held up compute longest?
 
-It leaves the process with a page, and is what a program reads as JSON.
+The data is plain: it is passed to the HTML page and read by programs as JSON.
 """
 
 from __future__ import annotations
@@ -14,14 +13,15 @@ from fractions import Fraction
 from pytest_nsys.core.text_format import format_count
 
 MAX_NAMED_ROWS = 3
-"""How many producers and delays are named."""
+"""The maximum number of producers, and of delays, that are named."""
 
 
 class BudgetPart(enum.StrEnum):
-    """Names the parts into which the time of a window divides; they are disjoint, and together all of it.
+    """Names the disjoint parts that the time of a window is divided into; they add up to the window.
 
-    ``BLOCKED_PARTS`` has one for each producer. ``BETWEEN`` is launch-starved too: after the last operation of a step,
-    until the next one is launched. ``BESIDE`` is stalled while communication ran, which it may have waited for.
+    ``BLOCKED_PARTS`` has one for each kind of producer. ``BETWEEN`` is launch-starved too: the time after the last
+    operation of a step, until the next step is launched. ``BESIDE`` is stalled time while communication ran, which may
+    have been the reason.
     """
 
     COMPUTE = "compute"
@@ -41,15 +41,15 @@ BLOCKED_PARTS: Mapping[str, BudgetPart] = {
     "memset": BudgetPart.MEMSET,
     "other_device": BudgetPart.ELSEWHERE,
 }
-"""The part of the budget by the kind of the producer that blocked."""
+"""The budget part for each kind of producer that blocked a kernel."""
 
 
 @dataclass(frozen=True, slots=True)
 class ProducerDelay:
-    """Says for how long one producer held up one kind of kernel, and in how many gaps."""
+    """Says how long, and in how many gaps, one producer held up kernels of one name."""
 
     kind: str
-    name: str  # a kernel's demangled name, of copies and memsets the kind
+    name: str  # a kernel's demangled name; for copies and memsets the kind
     stage: str
     waiting: str  # the demangled name of the kernel that waited
     ns: int
@@ -58,12 +58,12 @@ class ProducerDelay:
 
 @dataclass(frozen=True, slots=True)
 class LaunchDelay:
-    """Says for how long kernels of one name and stage started late, and in how many gaps.
+    """Says how long, and in how many gaps, kernels of one name and stage started late.
 
-    They were launched too late, or did not start though nothing is known to have blocked them.
+    They were launched too late, or did not start although nothing is known to have blocked them.
     """
 
-    part: str  # of BudgetPart
+    part: str  # value of BudgetPart
     waiting: str
     stage: str
     ns: int
@@ -72,14 +72,14 @@ class LaunchDelay:
 
 @dataclass(frozen=True, slots=True)
 class BudgetLines:
-    """Divides the time of a window by what it went to, and says how much is known of what its kernels waited for."""
+    """Divides the time of a window into budget parts, and says how completely the waits of its kernels are known."""
 
     parts: Mapping[BudgetPart, int]  # in ns; they add up to the window
-    has_next: bool  # whether it is a step that another one follows: else nobody knows what is between steps
+    has_next: bool  # whether another step follows; otherwise the time between steps is unknown
     device_busy_ns: int | None  # None where the trace does not say when copies ran
     gaps: int
     gaps_without_launch: int
-    contradicted: int  # gaps that end before something began that their kernel waited for
+    contradicted: int  # gaps that end before something began that their kernel is said to wait for
     unordered: int  # streams that keep no order: they prove nothing
     waits_recorded: bool
     waits: int
@@ -103,7 +103,7 @@ class BudgetLines:
 
     @property
     def launch_starved_ns(self) -> int:
-        """The launch-starved time, between steps too."""
+        """The launch-starved time in ns, including that between steps."""
         return self.parts[BudgetPart.STARVED] + self.parts[BudgetPart.BETWEEN]
 
     @property
@@ -112,12 +112,12 @@ class BudgetLines:
 
     @property
     def blocking_ns(self) -> Mapping[str, int]:
-        """The time that producers of each kind blocked."""
+        """The time in ns that producers blocked, by kind of producer."""
         return {kind: self.parts[part] for kind, part in BLOCKED_PARTS.items()}
 
     @property
     def dependency_stalled_ns(self) -> int:
-        """The stalled time, while communication ran too."""
+        """The stalled time in ns, including that while communication ran."""
         return self.parts[BudgetPart.STALLED] + self.parts[BudgetPart.BESIDE]
 
     @property
@@ -126,15 +126,15 @@ class BudgetLines:
 
     @property
     def at_least(self) -> bool:
-        """Whether more may have been blocked than the figures say, because a producer may have been missed."""
-        # Copies may be unknown, waits on other streams unrecorded or without what they waited for, streams unordered.
+        """Whether the blocked time is only a lower bound, because a producer may have been missed."""
+        # Copies may be unknown, stream waits unrecorded or not joined to what they waited for, streams unordered.
         is_joined = self.waits_recorded and self.waits_joined == self.waits
         return not is_joined or self.unordered > 0 or self.device_busy_ns is None
 
 
 @dataclass(frozen=True, slots=True)
 class BudgetFacts(BudgetLines):
-    """Holds the budget of one window of one rank, as programs and pages read it."""
+    """Holds the budget of one window of one rank in the form that programs and pages read."""
 
     comm_alone_ns: int | None  # None where the trace does not say when copies ran, and where nothing communicates
     tail_ns: int  # this and the next are parts of the launch-starved time
@@ -146,9 +146,9 @@ class BudgetFacts(BudgetLines):
 
 
 def compute_throughput_ceiling(part_ns: int, window_ns: int) -> Fraction | None:
-    """Return the share by which throughput would rise, at most, if the part were gone and nothing came in its place.
+    """Return the maximum share by which throughput would rise if the part took no time and nothing replaced it.
 
-    0.5 is 50 %. None where the part is the whole window.
+    0.5 is 50 %. It is None if the part is the whole window.
     """
     return Fraction(part_ns, window_ns - part_ns) if part_ns < window_ns else None
 
@@ -157,14 +157,14 @@ _BOUNDS_TEXT = "blocked and stalled are bounds"
 
 
 def describe_uncertain_edges(budgets: Iterable[BudgetLines]) -> Iterator[str]:
-    """Yield why figures of these budgets are bounds, and of which gaps less is known: each in one line."""
+    """Yield one line per reason why figures of these budgets are only bounds, or some gaps are uncertain."""
     all_budgets = list(budgets)
     yield from describe_bounds(all_budgets)
     yield from describe_uncertain_gaps(all_budgets)
 
 
 def describe_bounds(budgets: Sequence[BudgetLines]) -> Iterator[str]:
-    """Yield why what blocked may be more, and what stalled less: each in one line."""
+    """Yield one line per reason why the blocked time may be more, and the stalled time less."""
     waits = sum(budget.waits for budget in budgets)
     missing_records = waits - sum(budget.waits_joined for budget in budgets)
     reasons = {
@@ -177,7 +177,7 @@ def describe_bounds(budgets: Sequence[BudgetLines]) -> Iterator[str]:
 
 
 def describe_uncertain_gaps(budgets: Sequence[BudgetLines]) -> Iterator[str]:
-    """Yield of how many gaps of these budgets less is known, and why: each in one line."""
+    """Yield one line per reason why gaps of these budgets are uncertain, with their number."""
     gaps = format_count(sum(budget.gaps for budget in budgets), "gap")
     reasons = {
         "gaps_without_launch": "end in a kernel without a launch row: they count as launched at once",

@@ -1,7 +1,7 @@
-"""Why did a value change: by how much did what it is a sum of change, by name, to the nanosecond?
+"""Why did a value change: by how much did each named part of it change, to the nanosecond?
 
-A cause is an amount with a name and a kind. The amounts of all causes, and what is left unexplained, add up to the
-change.
+A cause is an amount of time with a name and a kind. The amounts of all causes and the unexplained remainder add up to
+the change.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from pytest_nsys.core.memoize import group_by_key
 
 
 def compare_budgets(baseline: Breakdown, current: Breakdown) -> BudgetChange | None:
-    """Return how the budget changed; None where one side does not know its own, or nothing moved."""
+    """Return how the budget changed; None if a side has no budget, or nothing changed."""
     if baseline.budget is None or current.budget is None:
         return None
     sums = [
@@ -55,12 +55,12 @@ CauseFinder = Callable[[Breakdown, Breakdown, MetricLabels], Iterable[Change]]
 
 
 class RowExplainer(NamedTuple):
-    """Explains the changes of a metric's rows. A ratio is explained by the time that it is a ratio of."""
+    """Explains the changes of a metric's rows; a ratio is explained by its time in ns."""
 
-    find_causes: CauseFinder  # of the baseline and the current breakdown, for the row's labels
-    # The row, of a ratio its time; None where a breakdown does not hold it.
+    find_causes: CauseFinder  # from the baseline and the current breakdown, for the row's labels
+    # The row's value; for a ratio, its time in ns. None if a breakdown does not hold it.
     measure_ns: Callable[[Breakdown, MetricLabels], int | None]
-    has_budget: bool = False  # whether the budget of the window says more of it
+    has_budget: bool = False  # whether the budget of the window adds to the explanation
 
     def explain(
         self,
@@ -70,7 +70,9 @@ class RowExplainer(NamedTuple):
         current: Breakdown,
         further_causes: Iterable[Change] = (),
     ) -> Explanation:
-        """Explain why a row changed by ``change_ns``; ``further_causes`` are those that breakdowns do not show."""
+        """Explain why a row changed by ``change_ns``; ``further_causes`` are those that the breakdowns do not
+        contain.
+        """
         rank = labels["rank"]
         assert isinstance(rank, int)
         all_causes = (*self.find_causes(baseline, current, labels), *further_causes)
@@ -85,7 +87,7 @@ class RowExplainer(NamedTuple):
 def _compare_amounts(
     baseline: Breakdown, current: Breakdown, baseline_amounts: Amounts, current_amounts: Amounts, stage: object = None
 ) -> Iterator[Change]:
-    """Yield how much more or less there is of each name, in a stage where the amounts are of one."""
+    """Yield the change of each name's amount; ``stage`` is given if the amounts are of one stage."""
     for key in sorted({*baseline_amounts, *current_amounts}):
         activity, name = key
         baseline_ns, current_ns, counts = (
@@ -102,7 +104,7 @@ def _compare_amounts(
             kind = ChangeKind.LATER
         elif straggler is not None:
             kind = ChangeKind.WAITED
-        # As often as before and with no time on one side: it is on another stream now, behind compute or out of it.
+        # As often as before but with no time on one side: it moved to another stream, behind compute or out of it.
         elif stage is None and counts[0] == counts[1] > 0 and not (baseline_ns and current_ns):
             kind = ChangeKind.ELSEWHERE
         else:
@@ -111,7 +113,7 @@ def _compare_amounts(
 
 
 def classify_change(counts: tuple[int, int], longer_ns: int) -> ChangeKind:
-    """Return the kind of change of what there is so often in the baseline and now."""
+    """Return the kind of change, given (baseline, current) counts and by how much the kernels became longer."""
     baseline, current = counts
     if baseline != current:
         more_kind = ChangeKind.OFTEN if baseline else ChangeKind.NEW
@@ -121,9 +123,9 @@ def classify_change(counts: tuple[int, int], longer_ns: int) -> ChangeKind:
 
 
 def _find_straggler(change_ns: int, baseline_waits: Counter[int], current_waits: Counter[int]) -> int | None:
-    """Return the rank for which kernels wait longer, or no longer, where that is most of the change; else None."""
+    """Return the rank for which kernels now wait longer, or no longer, if that is most of the change; else None."""
     more_ns = current_waits.total() - baseline_waits.total()
-    # The waits have to change the same way, and to be half of the change at least.
+    # The waits must change in the same direction, by at least half of the change.
     if more_ns * change_ns <= 0 or abs(change_ns) > 2 * abs(more_ns):
         return None
     sign = 1 if more_ns > 0 else -1
@@ -140,7 +142,7 @@ def _sum_lengths(rows: Iterable[BreakdownRow]) -> Amounts:
 
 
 def _explain_lengths(is_included: Callable[[BreakdownRow, MetricLabels], bool]) -> RowExplainer:
-    """Explain a metric by the lengths of some kernels."""
+    """Return what explains a metric by the lengths of some kernels."""
 
     def sum_amounts(side: Breakdown, labels: MetricLabels) -> Amounts:
         return _sum_lengths(row for row in side.rows if is_included(row, labels))
@@ -154,12 +156,14 @@ def _explain_lengths(is_included: Callable[[BreakdownRow, MetricLabels], bool]) 
 
 
 def _is_in_stage(row: BreakdownRow, labels: MetricLabels) -> bool:
-    """Whether a row is communication of the stage that the metric's row is of, or of any where that has no stage."""
+    """Return whether a row is communication of the stage in ``labels``, or of any stage if there is none."""
     return row.is_hideable and labels.get("stage", row.stage) == row.stage
 
 
 def _compare_exposed(baseline: Breakdown, current: Breakdown, labels: MetricLabels) -> Iterator[Change]:
-    """Yield communication that got longer and compute that hides it less; what came or went counts as exposed."""
+    """Yield the communication that became longer and the compute that hides less of it; what came or went counts as
+    exposed.
+    """
     sides = [
         group_by_key((row.name, row) for row in side.rows if _is_in_stage(row, labels)) for side in (baseline, current)
     ]
@@ -192,10 +196,10 @@ def _compare_exposed(baseline: Breakdown, current: Breakdown, labels: MetricLabe
         shorter_ns = sum(
             sign * side.get((RowActivity.KERNEL, name), 0) for sign, side in zip((1, -1), compute_lengths, strict=True)
         )
-        kind = ChangeKind.ELSEWHERE  # it, or what it hid
+        kind = ChangeKind.ELSEWHERE  # the compute, or what it hid, moved
         if current_ns < baseline_ns and counts[1] < counts[0]:
             kind = ChangeKind.RARELY if counts[1] else ChangeKind.GONE
-        # Compute that got shorter by half of what it hides less, or more, is the cause itself.
+        # Compute that became shorter, by at least half of the cover that was lost, is the cause itself.
         elif current_ns < baseline_ns and 2 * shorter_ns >= baseline_ns - current_ns:
             kind = ChangeKind.SHORTER
         yield Change(
@@ -212,7 +216,7 @@ def _select_time(side: Breakdown, activities: Iterable[RowActivity]) -> Amounts:
 
 
 def _explain_time(*activities: RowActivity, budget: bool = False) -> RowExplainer:
-    """Explain a metric by the part of the window's length that went to these activities."""
+    """Return what explains a metric by the part of the window's length that went to these activities."""
     return RowExplainer(
         lambda baseline, current, _: _compare_amounts(
             baseline, current, _select_time(baseline, activities), _select_time(current, activities)
@@ -230,11 +234,15 @@ _HOLDERS = {
     BudgetPart.BESIDE: RowActivity.IDLE,
     BudgetPart.STALLED: RowActivity.IDLE,
 }
-"""What holds compute up in a part of the budget; in all others it is a kernel that communicates."""
+"""The activity that holds compute up in each part of the budget; in all other parts it is a kernel that
+communicates.
+"""
 
 
 def _explain_budget(*parts: BudgetPart) -> RowExplainer:
-    """Explain a metric by these parts of the budget; a row by producer is explained by the part of that producer."""
+    """Return what explains a metric by these parts of the budget; a row of one producer by the part of that
+    producer.
+    """
 
     def sum_amounts(side: Breakdown, labels: MetricLabels) -> Amounts:
         amounts = Counter[tuple[RowActivity, str]]()
@@ -252,7 +260,7 @@ def _explain_budget(*parts: BudgetPart) -> RowExplainer:
         )
 
     def measure_ns(side: Breakdown, labels: MetricLabels) -> int | None:
-        if side.budget is None or "stage" in labels:  # by stage none is kept
+        if side.budget is None or "stage" in labels:  # no budget is kept by stage
             return None
         return sum(sum_amounts(side, labels).values())
 
@@ -261,7 +269,7 @@ def _explain_budget(*parts: BudgetPart) -> RowExplainer:
 
 EXPOSED = RowExplainer(_compare_exposed, _sum_exposed_ns, has_budget=True)
 COVER = RowExplainer(_compare_exposed, lambda *_: None, has_budget=True)
-"""Explains concurrent communication, which counts once in the row and several times in its parts."""
+"""Explains concurrent communication, which counts once in the row but several times in its parts."""
 
 COMMUNICATION = _explain_lengths(_is_in_stage)
 BARRIERS = _explain_lengths(lambda row, _: row.is_barrier)
@@ -276,4 +284,6 @@ STARVED, BETWEEN = _explain_budget(BudgetPart.STARVED, BudgetPart.BETWEEN), _exp
 STALLED = _explain_budget(BudgetPart.BESIDE, BudgetPart.STALLED)
 BLOCKING, BLOCKING_COMM = _explain_budget(*BLOCKED_PARTS.values()), _explain_budget(BudgetPart.COLLECTIVE)
 BLOCKING_COMM_MAX = _explain_budget(BudgetPart.COLLECTIVE, BudgetPart.BESIDE)._replace(measure_ns=lambda *_: None)
-"""Explains a bound: communication that ran while something else blocked counts in the row, and in no part."""
+"""Explains an upper bound: communication that ran while something else blocked counts in the row, but in no budget
+part.
+"""

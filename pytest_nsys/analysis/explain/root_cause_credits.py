@@ -1,7 +1,8 @@
 """Which root causes are behind a row's change: what changed itself, on its rank or on one that it waits for?
 
-Each cause is credited to the roots that act through its kernel, as far as they changed; what only follows from
-something else, as a kernel that moved, to the largest of those that may have moved it.
+Each cause is credited to the root causes that act through its kernel, at most by how much they changed. A cause that
+only follows from something else, such as a kernel that moved, is credited to the largest candidates that may have moved
+it.
 """
 
 from __future__ import annotations
@@ -15,13 +16,13 @@ from pytest_nsys.analysis.explain.root_causes import RootCauseCandidate, RootCau
 from pytest_nsys.core.memoize import group_by_key
 
 EXPLAINED_SHARE = Fraction(4, 5)
-"""The share of all that was credited which the root causes of a row account for."""
+"""The share of all credits that the listed root causes of a row account for."""
 
 MIN_CREDITED_SHARE = Fraction(1, 20)
-"""The share of the row's change which each root cause accounts for, at least."""
+"""The minimum share of the row's change that each root cause accounts for."""
 
 NOISE_SHARE = Fraction(1, 50)
-"""The share by which something has to get longer or shorter to be a root cause where others are."""
+"""The minimum share by which something becomes longer or shorter to be a root cause when there are others."""
 
 _HOST: Collection[RowActivity] = (RowActivity.HOST, RowActivity.CALL)
 _COPIES: Collection[RowActivity] = (RowActivity.COPY, RowActivity.MEMSET)
@@ -37,11 +38,11 @@ def find_root_causes(
     change_ns: int,
     find_step_roots: Callable[[], RootCauses | None] = lambda: None,
 ) -> tuple[Change, ...]:
-    """Find what accounts for most of a row's change, by its causes on each rank, largest first; empty where nothing
+    """Find what accounts for most of a row's change, from its causes on each rank, largest first; empty if nothing
     does.
 
-    A rank may be waited for because of what is not in its window: then ``find_step_roots`` gives the root causes of the
-    step.
+    A rank may be waited for because of something outside its window; for that case ``find_step_roots`` returns the root
+    causes of the step.
     """
     for noise_share in (NOISE_SHARE, Fraction(0)):
         ledger = _CreditLedger(roots, find_step_roots, noise_share)
@@ -53,9 +54,9 @@ def find_root_causes(
 
 
 def find_count_changes(roots: RootCauses, ranks: Iterable[int], subject: str, name: str) -> tuple[Change, ...]:
-    """Find most of what runs more or less often on these ranks, or otherwise, largest first.
+    """Find most of what runs more or less often on these ranks, or differently, largest first.
 
-    It looks at what metrics of a subject count, and for a kernel's name at that alone.
+    It looks at what metrics of ``subject`` count; for a kernel's name, only at that kernel.
     """
     activities = _COUNTED_ACTIVITIES.get(subject, (RowActivity.KERNEL, RowActivity.COLLECTIVE))
     candidates = [
@@ -78,7 +79,7 @@ def find_count_changes(roots: RootCauses, ranks: Iterable[int], subject: str, na
 
 
 def _select_most_credited(credited_ns: Mapping[Change, int], change_ns: int) -> tuple[Change, ...]:
-    """Return the root causes with the largest sums over ranks, on each of these; little ones are left out."""
+    """Return the root causes with the largest sums over ranks, as changes on each rank; small ones are left out."""
     sums, changes = Counter[RootCause](), group_by_key((change.root, change) for change in credited_ns)
     for change, ns in credited_ns.items():
         sums[change.root] += ns
@@ -92,7 +93,7 @@ def _select_most_credited(credited_ns: Mapping[Change, int], change_ns: int) -> 
 
 
 class _CreditLedger:
-    """Counts how much of a row is credited to each root cause: never more than it changed."""
+    """Counts how much of a row is credited to each root cause, never more than it changed."""
 
     def __init__(
         self, roots: RootCauses, find_step_roots: Callable[[], RootCauses | None], noise_share: Fraction
@@ -101,17 +102,19 @@ class _CreditLedger:
         self.credited_ns: Counter[Change] = Counter()
 
     def credit_causes(self, rank: int, causes: Iterable[Change]) -> None:
-        """Credit what each of these causes on a rank leads to: first what it names, then what may have led to it."""
+        """Credit the root causes of each cause on a rank: first those that it names, then those that may have led to
+        it.
+        """
         uncredited = [
             (cause, self._credit_candidates(self._find_direct_roots(rank, cause), abs(cause.change_ns)))
             for cause in causes
         ]
-        for cause, ns in uncredited if self._noise_share else ():  # of what is within the noise nothing follows
+        for cause, ns in uncredited if self._noise_share else ():  # nothing follows from a change within the noise
             for candidates in self._find_indirect_roots(rank, cause):
                 ns = self._credit_candidates(candidates, ns)
 
     def _credit_candidates(self, candidates: Iterable[RootCauseCandidate], ns: int) -> int:
-        """Credit candidates, each as far as it changed. Return what is left, in ns."""
+        """Credit ``ns`` to candidates, to each at most by how much it changed. Return the remainder in ns."""
         for candidate in candidates:
             credited_ns = min(ns, candidate.max_credit_ns - self.credited_ns[candidate.change])
             if credited_ns > 0:
@@ -122,7 +125,7 @@ class _CreditLedger:
     def _select_candidates(
         self, rank: int, sign: int, activities: Collection[RowActivity], roots: RootCauses | None = None
     ) -> Iterator[RootCauseCandidate]:
-        """Yield the candidates of a rank that made something longer (1) or shorter (−1), and by more than noise."""
+        """Yield the candidates of a rank that became longer (``sign`` 1) or shorter (−1) by more than noise."""
         for candidate in (roots or self._roots).list_candidates(rank):
             change = candidate.change
             is_length_change = change.root.kind in (ChangeKind.LONGER, ChangeKind.SHORTER)
@@ -142,7 +145,7 @@ class _CreditLedger:
             for candidate in self._select_candidates(rank, -1 if is_less else 1, activities)
             if name in candidate.acting_kernels
         )
-        if cause.exposed_kernel:  # it hides less of what runs later
+        if cause.exposed_kernel:  # the compute hides less because the communication runs later
             yield from (
                 candidate
                 for candidate in self._select_candidates(rank, 1, [RowActivity.COLLECTIVE])
@@ -157,10 +160,12 @@ class _CreditLedger:
             yield iter(straggler_roots)
             if not straggler_roots and (step_roots := self._find_step_roots()) is not None:
                 yield self._select_candidates(straggler, sign, (*_HOST, *_GPU), step_roots)
-            yield self._select_candidates(rank, -sign, _COMPUTE)  # it comes earlier, and the other when it always did
+            yield self._select_candidates(
+                rank, -sign, _COMPUTE
+            )  # the kernel comes earlier, the other at its usual time
         elif activity is RowActivity.COVER and cause.root.kind is ChangeKind.ELSEWHERE:
             yield self._select_candidates(rank, sign, (*_HOST, *_GPU))
         elif activity in (RowActivity.HOST, RowActivity.IDLE, RowActivity.COLLECTIVE, *_COPIES):
             yield self._select_candidates(rank, sign, (*_COPIES, *_HOST, RowActivity.COLLECTIVE))
-            is_idle = activity in (RowActivity.HOST, RowActivity.IDLE)  # the more, the less runs
+            is_idle = activity in (RowActivity.HOST, RowActivity.IDLE)  # idle time grows as less runs
             yield self._select_candidates(rank, -sign, (*_COMPUTE, RowActivity.COLLECTIVE) if is_idle else _COMPUTE)

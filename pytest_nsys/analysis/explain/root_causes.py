@@ -1,7 +1,7 @@
 """What changed by itself between two windows of a rank: which rows are longer, more or fewer, or elsewhere?
 
-What only waited for another rank, moved, was blocked or hid less because of something else is no root cause: of
-communication what is left of its length without its waits counts.
+Something that only waited for another rank, moved, was blocked or hid less because of something else is no root cause.
+The length of communication therefore counts without its waits.
 """
 
 from __future__ import annotations
@@ -26,38 +26,42 @@ from pytest_nsys.core.conventions import NO_STAGE
 from pytest_nsys.core.memoize import group_by_key, memoize_method
 
 MIN_COMMON_SHARE = Fraction(1, 50)
-"""The share by which all compute has to change to have changed alike."""
+"""The minimum share by which all compute changes to count as a common change."""
 
-MIN_COMMON_KERNELS = 3  # of fewer each is named
-"""How many kernels at least count as all compute."""
+MIN_COMMON_KERNELS = 3  # fewer are named one by one
+"""The minimum number of kernels that count as all compute."""
 
 NEARLY_ALL = Fraction(9, 10)
-"""The share that counts as nearly all: of the time of compute, and of that beside the largest kernel; of a change, for
-it to be of one stage.
+"""The share that counts as nearly all of the compute time without the largest kernel; and of a change, for it to belong
+to one stage.
 """
 
 MIN_LATE_KERNELS = 3
-"""Of how many kernels that are launched later, none of them by most of it, all launches count as later."""
+"""If at least this many kernels are launched later, and none of them accounts for most of it, all launches count as
+later.
+"""
 
 PAGEABLE = "pageable"
 
 _COPY_ACTIVITIES = (RowActivity.COPY, RowActivity.MEMSET)
 
 FindBreakdown = Callable[[int], Breakdown | None]
-"""Returns the breakdown of a rank's window, None where there is none."""
+"""Returns the breakdown of a rank's window; None without one."""
 
 
 class RootCauseCandidate(NamedTuple):
     """Describes a possible root cause on one rank, and the kernels through which it acts."""
 
     change: Change
-    acting_kernels: frozenset[str]  # the kernels whose time it is, or before which the GPU waits
+    acting_kernels: frozenset[str]  # kernels that it consists of, or before which the GPU waits
 
     @property
     def runs_otherwise(self) -> bool:
-        """Whether it is in the way without running longer: elsewhere, or, as what is communicated, in other pieces."""
+        """Whether it holds something up without running longer: it runs elsewhere or, for communication, in other
+        pieces.
+        """
         root, _, baseline_ns, current_ns, baseline_count, current_count, *_ = self.change
-        # At least a third fewer pieces or half as many more, in about the same time: a fifth is the limit.
+        # At least a third fewer pieces or half as many more, in about the same time (within a fifth).
         has_other_pieces = root.activity is RowActivity.COLLECTIVE and 0 < 3 * min(
             baseline_count, current_count
         ) <= 2 * max(baseline_count, current_count)
@@ -67,16 +71,16 @@ class RootCauseCandidate(NamedTuple):
 
     @property
     def max_credit_ns(self) -> int:
-        """The time it may account for at most; of what runs otherwise all of its time."""
+        """The maximum time that it may account for; if it runs differently, all of its time."""
         return (
             max(self.change.baseline_ns, self.change.current_ns) if self.runs_otherwise else abs(self.change.change_ns)
         )
 
 
 class RootCauses:
-    """Finds the root causes of what changed between two sides of a window, once for each rank.
+    """Finds the root causes of what changed between two runs in a window, once for each rank.
 
-    ``ranks`` are all that both sides know.
+    ``ranks`` are those that both runs have.
     """
 
     def __init__(self, find_baseline: FindBreakdown, find_current: FindBreakdown, ranks: Collection[int] = ()) -> None:
@@ -84,20 +88,22 @@ class RootCauses:
 
     @memoize_method
     def find_both_sides(self, rank: int) -> tuple[Breakdown, Breakdown] | None:
-        """Return the breakdowns of a rank in the baseline and now; None where one side does not know it."""
+        """Return the (baseline, current) breakdowns of a rank; None if one side has none."""
         baseline, current = self._find_baseline(rank), self._find_current(rank)
         return None if baseline is None or current is None else (baseline, current)
 
     @memoize_method
     def list_candidates(self, rank: int) -> tuple[RootCauseCandidate, ...]:
-        """List all that changed by itself on a rank, largest first."""
+        """List everything that changed by itself on a rank, largest first."""
         sides = self.find_both_sides(rank)
         candidates = () if sides is None else _RankDifference(rank, *sides).find_candidates()
         return tuple(sorted(candidates, key=lambda candidate: candidate.change.sort_key))
 
     @memoize_method
     def list_alike_changes(self, root: RootCause) -> tuple[Change, ...]:
-        """List the changes by a root cause on every rank where it is half as large as the largest, or larger."""
+        """List the changes by a root cause on every rank where it is at least half as large as on the rank where it is
+        largest.
+        """
         changes = [
             candidate.change
             for rank in self._ranks
@@ -109,7 +115,7 @@ class RootCauses:
 
 
 class _CountAndTime(NamedTuple):
-    """Holds how many kernels, copies or calls there are, and how long they are in all, by themselves."""
+    """Holds the number of kernels, copies or calls, and their total length without waits."""
 
     number: int = 0
     ns: int = 0
@@ -125,7 +131,7 @@ def _add_lengths(
 
 
 _RowKey = tuple[RowActivity, str, str]
-"""What a root cause is of: its activity, its name, and of communication its stage."""
+"""Identifies what a root cause belongs to: its activity, its name and, for communication, its stage."""
 
 
 def _make_key(row: BreakdownRow) -> _RowKey:
@@ -151,14 +157,14 @@ class _RankDifference:
         self._late_kernels = self._find_late_kernels()
 
     def find_candidates(self) -> Iterator[RootCauseCandidate]:
-        """Yield all that changed by itself."""
+        """Yield everything that changed by itself."""
         moved_compute, moved_communication = (
             self._find_moved(RowActivity.KERNEL),
             self._find_moved(RowActivity.COLLECTIVE),
         )
         for name in moved_compute:
             yield self._make_moved_candidate(RowActivity.KERNEL, name, [name, *moved_communication])
-        if not moved_compute:  # else what communicates is what it was, though it is in the way of compute
+        if not moved_compute:  # otherwise communication did not move itself
             yield from (
                 self._make_moved_candidate(RowActivity.COLLECTIVE, name, [name]) for name in moved_communication
             )
@@ -175,13 +181,13 @@ class _RankDifference:
             for candidate in changes
             if PAGEABLE in candidate.change.root.name and candidate.change.change_ns > 0
         ] or calls
-        # Calls are no root causes where the host stands in a copy of pageable memory.
+        # Calls are no root causes if the host waits in a copy of pageable memory.
         yield from (candidate for candidate in changes if candidate not in calls or host_holders is calls)
         yield from self._find_late_launches(sum(candidate.change.change_ns for candidate in host_holders))
         yield from self._find_late_communication()
 
     def _measure(self, row: BreakdownRow | None) -> _CountAndTime:
-        """Measure the count and the length of a row, without waits where both sides know those of all."""
+        """Measure the count and the length of a row, without waits if both sides know all of them."""
         if row is None:
             return _CountAndTime()
         waits_ns = 0 if row.name in self._unmatched_names else sum((row.wait_ns_by_rank or {}).values())
@@ -199,7 +205,7 @@ class _RankDifference:
     # Elsewhere
 
     def _find_moved(self, activity: RowActivity) -> list[str]:
-        """Find the names of what runs as often as before, and for the most part on other streams."""
+        """Find the names of kernels that run as often as before, but mostly on other streams."""
         rows = [group_by_key((row.name, row) for row in side if row.activity is activity) for side in self._rows]
         stream_matches = self._match_streams(activity)
         moved_names = []
@@ -213,8 +219,8 @@ class _RankDifference:
         return moved_names
 
     def _match_streams(self, activity: RowActivity) -> dict[int, int]:
-        """Return for each stream the one of the baseline that did most of the same; a new one has none."""
-        if activity is RowActivity.COLLECTIVE:  # it is in the way of compute, on whichever stream, or is not
+        """Return for each stream the baseline stream that did most of the same work; a new stream has none."""
+        if activity is RowActivity.COLLECTIVE:  # what matters is whether it holds compute up, not its stream
             return {row.stream: row.stream for side in self._rows for row in side}
         rows_by_name = group_by_key((row.name, row) for row in self._rows[0] if row.activity is activity)
         shared_ns = Counter[tuple[int, int]]()
@@ -241,8 +247,8 @@ class _RankDifference:
     # All compute alike
 
     def _find_common_change(self) -> frozenset[str]:
-        """Find the compute kernels that changed by about one share, where nearly all did, also of what is beside the
-        largest.
+        """Find the compute kernels that changed by about one share; empty unless nearly all did, even without the
+        largest kernel.
         """
         rows = {
             name: side_pair
@@ -263,7 +269,7 @@ class _RankDifference:
         }
         largest = max(rows, key=lambda name: (rows[name][0].ns, name), default="")
         rest_ns = sum(baseline.ns for name, (baseline, _) in rows.items() if name != largest)
-        # What is beside the largest kernel has to be a tenth at least: less says nothing of all compute.
+        # Without the largest kernel at least a tenth must remain: less says nothing about all compute.
         is_common = (
             len(common_kernels) >= MIN_COMMON_KERNELS
             and abs(common_share) > MIN_COMMON_SHARE
@@ -291,7 +297,7 @@ class _RankDifference:
     # Replaced, longer or shorter, more or fewer
 
     def _find_changed(self, explained_keys: Collection[tuple[RowActivity, str]]) -> Iterator[RootCauseCandidate]:
-        """Yield what gave way to another in its place, by pair; then what else changed of each name that is not
+        """Yield, by pair, the kernels that another one replaced; then every other change of names that are not
         explained yet.
         """
         rows = {key: [*side_pair] for key, side_pair in self._lengths.items()}
@@ -318,7 +324,7 @@ class _RankDifference:
                 )
 
     def _list_replaced(self) -> Iterator[tuple[_RowPair, _RowPair]]:
-        """List what is gone from a place, each with what came there."""
+        """List the pairs of kernels where one is gone from a place and the other came there."""
         sides = [
             {
                 (row.activity, row.stage, row.stream, row.name): row
@@ -341,14 +347,14 @@ class _RankDifference:
             yield from ((pairs_by_name[old], pairs_by_name[new]) for old, new in _match_in_place(gone_names, new_names))
 
     def _subtract_lengths(self, larger: BreakdownRow | None, smaller: BreakdownRow | None) -> _CountAndTime:
-        """Return how many kernels there are more, and how long those are, where the others are no longer than they
-        were.
+        """Return by how many kernels the larger row exceeds the smaller one, and their length if the others are no
+        longer than before.
         """
         number, ns = _add_lengths([self._measure(larger)], lengths_to_subtract=[self._measure(smaller)])
         return _CountAndTime(number, max(0, ns))
 
     def _find_main_stage(self, key: _RowKey) -> str:
-        """Return the stage of a change: its own, or the one in which nearly all of it is; empty where there is none."""
+        """Return the stage of a change: its own, or the one that has nearly all of it; empty if there is none."""
         stages = Counter[str]()
         for sign, side in zip((-1, 1), self._rows_by_key, strict=True):
             for row in side.get(key, ()):
@@ -360,8 +366,8 @@ class _RankDifference:
     def _list_acting_kernels(self, key: _RowKey) -> set[str]:
         """Return the kernels through which a change acts.
 
-        They are its own; of copies those that they block; of a call, and of a copy that the host stands in, those that
-        are launched later.
+        They are its own kernels; for copies, those that they block; for a call, and for a copy that the host waits in,
+        those that are launched later.
         """
         activity, name, _ = key
         kernels = {name}
@@ -380,9 +386,9 @@ class _RankDifference:
     # Launched later
 
     def _find_late_kernels(self) -> dict[str, tuple[int, int]]:
-        """Return how long the GPU waits for each kernel that is launched later, in the baseline and now, in ns.
+        """Return how long the GPU waits for each kernel that is launched later, as (baseline, current) in ns by kernel.
 
-        The window's end, and the next step, count as kernels.
+        The window's end and the next step count as kernels.
         """
         baseline, current = self._sides
         by_name = [
@@ -395,7 +401,7 @@ class _RankDifference:
             if activity is RowActivity.HOST
             and (means[1].get(name) or 0) > (means[0].get(name) or means[1].get(name) or 0)
         }
-        # Where the kernels before it are shorter the GPU waits, too: for a launch that came when it always did.
+        # If the kernels before it are shorter, the GPU also waits, for a launch at its usual time.
         longer_ns = max(0, current.length_ns - baseline.length_ns)
         for end_key in ((RowActivity.IDLE, AT_END), (RowActivity.HOST, NEXT_STEP)):
             baseline_ns, current_ns = (side.time_ns.get(end_key, 0) for side in self._sides)
@@ -403,9 +409,9 @@ class _RankDifference:
         return {name: wait_pair for name, wait_pair in sorted(waits_by_kernel.items()) if wait_pair[1] > wait_pair[0]}
 
     def _find_late_launches(self, explained_ns: int) -> Iterator[RootCauseCandidate]:
-        """Yield kernels that are launched later, less what is known to be of calls and copies, the longest first.
+        """Yield kernels that are launched later, less the time that calls and copies account for, the longest first.
 
-        Less time between two steps is one too, where the step is shorter.
+        A shorter time between two steps is also one, if the step is shorter.
         """
         late_kernels: dict[str, tuple[int, int]] = {}
         for name, (baseline_ns, current_ns) in sorted(
@@ -413,11 +419,11 @@ class _RankDifference:
         ):
             credited_ns = min(explained_ns, current_ns - baseline_ns)
             explained_ns -= credited_ns
-            # Where calls and copies account for three quarters of a delay or more, it is theirs.
+            # A delay belongs to calls and copies if they account for at least three quarters of it.
             if 4 * credited_ns < 3 * (current_ns - baseline_ns):
                 late_kernels[name] = baseline_ns, current_ns - credited_ns
         longer = [current_ns - baseline_ns for baseline_ns, current_ns in late_kernels.values()]
-        # Many kernels are late, none of them by most of it: the host is late as a whole.
+        # Many kernels are late, and none has most of the delay: the host is late as a whole.
         if len(late_kernels) >= MIN_LATE_KERNELS and 2 * max(longer) < sum(longer):
             late_kernels = {
                 "": (
@@ -436,7 +442,7 @@ class _RankDifference:
             yield self._make_candidate(root, (_CountAndTime(ns=baseline_ns), _CountAndTime(ns=current_ns)), [NEXT_STEP])
 
     def _find_late_communication(self) -> Iterator[RootCauseCandidate]:
-        """Yield communication that is launched later, after more compute than was added, so more of it is exposed."""
+        """Yield communication that is launched later, after more compute than was added, which exposes more of it."""
         launched_counts = [
             sum(row.launched_count for row in side if row.activity is RowActivity.KERNEL) for side in self._rows
         ]
@@ -461,13 +467,13 @@ class _RankDifference:
 
 
 def _measure_average_launch(rows: Sequence[BreakdownRow]) -> Fraction | None:
-    """Return when kernels are launched on average, in ns from the window's start; None where none has a launch."""
+    """Return the mean launch time of kernels, in ns from the window's start; None if none has a launch."""
     launched_count = sum(row.launched_count for row in rows)
     return Fraction(sum(row.launch_sum_ns for row in rows), launched_count) if launched_count else None
 
 
 _RowPair = tuple[BreakdownRow | None, BreakdownRow | None]
-"""A row in the baseline and now."""
+"""A row in the (baseline, current) run; None if a run does not have it."""
 
 
 def _measure_growth(row_pair: _RowPair, field: str) -> int:
@@ -477,7 +483,9 @@ def _measure_growth(row_pair: _RowPair, field: str) -> int:
 
 
 _PlacedKernels = tuple[str, int, int]
-"""A name, how many kernels of it there are fewer, or more, in one place, and the sum of their numbers in its order."""
+"""The kernels of a name that came to, or are gone from, one place: (name, their number, the sum of their positions in
+its order).
+"""
 
 
 def _match_in_place(
@@ -485,14 +493,14 @@ def _match_in_place(
 ) -> Iterator[tuple[str, str]]:
     """Match kernels that are gone from a place with kernels that came there.
 
-    A pair is of one number, and as near in the order as can be.
+    Both kernels of a pair have the same count, and their positions are as near as possible.
     """
     sorted_gone, sorted_new = sorted(gone_kernels), sorted(new_kernels)
     changed_count = sum(number for _, number, _ in (*sorted_gone, *sorted_new))
     pairs = sorted((abs(a[2] - b[2]), a[0], b[0], a[1]) for a in sorted_gone for b in sorted_new if a[1] == b[1])
     matched_names: set[str] = set()
     for distance, a, b, number in pairs:
-        # Others that came or went may lie between the two, so many and no more.
+        # At most the other kernels that came or went may lie between the two.
         if distance <= number * (changed_count - 2 * number) and not matched_names & {a, b}:
             matched_names |= {a, b}
             yield a, b

@@ -1,5 +1,5 @@
-"""How much of what should be in a trace is in it? Each doubt about a run is a fact, measured and worded in one place.
+"""How complete and consistent is a trace? Each doubt about a run is a fact, measured and worded in one place.
 
-A fact is an error, a doubt or a note of whatever depends on it. What prints it is told of all alike: ``check``, the
-first screen, a verdict, JSON and the page.
+A fact is an error, a doubt or a note for whatever depends on it. ``check``, the first screen, a verdict, JSON and the
+page all show the same facts.
 """

@@ -1,7 +1,7 @@
-"""Is the communication of a run known for what it is? Its kernels, streams, stages, purposes and sizes.
+"""Is the communication of a run fully identified? Its kernels, streams, stages, purposes and sizes.
 
-What kernels of a known communication library cover of other communication, while they count as compute, is told as
-hidden, and what they leave exposed themselves is told of nobody.
+Kernels of a known communication library that count as compute make other communication under them look hidden, and
+their own exposed time is not reported.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from pytest_nsys.traces.copies_as_kernels import INTER_GPU_COPY_KINDS, select_to
 
 
 def _yield_share(count: int, total_count: int, subject: str, reason: str, remedy: str) -> Iterator[MeasuredFact]:
-    """Yield a fact whose text is the share before ``subject``; nothing where the total is 0."""
+    """Yield a fact whose text is the share followed by ``subject``; nothing if the total is 0."""
     if total_count:
         yield MeasuredFact(
             Fraction(count, total_count),
@@ -51,7 +51,7 @@ def measure_unstaged(context: QualityContext) -> Iterator[MeasuredFact]:
 
 
 def measure_unclassified(context: QualityContext) -> Iterator[MeasuredFact]:
-    """Yield the share of the windows' communication kernels that fit no purpose of the convention."""
+    """Yield the share of the windows' communication kernels that match no purpose of the convention."""
     whole = sum(len(window.communication) for window in context.group)
     unclassified = sum(
         number
@@ -64,10 +64,10 @@ def measure_unclassified(context: QualityContext) -> Iterator[MeasuredFact]:
 
 
 def measure_unknown_communication(context: QualityContext) -> Iterator[MeasuredFact]:
-    """Yield what communicates and does not count so, a share each.
+    """Yield kernels and copies that communicate but do not count as communication, each as a share.
 
-    Of the kernel time: kernels of known libraries, and those that multiply as well. Of the time of kernels and copies:
-    copies between GPUs.
+    The share is of the kernel time for kernels of known libraries, and for those that also multiply; it is of the time
+    of kernels and copies for copies between GPUs.
     """
     if (uncounted_kernels := find_uncounted_kernels(context.group)) is not None:
         yield MeasuredFact(
@@ -86,7 +86,9 @@ def measure_unknown_communication(context: QualityContext) -> Iterator[MeasuredF
 
 
 def _measure_fused(group: WindowGroup) -> Iterator[MeasuredFact]:
-    """Yield the share of the kernel time of kernels whose names say that they multiply and communicate in one."""
+    """Yield the share of the kernel time that is in kernels whose names say that they multiply and communicate in
+    one.
+    """
     times, kernels = _sum_times_by_name(group, [window.track.fused_identifiers for window in group])
     if kernels:
         whole = sum(sum_column(window.durations_ns) for window in group)
@@ -137,7 +139,7 @@ def _has_process_group(run: Run, group: WindowGroup) -> bool:
 
 
 def measure_unsized_collectives(context: QualityContext) -> Iterator[MeasuredFact]:
-    """Yield the kind of collective of which some have no group or size on record, with the greatest share of these."""
+    """Yield the kind of collective with the largest share of calls without a group or size on record."""
     sizes = context.metric.reads_sizes
     windows = [window for window in context.group if group_transfers(window) and window.track.collectives is not None]
     unrecorded_shares = [
@@ -154,7 +156,9 @@ def measure_unsized_collectives(context: QualityContext) -> Iterator[MeasuredFac
 
 
 def measure_missing_sizes(context: QualityContext) -> Iterator[MeasuredFact]:
-    """Yield what traces lack of the sizes of collectives: kinds without any, and traces without any, have no rows."""
+    """Yield which sizes of collectives the traces lack: kinds without any size, and traces without any, have no
+    rows.
+    """
     windows = [window for window in context.group if group_transfers(window)]
     unsized_windows = [window for window in windows if window.track.collectives is None]
     if unsized_windows:
@@ -171,7 +175,7 @@ def measure_missing_sizes(context: QualityContext) -> Iterator[MeasuredFact]:
 
 
 def measure_unordered_streams(context: QualityContext) -> Iterator[MeasuredFact]:
-    """Yield the stream that shows most that kernels of it run beside each other."""
+    """Yield the stream with the strongest sign that its kernels run concurrently."""
     tracks = context.group.tracks.items()
     unordered = [
         (share, number, stream) for number, track in tracks for stream, share in track.unordered_streams.items()
@@ -186,9 +190,9 @@ def measure_unordered_streams(context: QualityContext) -> Iterator[MeasuredFact]
 
 
 def measure_unmatched_patterns(context: QualityContext) -> Iterator[MeasuredFact]:
-    """Yield the communication patterns of a person's convention that fit no kernel."""
+    """Yield the communication patterns of a user's convention that match no kernel."""
     windows = [window for window in context.group if len(window)]
-    # A pattern of a built-in convention is for whichever library there is; one that a person wrote is meant to match.
+    # Built-in patterns cover many libraries; a pattern that a user wrote is meant to match.
     built_in = {pattern for convention in BUILT_IN_CONVENTIONS.values() for pattern in convention.communication}
     for pattern in context.run.convention.communication:
         names = {name for window in windows for name in window.kernels.names.values()}
@@ -206,7 +210,7 @@ def measure_shared_streams(context: QualityContext) -> Iterator[MeasuredFact]:
         )
 
 
-# Names and lines of one kind that a sentence has.
+# Maximum number of names, or lines of one kind, in a sentence.
 MAX_NAMES = 3
 
 
@@ -216,7 +220,7 @@ class UncountedKernels(NamedTuple):
     times_ns: Mapping[str, int]  # by qualified name
     kernel_count: int
     whole_ns: int  # time of all kernels
-    library_matches: frozenset[LibraryMatch]  # their libraries, and the globs that mean them
+    library_matches: frozenset[LibraryMatch]  # their libraries, and globs that match them
 
     @property
     def share(self) -> Value:
@@ -234,24 +238,24 @@ class UncountedKernels(NamedTuple):
 
     @property
     def words(self) -> str:
-        """How many they are, of which library, how long they take, and which take longest."""
+        """Their number, library, total time, and the names that take longest."""
         count = "counts" if self.kernel_count == 1 else "count"
         subject = f"{format_count(self.kernel_count, 'kernel')} of {self.libraries} {count} as compute"
         return f"{subject}, {format_percent(self.share)} of the kernel time ({_format_longest(self.times_ns)})"
 
     def list_globs(self, convention: Convention) -> tuple[str, ...]:
-        """List the globs that the convention names so far, and those of these kernels."""
+        """List the communication globs of the convention, and those for these kernels."""
         return (*convention.communication, *sorted({match.glob for match in self.library_matches}))
 
     def format_remedy(self, convention: Convention) -> str:
-        """Format the line that makes them communication."""
+        """Format the gate-file line that makes them count as communication."""
         return format_extended_convention(
             convention, f"communication: {json.dumps(self.list_globs(convention), ensure_ascii=False)}"
         )
 
 
 def find_uncounted_kernels(group: WindowGroup) -> UncountedKernels | None:
-    """Find the kernels of known libraries that count as compute in the windows of a group; None for none."""
+    """Find the kernels of known libraries that count as compute in the windows of a group; None if there are none."""
     times, kernels = _sum_times_by_name(group, [_list_uncounted_names(window) for window in group])
     if not kernels:
         return None
@@ -276,7 +280,7 @@ def _list_uncounted_names(window: RankWindow) -> Mapping[tuple[int, int], str]:
 def _sum_times_by_name(
     group: WindowGroup, names_by_window: Sequence[Mapping[tuple[int, int], str]]
 ) -> tuple[Mapping[str, int], int]:
-    """Return the time in ns of kernels by what they are called, and how many there are.
+    """Return the time in ns of kernels by name, and the number of kernels.
 
     ``names_by_window`` has their names by name ids, for each window.
     """
@@ -300,7 +304,7 @@ def _format_longest(times_ns: Mapping[str, int]) -> str:
 
 
 def format_extended_convention(convention: Convention, key: str) -> str:
-    """Return the line that gives a convention one more key."""
+    """Format the gate-file line that adds a key to a convention."""
     if convention == BUILT_IN_CONVENTIONS.get(convention.name):
         return f"write convention: {{extends: {convention.name}, {key}}}"
     return f"write {key} in the convention"

@@ -12,15 +12,15 @@ from pytest_nsys.analysis.fact_bounds import LOWER_BOUNDED_FACTS, OFF
 from pytest_nsys.core.model import Note, Value
 from pytest_nsys.core.units import MEGAHERTZ, TIME
 
-# How many tenths of what is written a bound has, by its unit: shares are written in percent, times in seconds.
+# By unit, the factor from a value to tenths of what is written: shares in percent, times in seconds.
 _TENTHS_BY_UNIT: Mapping[str, Fraction] = {"%": Fraction(1000), TIME: Fraction(10, 10**9)}
-# The unit that is written behind a bound, by that of the fact.
+# The unit that is written after a bound, by the fact's unit.
 _WRITTEN_UNITS = {"%": "%", MEGAHERTZ: MEGAHERTZ, TIME: "s"}
 
 
 class Weight(enum.IntEnum):
-    """Says what a fact does to what depends on it: it is told beside it, makes it doubtful, or is an error in its
-    place.
+    """Says how a fact affects what depends on it: it is shown with it, casts doubt on it, or is an error that replaces
+    it.
     """
 
     NOTE = 0
@@ -35,8 +35,8 @@ class MeasuredFact(NamedTuple):
     words: str  # say the value
     reason: str = ""  # why it matters
     remedy: str = ""  # what to do about it
-    # Whether it makes doubtful what depends on it, unless it is an error, or a gate file bears it on purpose; else it
-    # is a note.
+    # Whether it casts doubt on what depends on it, unless it is an error or a gate file accepts it; otherwise
+    # it is a note.
     is_doubtful: bool = True
 
 
@@ -44,36 +44,36 @@ class Fact(NamedTuple):
     """Describes one fact about a run, with its weight."""
 
     name: str  # the key of its bound in ``quality:``
-    # of its value: ``count``, ``%`` (a plain fraction), ``1``, ``MHz`` or ``ns``, of which a gate file has seconds
+    # ``count``, ``%`` (a plain fraction), ``1``, ``MHz`` or ``ns`` (seconds in gate files)
     unit: str
     measurement: MeasuredFact
     weight: Weight
-    bound: Value | None = None  # None where no value is an error
+    bound: Value | None = None  # None if no value is an error
 
     @property
     def words(self) -> str:
-        """What was found, without what it means."""
+        """The finding, without what it means."""
         return self.measurement.words
 
     @property
     def sentence(self) -> str:
-        """What was found, why it matters and what to do."""
+        """The finding, why it matters and what to do."""
         return self._format_sentence(self.words)
 
     def _format_sentence(self, finding: str) -> str:
-        """Format what was found, why it matters and what to do."""
+        """Format the finding, why it matters and what to do."""
         return "; ".join(
             filter(None, [": ".join(filter(None, [finding, self.measurement.reason])), self.measurement.remedy])
         )
 
     @property
     def note(self) -> Note:
-        """The sentence as it stands beside a verdict."""
+        """The sentence as a note next to a verdict."""
         return Note(self.sentence, self.weight > Weight.NOTE)
 
     @property
     def error(self) -> str:
-        """The sentence as it stands in place of a verdict, with the bound that lets this trace through."""
+        """The sentence as an error in place of a verdict, with the bound that would accept this trace."""
         side = "at least" if self.name in LOWER_BOUNDED_FACTS else "at most"
         bound_text = "" if self.bound is None else f" (bound: {side} {self._format_bound(self.bound)})"
         setting = f"write quality: {{{self.name}: {self.passing_bound}}} in the gate file"
@@ -81,11 +81,11 @@ class Fact(NamedTuple):
 
     @property
     def passing_bound(self) -> str:
-        """The bound that this fact does not cross, as a gate file has it."""
+        """A bound that this fact does not cross, in gate-file syntax."""
         return OFF if self.measurement.value is None else self._format_bound(self.measurement.value)
 
     def _format_bound(self, value: Value) -> str:
-        """Format a bound as a gate file has it; a fraction is rounded so that it lets the value through."""
+        """Format a bound in gate-file syntax; a fraction is rounded so that the value passes."""
         scaled = Fraction(value) * _TENTHS_BY_UNIT.get(self.unit, 10)
         tenths = floor(scaled) if self.name in LOWER_BOUNDED_FACTS else ceil(scaled)
         number = str(tenths // 10) if tenths % 10 == 0 else f"{tenths // 10}.{tenths % 10}"
@@ -93,7 +93,9 @@ class Fact(NamedTuple):
 
 
 def is_worse(name: str, value: Value | None, bound: Value) -> bool:
-    """Return whether a value is worse than a bound: fewer anchors, more of anything else; what is unknown always is."""
+    """Return whether a value is worse than a bound: lower for LOWER_BOUNDED_FACTS, higher for all others, or
+    unknown.
+    """
     if value is None:
         return True
     return value < bound if name in LOWER_BOUNDED_FACTS else value > bound

@@ -1,4 +1,6 @@
-"""Which kinds of facts are there? For each what measures it, to what it applies, and from when on it is told."""
+"""Which kinds of facts are there? For each, what measures it, to which metrics it applies, and from which value on it
+is shown.
+"""
 
 from __future__ import annotations
 
@@ -14,12 +16,12 @@ from pytest_nsys.core.model import Value
 
 
 class FactKind(NamedTuple):
-    """Describes a kind of fact. A value that is no worse than ``quiet_value``, nor than the bound, is not told."""
+    """Describes a kind of fact. A value that is no worse than ``quiet_value`` and than the bound is not shown."""
 
     measure: Callable[[QualityContext], Iterator[MeasuredFact]]  # yields what there is
     applies: Callable[[QualityContext], bool] = QualityContext.is_measured  # to which metrics the kind applies
     quiet_value: Value = 0
-    on_demand: bool = False  # it reads more, and is looked at only where a gate file bounds it
+    on_demand: bool = False  # it reads more, so it is only measured if a gate file bounds it
 
 
 FACT_KINDS: Mapping[str, FactKind] = {
@@ -29,7 +31,7 @@ FACT_KINDS: Mapping[str, FactKind] = {
     "launches_without_work": FactKind(lost_work.measure_launches_without_work, QualityContext.counts_kernels),
     "processes_without_kernels": FactKind(lost_work.measure_processes_without_kernels, QualityContext.counts_kernels),
     "unlaunched": FactKind(launches.measure_unlaunched, QualityContext.counts_kernels),
-    # Real captures begin with it: 5% to 7% in some, more in slices of a run.
+    # Real captures start with unlaunched kernels: 5% to 7% in some, more in slices of a run.
     "unlaunched_in_run": FactKind(
         launches.measure_unlaunched_in_run, QualityContext.follows_launches, quiet_value=Fraction(5, 100)
     ),
@@ -83,7 +85,7 @@ def measure_facts(context: QualityContext, names: Collection[str] = FACT_KINDS) 
 
 
 def weigh_fact(name: str, measured: MeasuredFact, bounds: Bounds) -> Fact:
-    """Return the fact with its weight: an error beyond its bound, a note within one that a gate file has of its own."""
+    """Return the fact with its weight: an error beyond its bound, a note within a bound that the gate file states."""
     bound, default = getattr(bounds, name, None), DEFAULT_BOUNDS.get(name)
     if bound is not None and is_worse(name, measured.value, bound):
         weight = Weight.ERROR

@@ -14,14 +14,14 @@ from pytest_nsys.core.memoize import memoize_method
 from pytest_nsys.core.numbers import format_percent, format_percent_of, format_value
 from pytest_nsys.core.text_format import format_count, sanitize_line
 
-# A share of the kernel time: so little without a launch is in many good traces.
+# As a share of the kernel time; many good traces have this much without a launch.
 FEW_UNLAUNCHED = Fraction(1, 100)
 
 
 def measure_unlaunched(context: QualityContext) -> Iterator[MeasuredFact]:
-    """Yield the share of the kernel time in the windows of kernels without a launch.
+    """Yield the share of the windows' kernel time that is in kernels without a launch.
 
-    Counted by launches they are in no window; else their stage is a guess.
+    If kernels are counted by launch, these are in no window; otherwise their stage is a guess.
     """
     if context.group.spec.is_by_launch:
         unlaunched, reason = context.group.unlaunched, "with kernels: launched they are left out of the windows"
@@ -51,17 +51,17 @@ def _describe_unlaunched(unlaunched: UnlaunchedKernels, place: str) -> str:
 
 @memoize_method
 def find_unlaunched(group: WindowGroup) -> UnlaunchedKernels:
-    """Find the kernels around the windows without a launch, and of how many."""
+    """Count the kernels around the windows that have no launch, and all kernels there."""
     return UnlaunchedKernels.add_up(
         UnlaunchedKernels.measure(track.kernels, track.launch_ns) for track in group.tracks.values()
     )
 
 
 def measure_unlaunched_in_run(context: QualityContext) -> Iterator[MeasuredFact]:
-    """Yield the share of the kernel time of the whole run of kernels without a launch: no step can hold them."""
+    """Yield the share of the whole run's kernel time that is in kernels without a launch, which no step can hold."""
     try:
         unlaunched, reason = find_unlaunched(context.run.load_whole_run()), "with kernels: launched they are in no step"
-    except NothingMeasured:  # of a cut, which has the launched ones alone
+    except NothingMeasured:  # a cut holds only launched kernels
         return
     if unlaunched.unlaunched_count:
         yield MeasuredFact(
@@ -73,10 +73,11 @@ def measure_unlaunched_in_run(context: QualityContext) -> Iterator[MeasuredFact]
 
 
 def measure_impossible_rows(context: QualityContext) -> Iterator[MeasuredFact]:
-    """Yield how many rows of the GPU's work cannot be true.
+    """Yield the number of rows of GPU work that cannot be true.
 
-    They are those that a reader left out, as they end before they start or at 0, kernels that begin before they are
-    launched, that stand there twice, and that lie over several later ones of a stream that otherwise keeps its order.
+    These are rows that a reader left out because they end before they start, or start and end at 0; kernels that begin
+    before their launch; duplicates; and kernels that cover several later ones of a stream that otherwise keeps its
+    order.
     """
     impossible = [facts.impossible_rows for facts in context.run.facts]
     number, reason = (
@@ -109,7 +110,7 @@ def measure_impossible_rows(context: QualityContext) -> Iterator[MeasuredFact]:
 
 
 def measure_nested_launches(context: QualityContext) -> Iterator[MeasuredFact]:
-    """Yield the share of launches that lie in ranges of two threads, of which one was taken."""
+    """Yield the share of launches inside ranges of two threads, only one of which was used."""
     if not context.looks_up_launches():
         return
     contexts = [track.contexts for track in context.group.tracks.values()]
@@ -125,9 +126,8 @@ def measure_nested_launches(context: QualityContext) -> Iterator[MeasuredFact]:
 
 
 def measure_graph_kernels(context: QualityContext) -> Iterator[MeasuredFact]:
-    """Yield how many kernels ran in CUDA graphs: a budget of the step depends on what is not on record of them.
-
-    That is their order, and what each waits for.
+    """Yield the number of kernels in CUDA graphs, whose order and waits, which the step's budget depends on, are not on
+    record.
     """
     tracks = context.group.tracks.values()
     if node_count := sum(sum_column(track.kernels.graph_node) for track in tracks):

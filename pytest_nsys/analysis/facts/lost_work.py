@@ -1,7 +1,7 @@
-"""Was all recorded that the judged steps launched? The calls say what should be there, the rows what is.
+"""Was all the work recorded that the judged steps launched? The calls say what should be there, the rows what is.
 
-Of a step that is counted by its launches, calls after the last recorded kernel are missing too: the recording ended
-inside it. Elsewhere calls outside of the recording are told.
+In a step counted by its launches, calls after the last recorded kernel are missing work too: the recording ended inside
+the step. Elsewhere, calls outside of the recording are a fact of their own.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from pytest_nsys.core.model import NO_LAUNCH, Interval, LaunchKind, LaunchRecord
 from pytest_nsys.core.text_format import format_ranks, sanitize_line
 from pytest_nsys.core.units import format_decimal
 
-# A share of the calls of a whole run: where the profiler ran with the program, less of them lies outside.
+# As a share of the calls of a whole run; if the profiler ran throughout, fewer lie outside.
 MAX_SHARE_OUTSIDE = Fraction(1, 100)
 
-# The span of a process of which no window is judged.
+# The span of a process without a judged window.
 NO_CALL_SPAN: Interval = (0, -1)
 
 CALL_NOUNS: Mapping[LaunchKind, str] = {
@@ -43,7 +43,7 @@ LOST_WORK_REMEDY = "profile again with fewer steps or a larger buffer"
 
 
 class CallsOnRecord(NamedTuple):
-    """Counts the calls of one kind that a process made, and those of them whose GPU work is not on record."""
+    """Counts one kind of call of a process, and the work on record for it."""
 
     process: ProcessId
     record: LaunchRecord
@@ -51,9 +51,7 @@ class CallsOnRecord(NamedTuple):
 
     @property
     def calls_without_work(self) -> Value:
-        """The number of calls that have no work on record; ``cut_off_calls`` of them came after the recording had
-        ended.
-        """
+        """The number of calls without work on record; ``cut_off_calls`` of them came after the recording had ended."""
         return self.record.unrecorded + self.cut_off_calls
 
     @property
@@ -76,7 +74,7 @@ def read_judged_launches(group: WindowGroup) -> Sequence[Mapping[int, Sequence[L
 
 
 def find_call_spans(group: WindowGroup) -> Sequence[Mapping[int, Interval | None]]:
-    """Find for each trace when the work of each judged process was called; None of a whole run."""
+    """Find for each trace when the work of each judged process was called; None means the whole run."""
     spans_by_trace = []
     for number in range(len(group.run.traces)):
         judged_windows: defaultdict[int, list[RankWindow]] = defaultdict(list)
@@ -96,10 +94,12 @@ def find_call_spans(group: WindowGroup) -> Sequence[Mapping[int, Interval | None
 
 
 def _find_call_span(window: RankWindow) -> Interval:
-    """Find when the work of a window was called: in it, and where kernels count that run in it, before it."""
+    """Find when the work of a window was called: during the window and, if kernels count by their time, also before
+    it.
+    """
     low, high = window.window.start_ns, window.window.end_ns
     if window.spec.is_by_launch:
-        return low, max(low, high - 1)  # what begins the next step was not launched in this one
+        return low, max(low, high - 1)  # the launch at the end edge belongs to the next step
     launch_times = take(window.launch_ns, find_zeros(mark_equal(window.launch_ns, NO_LAUNCH)))
     return (min(low, find_min_max(launch_times)[0]) if launch_times else low), high
 
@@ -154,7 +154,7 @@ def _format_judged_part(group: WindowGroup) -> str:
 
 
 def measure_processes_without_kernels(context: QualityContext) -> Iterator[MeasuredFact]:
-    """Yield how many processes launch kernels and have none on record."""
+    """Yield the number of processes that launch kernels but have none on record."""
     silent_processes = []
     for number, (trace, records) in enumerate(
         zip(context.run.traces, read_judged_launches(context.launch_group), strict=True)
@@ -186,7 +186,7 @@ def measure_processes_without_kernels(context: QualityContext) -> Iterator[Measu
 def measure_launches_outside(context: QualityContext) -> Iterator[MeasuredFact]:
     """Yield the share of calls that launch work before the first recorded kernel or after the last.
 
-    They are of windows that are no steps of launches.
+    It does not apply to windows that are steps of launches.
     """
     group = context.launch_group
     recorded_calls = [*_list_calls_on_record(group)]

@@ -1,4 +1,4 @@
-"""What does a fact look at, and which facts apply to what a metric is read off?"""
+"""What does a fact examine, and which facts apply to what a metric depends on?"""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from pytest_nsys.core.model import KernelsMode
 
 
 class QualityContext(NamedTuple):
-    """Holds what a metric is measured on, and what it needs of it.
+    """Holds what a metric is measured on, and says what it depends on.
 
-    What is true of it depends on the metric alone, never on what happens to be read already.
+    Its properties depend only on the metric, never on what happens to have been read.
     """
 
     run: Run
@@ -26,13 +26,15 @@ class QualityContext(NamedTuple):
 
     @property
     def group(self) -> WindowGroup:
-        """The windows, which are picked once. Raises NothingMeasured for a run without kernels."""
+        """The windows, which are picked only once. Raises NothingMeasured for a run without kernels."""
         return self.run.load_windows(self.spec)
 
     @property
     def launch_group(self) -> WindowGroup:
-        """The windows whose launches count: of a metric of all of several steps the whole run, as far as launches make
-        steps and the trace has all of it.
+        """The windows whose launches count.
+
+        For a metric of all of several steps this is the whole run, if launches make its steps and the trace holds all
+        of it.
         """
         has_several_steps = any(len(track.anchors) > 1 for track in self.group.tracks.values())
         if (
@@ -45,15 +47,15 @@ class QualityContext(NamedTuple):
         return self.group
 
     def is_measured(self) -> bool:
-        """Return True: every fact with no other condition applies to whatever is read off a trace."""
+        """Return True: every fact without another condition applies to any metric of a trace."""
         return True
 
     def counts_kernels(self) -> bool:
-        """Return whether a kernel more or less makes a difference: to the length of steps, too, that launches make."""
+        """Return whether one kernel more or less changes the metric; the length of steps of launches changes, too."""
         return self.metric.reads_kernels or (self.metric.reads_all_steps and self._has_steps_by_launch())
 
     def _has_steps_by_launch(self) -> bool:
-        # Of the whole run the spec says nothing: steps are counted as the convention counts them.
+        # For the whole run the spec has no mode, so that of the convention counts.
         by_launch = self.spec.is_by_launch or (
             self.spec.is_whole_run and self.run.convention.kernels is KernelsMode.LAUNCHED
         )
@@ -77,7 +79,7 @@ class QualityContext(NamedTuple):
         return self.looks_up_stages() or looks_up_some
 
     def reads_launches(self) -> bool:
-        """Return whether it makes a difference when a kernel was launched."""
+        """Return whether the times of kernel launches affect the metric."""
         launch_column = self.metric.launch_lookups or self.metric.median_window_metric
         return self.counts_kernels() and (self.spec.is_by_launch or bool(launch_column))
 
@@ -91,5 +93,5 @@ class QualityContext(NamedTuple):
         return self.metric.reads_sizes
 
     def needs_groups(self) -> bool:
-        """Return whether it matters of which process group a collective is, or how large."""
+        """Return whether the process group of a collective, or its size, affects the metric."""
         return "group" in self.metric.dimensions

@@ -24,7 +24,9 @@ from pytest_nsys.traces.sidecars.gpu_log import make_gpu_notes
 
 
 def measure_missing_ranks(context: QualityContext) -> Iterator[MeasuredFact]:
-    """Yield how many ranks are promised and in no trace: by the setup labels, by the gate file, by numbers left out."""
+    """Yield the number of ranks that are in no trace although setup labels, the gate file or gaps in the numbers imply
+    them.
+    """
     run, stated_world = context.run, context.bounds.world
     is_labelled = any(rank.setup is not None for rank in run.ranks)
     if stated_world is not None and not is_labelled:
@@ -45,9 +47,8 @@ def measure_missing_ranks(context: QualityContext) -> Iterator[MeasuredFact]:
 
 
 def _measure_missing_gpus(run: Run, world: int) -> MeasuredFact:
-    """Measure how many GPUs are missing: a process may have one or several, and what counts is how many there are.
-
-    Raises SeveralCaptures for more.
+    """Measure how many GPUs are missing; GPUs are counted, since a process may have several. Raises SeveralCaptures for
+    too many.
     """
     gpu_text, file_text = format_count(len(run.ranks), "GPU"), format_count(len(run.traces), "file")
     if len(run.ranks) > world:
@@ -62,7 +63,7 @@ def _measure_missing_gpus(run: Run, world: int) -> MeasuredFact:
 
 
 def measure_shared_gpus(context: QualityContext) -> Iterator[MeasuredFact]:
-    """Yield how many GPUs several processes used, as under MPS."""
+    """Yield the number of GPUs that several processes used, as under MPS."""
     if shared_gpus := context.run.ranks_of_shared_gpus:
         first_ranks = sorted({rank.number for rank in shared_gpus[0]})
         rest_text = (
@@ -76,13 +77,13 @@ def measure_shared_gpus(context: QualityContext) -> Iterator[MeasuredFact]:
 
 
 def measure_numbering(context: QualityContext) -> Iterator[MeasuredFact]:
-    """Yield how ranks are numbered that no label numbers."""
+    """Yield how ranks without labels are numbered."""
     for note in context.run.rank_notes:
         yield MeasuredFact(1, note.text, is_doubtful=note.warning)
 
 
 def measure_unlabelled_processes(context: QualityContext) -> Iterator[MeasuredFact]:
-    """Yield the processes that ran kernels beside labelled ones, and are judged nowhere."""
+    """Yield the processes without a label that ran kernels next to labelled ones, and are not judged."""
     for number, trace in enumerate(context.run.traces):
         rank_processes = {rank.process.global_pid for rank in context.run.ranks if rank.process.trace == number}
         if unlabelled := trace.list_unrequested_processes() - rank_processes:
@@ -100,7 +101,7 @@ def measure_whole_graphs(context: QualityContext) -> Iterator[MeasuredFact]:
 
 _LOSS = re.compile(r"\b(dropped|lost|discarded|overflow\w*)\b", re.IGNORECASE)
 _EVENT_WORDS = re.compile(r"\b(event|record|range|buffer|activit|kernel)", re.IGNORECASE)
-# What is lost of samples, of the operating system or of the network is in no figure; "no events" is no loss.
+# Lost samples and events of the OS or the network affect no figure; "no events" is no loss.
 _OTHER_LOSS = re.compile(
     r"\b(no|0|zero) (\w+ ){0,3}(event|record)|sampl|perf\b|ftrace|schedul|OS runtime|ETW|network|metric", re.IGNORECASE
 )
@@ -109,13 +110,13 @@ _OTHER_LOSS = re.compile(
 def reports_loss(text: str) -> bool:
     """Return whether a diagnostic says that events of the GPU, its API or NVTX were lost.
 
-    ``Not all … events might have been collected`` says no such thing: the profiler writes it of most good traces.
+    ``Not all … events might have been collected`` is not such a message: the profiler writes it for most good traces.
     """
     return bool(_LOSS.search(text) and _EVENT_WORDS.search(text) and not _OTHER_LOSS.search(text))
 
 
 def measure_dropped(context: QualityContext) -> Iterator[MeasuredFact]:
-    """Yield how many signs there are of lost events: what the profiler says, and kernels outside of its session."""
+    """Yield the number of signs of lost events: messages of the profiler, and kernels outside of its session."""
     loss_texts = [
         diagnostic.safe_text
         for facts in context.run.facts
@@ -136,7 +137,7 @@ def measure_dropped(context: QualityContext) -> Iterator[MeasuredFact]:
 
 
 def measure_diagnostics(context: QualityContext) -> Iterator[MeasuredFact]:
-    """Yield how many warnings and errors the profiler wrote. Most are of good traces, too."""
+    """Yield the number of warnings and errors that the profiler wrote; most good traces have some."""
     run = context.run
     by_trace = zip(run.traces, run.facts, strict=True)
     problems = [
@@ -150,14 +151,14 @@ def measure_diagnostics(context: QualityContext) -> Iterator[MeasuredFact]:
 
 
 def measure_reader_notes(context: QualityContext) -> Iterator[MeasuredFact]:
-    """Yield what the readers of the traces found worth telling."""
+    """Yield the notes of the trace readers."""
     for facts in context.run.facts:
         for text in facts.notes:
             yield MeasuredFact(1, sanitize_line(text, 1000), is_doubtful=False)
 
 
 def measure_gpu_state(context: QualityContext) -> Iterator[MeasuredFact]:
-    """Yield what nvidia-smi said of the GPUs before and after the run: throttling, clocks and drivers."""
+    """Yield what nvidia-smi reported about the GPUs before and after the run: throttling, clocks and drivers."""
     for trace, facts in zip(context.run.traces, context.run.facts, strict=True):
         cut_notes = (note._replace(text=f"{trace.path}: {note.text}") for note in facts.gpu_log_notes)
         for note in (*make_gpu_notes(trace.path), *cut_notes):
@@ -176,14 +177,14 @@ class FileGap(NamedTuple):
 
 
 def measure_file_gap(context: QualityContext) -> Iterator[MeasuredFact]:
-    """Yield the time between two files, of which one is of another run."""
+    """Yield the time between two files, one of which belongs to another run."""
     if (gap := find_file_gap(context.group)) is not None:
         reason = "files of one run overlap in time, and one of these is of another run"
         yield MeasuredFact(gap.gap_ns, str(gap), reason, "give the files that were written together")
 
 
 def find_file_gap(group: WindowGroup) -> FileGap | None:
-    """Find the longest time between files of a run, as far as their clocks are absolute; None where all overlap."""
+    """Find the longest time between files of a run, as far as their clocks are absolute; None if all overlap."""
     zeros = read_epochs(group.run)
     clocked_tracks = [
         (track.rank.process.clock, track) for track in group.tracks.values() if track.rank.process.clock in zeros
@@ -199,7 +200,7 @@ def find_file_gap(group: WindowGroup) -> FileGap | None:
 
 
 def _find_recorded_span(run: Run, track: RankTrack, zero_ns: int) -> Interval:
-    """Find when the profiler was on at least, in ns since 1970: its session, the anchors and the kernels around
+    """Find a span in which the profiler was certainly on, in ns since 1970: its session, the anchors and kernels around
     windows.
     """
     process, facts = track.rank.process, run.facts[track.rank.process.trace]
@@ -213,7 +214,7 @@ def _find_recorded_span(run: Run, track: RankTrack, zero_ns: int) -> Interval:
 
 
 def measure_clocks(context: QualityContext) -> Iterator[MeasuredFact]:
-    """Yield how many clocks the ranks' times count on."""
+    """Yield the number of clocks that the ranks' times use."""
     number = count_clocks(context.run.ranks)
     words = f"the ranks use {format_count(number, 'clock')}"
     reason = "times of different files or machines are comparable only within the error of their clocks"
@@ -221,7 +222,7 @@ def measure_clocks(context: QualityContext) -> Iterator[MeasuredFact]:
 
 
 def measure_overhead_fact(context: QualityContext) -> Iterator[MeasuredFact]:
-    """Yield how much longer a step takes under the profiler, in the window where it is most."""
+    """Yield by which share a step is longer under the profiler, for the worst window."""
     try:
         overheads = [measure_profiler_overhead(window) for window in context.group.list_run_windows()]
     except NoRows as error:
@@ -235,7 +236,7 @@ def measure_overhead_fact(context: QualityContext) -> Iterator[MeasuredFact]:
 
 
 def measure_sm_clock(context: QualityContext) -> Iterator[MeasuredFact]:
-    """Yield the lowest median clock of the SMs of a rank."""
+    """Yield the lowest median SM clock over the ranks."""
     clocks_by_rank: list[tuple[Value, int]] = []
     for window in context.group:
         try:

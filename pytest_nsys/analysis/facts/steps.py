@@ -1,7 +1,7 @@
-"""Do the steps of a run say enough? Their number on each rank, whether they have kernels, and how alike they are.
+"""Are the steps of a run sufficient? Their number on each rank, whether they have kernels, and how alike they are.
 
-A window is found by counting anchors. Where the record of the kernels does not reach over that of the ranges, or where
-one rank has fewer anchors than the ranks beside it, the one in the middle may be whole and be another piece of work.
+A window is found by counting anchors. If kernels were recorded for less time than ranges, or one rank has fewer anchors
+than the others, the middle anchor may be complete but hold different work.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ from pytest_nsys.core.trace import Trace
 
 
 def measure_anchors(context: QualityContext) -> Iterator[MeasuredFact]:
-    """Yield the fewest anchors of a rank, where something is a median over anchors.
+    """Yield the number of anchors on the rank that has fewest, if the metric is a median over anchors.
 
-    One range that was asked for by name is no median; an index is none. Nor is one step alone that ``first`` asks for,
-    or the default where runs like this one have no more to choose from: that is told.
+    A single range that was requested by name is no median, nor is an index, nor a single step that ``first`` requests.
+    Nor is the default if runs like this one have no more steps; another fact reports that.
     """
     spec = context.group.spec
     counts = count_rank_anchors(context.group)
@@ -68,7 +68,7 @@ def measure_anchors(context: QualityContext) -> Iterator[MeasuredFact]:
 
 
 def measure_single_step(context: QualityContext) -> Iterator[MeasuredFact]:
-    """Yield that every rank has one step, from which nobody can tell how much steps differ."""
+    """Yield that every rank has only one step, so that the variation between steps is unknown."""
     if is_single_step(count_rank_anchors(context.group)):
         yield MeasuredFact(1, "one step", "the noise within this run is unknown", "several captures would show it")
 
@@ -87,7 +87,7 @@ def measure_empty_anchors(context: QualityContext) -> Iterator[MeasuredFact]:
 
 
 def measure_uneven_anchors(context: QualityContext) -> Iterator[MeasuredFact]:
-    """Yield how many anchors a rank has more than another, where the window is found by their number."""
+    """Yield how many more anchors one rank has than another, if the window is found by counting them."""
     spec, uneven = context.group.spec, find_uneven_anchors(context.group)
     is_by_count = spec.window in (MEDIAN, STEADY, "last") or spec.anchor is not None
     if uneven is not None and uneven.is_one_stage and is_by_count:
@@ -95,7 +95,7 @@ def measure_uneven_anchors(context: QualityContext) -> Iterator[MeasuredFact]:
 
 
 def measure_uneven_pipeline(context: QualityContext) -> Iterator[MeasuredFact]:
-    """Yield by how many anchors ranks at two places of a pipeline differ, which may rightly have other numbers."""
+    """Yield the difference in anchors between ranks at two pipeline stages, which may legitimately differ."""
     uneven = find_uneven_anchors(context.group)
     if uneven is not None and not uneven.is_one_stage:
         yield MeasuredFact(uneven.difference, str(uneven), OTHER_WORK_REASON, is_doubtful=False)
@@ -105,7 +105,7 @@ OTHER_WORK_REASON = "so their windows hold different work"
 
 
 def measure_mixed_labels(context: QualityContext) -> Iterator[MeasuredFact]:
-    """Yield the ranks whose steps are of several kinds under one label, which take no turns."""
+    """Yield the ranks whose steps are of several kinds under one label, and do not alternate."""
     tracks = context.group.tracks.items()
     if mixed_ranks := [
         number for number, track in tracks if track.steps_by_kind is not None and track.steps_by_kind.has_mixed_kinds
@@ -115,7 +115,7 @@ def measure_mixed_labels(context: QualityContext) -> Iterator[MeasuredFact]:
 
 
 def measure_other_steps(context: QualityContext) -> Iterator[MeasuredFact]:
-    """Yield that the ranks hold no step of the same number."""
+    """Yield that no step number occurs on all ranks."""
     if has_no_common_step(context.group):
         words = "the ranks hold no step of the same number"
         yield MeasuredFact(
@@ -124,15 +124,15 @@ def measure_other_steps(context: QualityContext) -> Iterator[MeasuredFact]:
 
 
 def measure_slow_steps(context: QualityContext) -> Iterator[MeasuredFact]:
-    """Yield the greatest share of a rank's time in steps that are far longer than the judged one."""
+    """Yield the largest share of a rank's time in steps that are far longer than the judged one."""
     if (slow := find_slow_steps(context.group)) is not None:
         yield MeasuredFact(slow.share, str(slow), "'mean step time' counts every step")
 
 
 def measure_unlike_steps(context: QualityContext) -> Iterator[MeasuredFact]:
-    """Yield by how great a share of its kernels the judged step differs from most steps of its rank.
+    """Yield the share of its kernels by which the judged step differs from most steps of its rank.
 
-    It is of the rank where it is most, and of steps of launches that are of one kind.
+    The worst rank is taken; only steps of launches of a single kind are compared.
     """
     differences: list[tuple[Fraction, int, int, int]] = []
     for number, windows in context.group.windows_by_rank.items():
@@ -162,7 +162,9 @@ def measure_unlike_steps(context: QualityContext) -> Iterator[MeasuredFact]:
 
 @memoize_method
 def count_kernels_by_step(group: WindowGroup) -> Mapping[int, Sequence[int]]:
-    """Count by rank how many kernels each step launched that its windows are picked from. Raises NothingMeasured."""
+    """Count by rank the kernels that each step among those its windows are picked from launched. Raises
+    NothingMeasured.
+    """
     counts_by_rank = {}
     for number, track in group.run.load_whole_run().tracks.items():
         launch_times = take(track.launch_ns, track.launch_order)
@@ -173,12 +175,12 @@ def count_kernels_by_step(group: WindowGroup) -> Mapping[int, Sequence[int]]:
     return counts_by_rank
 
 
-# Whole steps: fewer do not say what most are like.
+# Minimum number of whole steps to know what most steps are like.
 MIN_WHOLE_STEPS = 5
 
 
 def measure_missing_steps(context: QualityContext) -> Iterator[MeasuredFact]:
-    """Yield the rank that lacks the most of the steps between its first and last, by their numbers."""
+    """Yield the rank that lacks most steps between its first and last, by their numbers."""
     missing_count, rank, first, last = max(_find_missing_steps(context.group), default=(0, 0, 0, 0))
     if missing_count:
         words = f"rank {-rank}: {missing_count} of steps {first} to {last} {is_or_are(missing_count)} not on record"
@@ -196,7 +198,7 @@ def _find_missing_steps(group: WindowGroup) -> Sequence[tuple[int, int, int, int
 
 
 def measure_typicality(context: QualityContext) -> Iterator[MeasuredFact]:
-    """Yield how far the window of a rank is from its steady median, of the rank where it is farthest, in MAD."""
+    """Yield how far the window of a rank is from its steady median, in MAD, for the farthest rank."""
     farthest = max(measure_deviations(context.group), key=lambda item: item[1].in_mads, default=None)
     if farthest is not None:
         words, reason = (
@@ -207,7 +209,7 @@ def measure_typicality(context: QualityContext) -> Iterator[MeasuredFact]:
 
 
 class EmptyAnchors(NamedTuple):
-    """Counts a rank's anchors, which are of a ``unit``, that have no kernel."""
+    """Counts the anchors of a rank that have no kernel; ``unit`` is their noun."""
 
     rank: int
     empty_count: int
@@ -220,16 +222,16 @@ class EmptyAnchors(NamedTuple):
 
 
 class UnevenAnchors(NamedTuple):
-    """Describes the fewest and the most anchors of ranks that should have as many."""
+    """Describes the fewest and the most anchors of ranks that should have equally many."""
 
     fewest: tuple[int, int]  # (number of anchors, rank)
     most: tuple[int, int]
-    is_one_stage: bool  # whether they are of one ``pp`` coordinate
-    unit: str = "anchor"  # what they are, ``step`` say
+    is_one_stage: bool  # whether the ranks have one ``pp`` coordinate
+    unit: str = "anchor"  # noun for the anchors, such as ``step``
 
     @property
     def difference(self) -> int:
-        """How many anchors lie between them."""
+        """The difference between the most and the fewest anchors."""
         return self.most[0] - self.fewest[0]
 
     def __str__(self) -> str:
@@ -255,7 +257,7 @@ def find_empty_anchors(group: WindowGroup) -> list[EmptyAnchors]:
 def find_idle_periods(group: WindowGroup) -> Mapping[int, Sequence[Interval]]:
     """Find by rank the times from one anchor to the next in which none of its kernels runs.
 
-    Under kernels: launched none is launched in them, either. A unit of kernels always has some.
+    If kernels count by launch, none is launched in them, either. A unit that a kernel begins is never idle.
     """
     periods_by_rank: dict[int, Sequence[Interval]] = {}
     if isinstance(find_anchor(group.run.convention, group.spec), KernelAnchor):
@@ -283,7 +285,7 @@ def _read_idle_periods(run: Run, spec: WindowSpec) -> list[Mapping[Lane, Sequenc
 
 
 def _list_periods(anchors: Sequence[Range]) -> list[Interval]:
-    """List the times from one anchor to the next, of the last to the end of the trace."""
+    """List the times from one anchor to the next; the last one ends with the trace."""
     starts = sorted({anchor.start_ns for anchor in anchors})
     return list(pairwise([*starts, OPEN_END_NS]))
 
@@ -294,7 +296,7 @@ def _keep_unlaunched_periods(
     """Keep the idle periods in which nothing is launched."""
     try:
         kernels = trace.kernels_launched({lane: (spans[0][0], spans[-1][1]) for lane, spans in idle.items()})
-    except NothingMeasured:  # of a cut, which says what it was in its trace
+    except NothingMeasured:  # a cut stores the answer of its trace
         return idle
     launches = {lane: sorted(calls.start_ns) for lane, calls in trace.launch_calls(kernels).items()}
     unlaunched = {lane: _select_spans_between(launches.get(lane, ()), spans) for lane, spans in idle.items()}
@@ -307,10 +309,9 @@ def _select_spans_between(launches: Sequence[int], spans: Sequence[Interval]) ->
 
 
 def find_uneven_anchors(group: WindowGroup) -> UnevenAnchors | None:
-    """Find the worst difference among the ranks of one ``pp`` coordinate, where pipelines do as much; else among all
-    ranks.
+    """Find the largest difference between ranks of one ``pp`` coordinate or, if these agree, between all ranks.
 
-    None where all ranks have as many.
+    None if all ranks have equally many.
     """
     anchors = {number: len(track.anchors) for number, track in group.tracks.items()}
     counts, unit = [(count, number) for number, count in anchors.items()], group.spec.source_noun
@@ -327,17 +328,17 @@ def find_uneven_anchors(group: WindowGroup) -> UnevenAnchors | None:
     return among_all if among_all is not None and among_all.difference else None
 
 
-# Times the judged step: steps that take longer are slow.
+# Steps longer than the judged one times this factor are slow.
 SLOW_STEP_FACTOR = Fraction(3, 2)
 
 
 class SlowSteps(NamedTuple):
-    """Counts the steps of a rank that take over ``SLOW_STEP_FACTOR`` times as long as the judged one."""
+    """Counts the steps of a rank that are over ``SLOW_STEP_FACTOR`` times as long as the judged one."""
 
     rank: int
     slow_count: int
     step_count: int
-    share: Fraction  # of the time of all steps, that the slow ones take
+    share: Fraction  # share of the time of all steps that the slow ones take
 
     def __str__(self) -> str:
         slow = (
@@ -352,7 +353,7 @@ class SlowSteps(NamedTuple):
 
 
 def find_slow_steps(group: WindowGroup) -> SlowSteps | None:
-    """Return the rank whose longer steps make up most of its run; None where no rank has any."""
+    """Return the slow steps of the rank where they make up the largest share of the run; None if no rank has any."""
     slow_by_rank = []
     for number, windows in group.windows_by_rank.items():
         lengths = [*drop_first_step(windows[0].track.step_lengths_ns).values()] if windows else []
@@ -366,7 +367,7 @@ def find_slow_steps(group: WindowGroup) -> SlowSteps | None:
 
 
 def has_no_common_step(group: WindowGroup) -> bool:
-    """Return whether steps count up on every rank, and no two ranks hold a whole one of the same number."""
+    """Return whether steps are numbered on every rank, and no two ranks hold a whole step of the same number."""
     counting_tracks = [
         track for track in group.tracks.values() if track.steps_by_kind is not None and not track.convention.kinds
     ]

@@ -1,1 +1,1 @@
-"""What can be measured of a window, and how? The registry says what there is, the table what came of it."""
+"""What can be measured in a window, and how? The registry lists the metrics, a table holds the results."""

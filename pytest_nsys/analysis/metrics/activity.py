@@ -48,7 +48,7 @@ def idle_ns(window: RankWindow) -> int:
 def comm_streams(window: RankWindow) -> Mapping[str, int]:
     """Number of communication streams, per (rank, purpose): 0 for every purpose of the convention without one."""
     counts = Counter(stream_use.purpose for stream_use in window.stream_uses)
-    # 0 and no missing row: a stream that is gone is a change.
+    # 0 rather than no row: a stream that disappeared is a change.
     return {purpose: counts[purpose] for purpose in window.track.convention.purpose_names}
 
 
@@ -83,11 +83,11 @@ def sync_calls(window: RankWindow) -> Mapping[str, int]:
 
 @memoize_method
 def count_waiting_calls(window: RankWindow) -> Counter[str] | None:
-    """Count the calls of each name that make the CPU wait; None where the trace records no calls."""
+    """Count the calls of each name that make the CPU wait; None if the trace records no calls."""
     calls = window.track.select_api_calls(SYNCHRONISING_CALLS, (window.window.start_ns, window.window.end_ns))
     return None if calls is None else Counter(name for call in calls if (name := parse_waiting_call(call.name)))
 
 
 def parse_waiting_call(name: str) -> str:
-    """Return the name of a synchronising call without its version; empty for a call that is asynchronous."""
+    """Return the name of a synchronising call without its version; empty for a call that does not synchronise."""
     return "" if "Async" in name else _VERSION.sub("", name)

@@ -1,9 +1,9 @@
 """Who waits for whom in a collective, and how long does the transfer itself take?
 
-The n-th collective of a process group is one and the same on all of its ranks. A rank waits from its own start to the
-start of the last; the rest is transfer. Where the ranks use several clocks these are one by the ends of what is
-matched (see :mod:`~pytest_nsys.analysis.metrics.align_clocks`), and what is less than they may be apart is not known.
-The straggler is the rank that waits least.
+The n-th collective of a process group is the same one on all of its ranks. A rank waits from its own start to the start
+of the last rank; the rest is transfer. Several clocks are aligned by the ends of matched collectives (see
+:mod:`~pytest_nsys.analysis.metrics.common_clock`); a time smaller than the alignment error is not known. The straggler
+is the rank that waits least.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from pytest_nsys.core.text_format import format_count, format_ranks, sanitize_li
 
 
 class WaitShare(NamedTuple):
-    """Says how one rank spent its collectives of one group and kind, and by how much that may be wrong."""
+    """Says how one rank spent its collectives of one group and kind, and the error of these times."""
 
     wait_ns: int = 0
     transfer_ns: int = 0
@@ -44,7 +44,7 @@ class WaitShare(NamedTuple):
         return WaitShare(*map(sum, zip(self, addend, strict=True)))
 
     def drop_uncertain(self, value_ns: int) -> int | None:
-        """Return a value of these collectives, in ns; None where it is less than it may be wrong by."""
+        """Return a time of these collectives, in ns; None if it is less than its error."""
         return value_ns if value_ns >= self.error_ns else None
 
 
@@ -54,11 +54,11 @@ WaitKey = tuple[int, str, str]
 
 @dataclass(frozen=True)
 class MatchedWaits:
-    """Holds the waits of a window, and says of which groups there are none."""
+    """Holds the waits of a window, and says which groups have none."""
 
     shares: Mapping[WaitKey, WaitShare]
-    lags_ns: Mapping[WaitKey, int]  # how much shorter each rank waits than the one that waits longest
-    unmatched_reasons: Sequence[str] = ()  # of which groups there are no waits, and why
+    lags_ns: Mapping[WaitKey, int]  # how much shorter each rank waits than the rank that waits longest, in ns
+    unmatched_reasons: Sequence[str] = ()  # which groups have no waits, and why
     agreements: Mapping[str, ClockAgreement] = field(
         default_factory=dict
     )  # of groups on several clocks: by name the worst
@@ -81,7 +81,11 @@ def match_waits(window: RunWindow) -> MatchedWaits:
             agreements[group.name] = max(agreement, agreements.get(group.name, agreement))
         group_shares = _sum_wait_shares(window, group, agreement)
         for (rank, kind), share in group_shares.items():
-            key = (rank, group.transfers_by_rank[rank][0].group, kind)  # a communicator has a name in each process
+            key = (
+                rank,
+                group.transfers_by_rank[rank][0].group,
+                kind,
+            )  # a communicator's name differs between processes
             longest_ns = max(other_share.wait_ns for (_, k), other_share in group_shares.items() if k == kind)
             shares[key] = share.add(shares.get(key, WaitShare()))  # of another group of the same name
             lags_ns[key] = lags_ns.get(key, 0) + longest_ns - share.wait_ns
@@ -91,9 +95,7 @@ def match_waits(window: RunWindow) -> MatchedWaits:
 def _sum_wait_shares(
     window: RunWindow, group: MatchedGroup, agreement: ClockAgreement
 ) -> dict[tuple[int, str], WaitShare]:
-    """Return by rank and kind how the ranks of a group spent its collectives; none waits longer than its kernel
-    runs.
-    """
+    """Return by rank and kind how the ranks of a group spent its collectives; no wait is longer than its kernel."""
     wait_shares: dict[tuple[int, str], WaitShare] = {}
     for rank, transfer, share, _ in _iterate_waits(window, group, agreement):
         wait_shares[rank, transfer.kind] = share.add(wait_shares.get((rank, transfer.kind), WaitShare()))
@@ -103,7 +105,7 @@ def _sum_wait_shares(
 def _iterate_waits(
     window: RunWindow, group: MatchedGroup, agreement: ClockAgreement
 ) -> Iterator[tuple[int, Transfer, WaitShare, Sequence[int]]]:
-    """Yield for each rank's kernel of each collective how it was spent, and which ranks came last."""
+    """Yield for each rank's kernel of each collective how its time was spent, and which ranks came last."""
     clock, ranks = align_clocks(window.group), _map_ranks(window)
     for same_collective, error_ns in zip(group.collectives, agreement.errors_ns, strict=True):
         starts = [
@@ -117,20 +119,20 @@ def _iterate_waits(
 
 
 class WaitInterval(NamedTuple):
-    """Says from when until when the kernel of a collective waited, and for which rank."""
+    """Says when the kernel of a collective waited, and for which rank."""
 
     start_ns: int
     end_ns: int
     kind: str
-    for_rank: int  # the one that came last
+    for_rank: int  # the rank that came last
 
 
 @memoize_method
 def list_wait_intervals(window: RunWindow) -> Mapping[int, Sequence[WaitInterval]]:
-    """Return by rank the waits of its collectives, each on its own clock, that are longer than they may be wrong by."""
+    """Return by rank the waits of its collectives, on the rank's own clock; only those longer than their error."""
     intervals: dict[int, list[WaitInterval]] = {}
     for group in match_window(window).groups:
-        with contextlib.suppress(ValueError):  # it is told of by who asks for the metric
+        with contextlib.suppress(ValueError):  # reported when the metric is measured
             agreement = align_clocks(window.group).measure_agreement(group, _map_ranks(window))
             for rank, transfer, share, (last_rank, *_) in _iterate_waits(window, group, agreement):
                 if share.wait_ns and share.drop_uncertain(share.wait_ns) is not None and rank != last_rank:
@@ -152,11 +154,12 @@ def _map_ranks(window: RunWindow) -> Mapping[int, Rank]:
 
 
 def measure_waits_over_files(by_rank: Mapping[int, RankWindow]) -> Mapping[int, Mapping[int, RankWait]]:
-    """Return by rank and kernel of its window how long it waited, and for whom, of the groups that can be matched.
+    """Return by rank and kernel of its window how long it waited, and for which rank, for the groups that can be
+    matched.
 
-    Empty where all ranks stand on one clock: there the starts say it, and no record of a collective need be read. This
-    explains what changed within a rank, so it stands on lengths alone, whatever the clocks: on several of them the
-    shortest kernel is taken for the transfer, and what another rank's takes longer for its wait.
+    Empty if all ranks use one clock: then start times show it, and no record of a collective need be read. The result
+    explains changes within a rank, so it uses only lengths, which need no common clock: the shortest kernel of a
+    collective counts as the transfer, and what another rank's kernel takes longer counts as its wait.
     """
     waits_by_rank: dict[int, dict[int, RankWait]] = {}
     if count_clocks([window.rank for window in by_rank.values()]) > 1:
@@ -173,7 +176,7 @@ def measure_waits_over_files(by_rank: Mapping[int, RankWindow]) -> Mapping[int, 
 
 
 def _require_waits(window: RunWindow) -> MatchedWaits:
-    """Return the matched waits of a window. Raises NoRows where no group can be matched."""
+    """Return the matched waits of a window. Raises NoRows if no group can be matched."""
     waits = match_waits(window)
     if waits.shares:
         return waits
@@ -207,9 +210,9 @@ def collective_transfer_ns(window: RunWindow) -> Iterator[Row | RowBelowError]:
 
 
 def find_stragglers(waits: MatchedWaits) -> Iterator[tuple[CollectiveLabels, int, int]]:
-    """Yield of each group and kind the rank with the largest lag, and the lag in ns.
+    """Yield, for each group and kind, the rank with the largest lag, and the lag in ns.
 
-    None where all are known to wait alike, or not known to wait otherwise.
+    Nothing if all are known to wait alike, or differences are within the error.
     """
     worst: dict[CollectiveLabels, tuple[int, int]] = {}
     for (rank, group, kind), lag_ns in sorted(waits.lags_ns.items()):
@@ -223,7 +226,7 @@ def find_stragglers(waits: MatchedWaits) -> Iterator[tuple[CollectiveLabels, int
 
 
 def wait_notes(captures: Sequence[Run], spec: WindowSpec) -> Iterator[Note]:
-    """Yield how well the clocks agree that the waits of collectives stand on."""
+    """Yield how well the clocks agree on which the waits of collectives are based."""
     for run in captures:
         if count_clocks(run.ranks) > 1:
             try:
@@ -237,8 +240,8 @@ def wait_notes(captures: Sequence[Run], spec: WindowSpec) -> Iterator[Note]:
 
 
 def describe_clock_agreement(window: RunWindow) -> Iterator[str]:
-    """Yield how well the clocks of a window's ranks agree, a line for each name of a group, and what that leaves
-    unsaid.
+    """Yield how well the clocks of a window's ranks agree, one line per group name, and which waits are therefore
+    unknown.
     """
     waits = match_waits(window)
     for name, agreement in sorted(waits.agreements.items()):

@@ -4,12 +4,12 @@ Profilers and libraries spell a collective in many ways (``_allgather_base``, ``
 ``all-gather-start``); here each has one name, NCCL's own: ``AllGather``. The factors are those of nccl-tests.
 
 Sizes come from what the profiler recorded of each kernel (:class:`~pytest_nsys.core.model.Collective`), group sizes
-from the group. A kernel without a record counts under group ``unknown``, its kind told by its name: it has a number and
-a time, but no bytes. Where a window cuts a kernel its time is cut; its bandwidth is that of the whole kernel.
+from the group. A kernel without a record counts under group ``unknown``, with the kind that its name implies: it has a
+number and a time, but no bytes. If a window cuts a kernel, its time is cut; its bandwidth is that of the whole kernel.
 
-Over several ranks the n-th collective of a process group is the n-th on each of its ranks (:func:`match_ranks`). Groups
-are told by their members (ranks, or the id of the communicator), so that this holds over files and hosts, too. A group
-of which that cannot be said, because ranks are missing or have other collectives in their windows, is left out.
+Over several ranks, the n-th collective of a process group is the n-th on each of its ranks (:func:`match_ranks`).
+Groups are identified by their members (ranks, or the id of the communicator), so that this holds across files and
+hosts. A group is left out if its ranks are missing or have other collectives in their windows.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ _WHOLE_MESSAGE_KINDS = ("AllGather", "ReduceScatter")
 
 
 def count_message_bytes(kind: str, collective: Collective) -> int | None:
-    """Return the bytes of the message; None where the type of its elements is unknown, or their number is not
+    """Return the bytes of the message; None if its element type is unknown or the number of elements is not
     recorded.
     """
     size = DTYPE_BYTES.get(collective.dtype or "")
@@ -63,8 +63,7 @@ def count_message_bytes(kind: str, collective: Collective) -> int | None:
 
 
 def find_bus_factor(kind: str, group_size: int | None) -> Fraction | None:
-    """Return the factor that makes the bandwidth of a message that of the links, as nccl-tests have it; None where
-    there is none.
+    """Return the factor from a message's bandwidth to that of the links, as in nccl-tests; None if there is none.
 
     A group of one rank sends nothing.
     """
@@ -84,17 +83,15 @@ CollectiveLabels = tuple[str, str]
 
 @dataclass(frozen=True, slots=True)
 class Transfer:
-    """Describes one communication kernel on record: when it ran as a whole, how long in the window, and what the record
-    says.
-    """
+    """Describes one recorded communication kernel: when it ran as a whole, its time in the window, and its record."""
 
-    index: int  # its place in the window
+    index: int  # its index in the window
     start_ns: int
     end_ns: int
     in_window_ns: int
     kind: str
     record: Collective
-    bytes: int | None  # of the message; None where it is not known
+    bytes: int | None  # of the message; None if unknown
 
     @property
     def group(self) -> str:
@@ -106,17 +103,17 @@ class Transfer:
 
     @property
     def algorithm_gb_per_s(self) -> Fraction | None:
-        """Return the bytes of the message over the time of the kernel in GB/s (1 byte in 1 ns); None where one is
+        """Return the bytes of the message over the time of the kernel in GB/s (1 byte in 1 ns); None if one is
         unknown.
         """
         return Fraction(self.bytes, self.length_ns) if self.bytes is not None and self.length_ns else None
 
     @property
     def bus_gb_per_s(self) -> Fraction | None:
-        """Return what the links carried in GB/s, comparable over kinds and group sizes; None where it is not known.
+        """Return the bandwidth of the links in GB/s, comparable across kinds and group sizes; None if unknown.
 
-        That is the algorithm's bandwidth times 2(n−1)/n for AllReduce, (n−1)/n for AllGather, ReduceScatter and
-        AllToAll, 1 for SendRecv and Broadcast, with n the size of the group.
+        It is the algorithm's bandwidth times 2(n−1)/n for AllReduce, (n−1)/n for AllGather, ReduceScatter and AllToAll,
+        1 for SendRecv and Broadcast, with n the size of the group.
         """
         factor = find_bus_factor(self.kind, self.record.group_size)
         algorithm_speed = self.algorithm_gb_per_s
@@ -124,7 +121,7 @@ class Transfer:
 
 
 class TransferTotals(NamedTuple):
-    """Sums the communication kernels of one group and kind: how many, how long in the window, and those on record."""
+    """Sums the communication kernels of one group and kind: their number, time in the window, and records."""
 
     kernel_count: int = 0
     in_window_ns: int = 0
@@ -136,17 +133,17 @@ class TransferTotals(NamedTuple):
 
     @property
     def bytes(self) -> int | None:
-        """Return the bytes of all messages; None where the size of one is not known."""
+        """Return the bytes of all messages; None if the size of one is unknown."""
         sizes = [t.bytes for t in self.recorded_transfers if t.bytes is not None]
         return sum(sizes) if len(sizes) == self.kernel_count else None
 
     @property
     def bus_gb_per_s(self) -> list[Fraction]:
-        """Return what the links carried, in GB/s, in each kernel that says it."""
+        """Return the bandwidth of the links, in GB/s, for each kernel where it is known."""
         return [speed for t in self.recorded_transfers if (speed := t.bus_gb_per_s) is not None]
 
     def measure_utilisation(self, peak_gb_per_s: Fraction | None) -> Value | None:
-        """Return the median bus bandwidth over the stated peak of the network; None where one of them is not known."""
+        """Return the median bus bandwidth over the stated peak of the network; None if one of them is unknown."""
         speeds = self.bus_gb_per_s
         return (
             simplify_fraction(Fraction(median(speeds)) / peak_gb_per_s)
@@ -156,9 +153,7 @@ class TransferTotals(NamedTuple):
 
     @property
     def group_size(self) -> int | None:
-        """Return the number of ranks in the group; None where it is not known, or differs between groups of one
-        name.
-        """
+        """Return the number of ranks in the group; None if unknown, or if it differs between groups of one name."""
         sizes = {t.record.group_size for t in self.recorded_transfers}
         return sizes.pop() if len(self.recorded_transfers) == self.kernel_count and len(sizes) == 1 else None
 
@@ -223,7 +218,7 @@ def collective_time_ns(window: RankWindow) -> Mapping[CollectiveLabels, int]:
 
 
 def sum_known_bytes(totals_by_labels: TotalsByLabels) -> dict[CollectiveLabels, int]:
-    """Return the bytes by group and kind, of those whose every size is known."""
+    """Return the bytes by group and kind, for those whose sizes are all known."""
     return {labels: size for labels, totals in totals_by_labels.items() if (size := totals.bytes) is not None}
 
 
@@ -238,7 +233,7 @@ def collective_bytes(window: RankWindow) -> Mapping[CollectiveLabels, int]:
 
 
 def divide_bytes(totals_by_labels: TotalsByLabels) -> dict[CollectiveLabels, Value]:
-    """Return the share of all bytes by group and kind; empty where one size is unknown, as the other shares would be
+    """Return the share of all bytes by group and kind; empty if one size is unknown, because the other shares would be
     too large.
     """
     bytes_by_labels = sum_known_bytes(totals_by_labels)
@@ -301,10 +296,10 @@ def list_missing_sizes(window: RankWindow) -> Iterator[str]:
 
 
 def count_unrecorded(window: RankWindow, *, sizes: bool) -> dict[str, tuple[int, int]]:
-    """Return (kernels without a record, all kernels) for each kind of collective that is partly on record.
+    """Return (kernels without a record, all kernels) for each kind of collective that is partly recorded.
 
-    A record counts by its group or, with ``sizes``, by its bandwidth. A kind without any record is left out: there are
-    no rows that could be taken for all.
+    With ``sizes``, a record counts only if it has a bandwidth, otherwise if it has a group. A kind without any record
+    is left out, because it has no rows that could be mistaken for complete.
     """
     recorded_flags: dict[str, list[bool]] = {}
     for (_, kind), totals in group_transfers(window).items():
@@ -325,16 +320,14 @@ SYMMETRIC_KINDS = ("AllReduce", "AllGather", "ReduceScatter", "Broadcast")
 
 @dataclass(frozen=True)
 class MatchedGroup:
-    """Holds the collectives of one process group by rank, in the order in which they ran: as many on each, of equal
-    kinds.
-    """
+    """Holds the collectives of one process group by rank, in order; each rank has the same number and kinds."""
 
     members: str  # the ranks, or the id of the communicator
     transfers_by_rank: Mapping[int, Sequence[Transfer]]
 
     @property
     def name(self) -> str:
-        """Return what its first rank calls the group: a communicator has a name in each process."""
+        """Return the group's name on its first rank; a communicator's name differs between processes."""
         return next(iter(self.transfers_by_rank.values()))[0].group
 
     @property
@@ -344,10 +337,10 @@ class MatchedGroup:
 
 
 class MatchedGroups(NamedTuple):
-    """Holds the groups that are matched, and says why others are not."""
+    """Holds the matched groups, and says why others are not matched."""
 
     groups: Sequence[MatchedGroup]
-    unmatched_reasons: Sequence[str]  # of which other groups the collectives are not matched, and why
+    unmatched_reasons: Sequence[str]  # which groups are not matched, and why
 
 
 @memoize_method
@@ -357,7 +350,7 @@ def match_window(window: RunWindow) -> MatchedGroups:
 
 
 def match_ranks(by_rank: Mapping[int, RankWindow]) -> MatchedGroups:
-    """Match the collectives of all groups of some ranks over these ranks."""
+    """Match the collectives of all groups over the ranks in ``by_rank``."""
     matched_groups: list[MatchedGroup] = []
     unmatched_reasons: list[str] = []
     for members, transfers_by_rank in _group_by_members(by_rank).items():
@@ -382,7 +375,7 @@ def _group_by_members(by_rank: Mapping[int, RankWindow]) -> dict[str, dict[int, 
             record = transfer.record
             if record.members is None or record.group is None:
                 continue
-            # In a larger group each send has its own pair of ranks, which no record names.
+            # In a larger group each send is between two ranks, which no record names.
             if transfer.kind == "SendRecv" and record.group_size != 2:
                 continue
             transfers_by_members.setdefault(record.members, {}).setdefault(rank, []).append(transfer)
@@ -393,7 +386,7 @@ def _group_by_members(by_rank: Mapping[int, RankWindow]) -> dict[str, dict[int, 
 
 
 def _check_same_collectives(transfers_by_rank: Mapping[int, Sequence[Transfer]]) -> None:
-    """Raise ValueError where the collectives of a group cannot be told to be the same on all of its ranks."""
+    """Raise ValueError if the collectives of a group cannot be shown to be the same on all of its ranks."""
     sizes = {t.record.group_size for rank_transfers in transfers_by_rank.values() for t in rank_transfers}
     if sizes == {None}:
         raise ValueError("its size is not recorded")
@@ -409,5 +402,5 @@ def _check_same_collectives(transfers_by_rank: Mapping[int, Sequence[Transfer]])
 
 
 def make_signature(transfer: Transfer) -> tuple[str, int | None]:
-    """Return what is the same of a collective on all of its ranks."""
+    """Return what a collective must have in common on all of its ranks."""
     return transfer.kind, transfer.bytes if transfer.kind in SYMMETRIC_KINDS else None

@@ -1,18 +1,18 @@
-"""How are the clocks of several files one, and how well?
+"""How are the clocks of several files aligned to one, and how exactly?
 
-Each file counts its times from the start of its own session. A collective ends at about the same moment on all of its
-ranks, so the ends of matched collectives say how far two clocks are apart: by the exact median of their differences.
-What they leave is how far the rebased ends of one collective still are from each other. The *residual* of a process
-group is the 95th percentile of what is left of its collectives. A difference between two of its clocks is known to
-within the residual, or to within what is left of that very collective where that is more: a clock that drifts, a rank
-that is late to end and a collective that was matched wrongly all make the error larger.
+Each file counts its times from the start of its own session. A collective ends at about the same time on all of its
+ranks, so the ends of matched collectives show how far two clocks are apart: by the exact median of their differences.
+The remainder is how far the aligned ends of one collective still are from each other. The *residual* of a process group
+is the 95th percentile of the remainders of its collectives. A time difference between two of its clocks has an error of
+the residual, or of the remainder of that very collective if that is larger: a clock that drifts, a rank that is late to
+end and a wrongly matched collective all increase the error.
 
-What no ends can tell is a delay that one host has in each and every collective alike: it is taken for its clock's.
+A delay that one host has equally in every collective cannot be seen in the ends: it is attributed to the host's clock.
 
-Where no ends are matched the starts of the sessions place a clock, to draw timelines. They are off by what hosts
-disagree about the time, which nothing here can tell, so no wait stands on them. And they doubt a match: where by them
-the n-th collective of one file is rather another one of the other file, and the ends fit that about as well, nobody
-knows which it is.
+If no ends are matched, the starts of the sessions place a clock, but only to draw timelines. They are off by as much as
+the hosts' clocks disagree, which is unknown here, so no wait is based on them. They can also cast doubt on a match: if
+by them the n-th collective of one file is rather another one of the other file, and the ends fit that about as well, it
+is unknown which is right.
 """
 
 from __future__ import annotations
@@ -35,34 +35,35 @@ from pytest_nsys.core.numbers import format_value
 from pytest_nsys.core.text_format import format_count
 
 END_TOGETHER = ("AllReduce", "AllGather", "ReduceScatter", "AllToAll", "Barrier")
-"""Lists the kinds that no rank can leave before all have given their part: of others the root may be gone long before.
+"""Lists the kinds that no rank can leave before all have contributed; in other kinds the root may leave much
+earlier.
 """
 
 FEWEST_MATCHED_ENDS = 5
-"""Counts the matched ends that two clocks need to be compared: where chance says who ends first, all of so many are on
-one side of the truth once in 16 times.
+"""The minimum number of matched ends to compare two clocks: if chance decides who ends first, all of them are on one
+side of the true difference once in 16 cases.
 """
 
 HARDLY_WORSE_FACTOR = 2
-"""Says how many times as far the ends of another match may be from each other, to fit about as well: lengths of steps
-differ by much more than moments at which a collective ends.
+"""Another match fits about as well if its ends are at most this many times as far apart; step lengths differ by much
+more than the ends of one collective.
 """
 
 RESIDUAL_PERCENT = 95
-"""Per cent of a group's collectives that the residual covers."""
+"""The percentage of a group's collectives that the residual covers."""
 
 
 class CollectiveEnds(NamedTuple):
-    """Holds when collectives of one group that end together did so on each of its clocks: on the last of its ranks
-    there.
+    """Holds when collectives of one group that end together ended on each of its clocks, by the last rank on that
+    clock.
     """
 
-    places: Sequence[int]  # their places among all collectives of the group
+    places: Sequence[int]  # their positions among all collectives of the group
     ends_by_clock: Mapping[Clock, Sequence[int]]
 
 
 class ClockPlacement(NamedTuple):
-    """Says how far a clock is ahead of its root clock, and by how much that may be wrong."""
+    """Says how far a clock is ahead of its root clock, and the error of that."""
 
     root_clock: Clock
     ahead_ns: int
@@ -70,27 +71,25 @@ class ClockPlacement(NamedTuple):
 
 
 class ClockAgreement(NamedTuple):
-    """Says how well the clocks of one group agree: its residual, and how wrong a difference in each collective
-    may be.
+    """Says how well the clocks of one group agree: its residual, and the error of a time difference in each
+    collective.
     """
 
     residual_ns: int
-    errors_ns: Sequence[int]  # by how much a difference in each collective may be wrong
+    errors_ns: Sequence[int]  # the error in ns of a time difference in each collective
     clock_count: int = 1
-    end_count: int = 0  # matched ends of its own that this stands on; 0 where the ends of other groups tie its clocks
+    end_count: int = 0  # number of its own matched ends; 0 if its clocks are tied by other groups
 
 
 class ClockAlignment(NamedTuple):
-    """Says how a clock is drawn beside the first one."""
+    """Says how a clock is aligned with the first one to draw timelines."""
 
-    ahead_ns: int | None  # taken off its times; None where nothing says what
-    error_ns: int | None  # by how much that may be wrong; None where it is unknown
+    ahead_ns: int | None  # subtracted from its times; None if unknown
+    error_ns: int | None  # the error of ahead_ns; None if unknown
 
     @property
     def description(self) -> str:
-        """Return what a person should know of the alignment; empty for the first clock, and for one that is the
-        same.
-        """
+        """Return a note on the alignment for users; empty for the first clock, and for one that equals it."""
         if self == EXACT_ALIGNMENT:
             return ""
         if self.ahead_ns is None:
@@ -101,20 +100,20 @@ class ClockAlignment(NamedTuple):
 
 
 EXACT_ALIGNMENT = ClockAlignment(0, 0)
-"""How the only clock stands, and the first of several."""
+"""The alignment of a single clock, and of the first of several."""
 
 
 @dataclass(frozen=True)
 class CommonClock:
-    """Holds the clocks of some windows as one. Clocks that matched ends tie to each other have one root."""
+    """Aligns the clocks of some windows. Clocks that matched ends tie to each other have one root."""
 
-    placements: Mapping[Clock, ClockPlacement]  # all clocks, the first one first
+    placements: Mapping[Clock, ClockPlacement]  # of all clocks, in order
     epochs_ns: Mapping[Clock, int]  # the moments from which times count, in ns since 1970, where files say so
-    doubts_by_group: Mapping[str, str]  # by group why its collectives may be matched wrongly
-    has_too_few_ends: bool  # some collectives are matched, and too few to tie the clocks of their group
+    doubts_by_group: Mapping[str, str]  # by group, why its collectives may be matched wrongly
+    has_too_few_ends: bool  # collectives were matched, but too few to tie the clocks of their group
 
     def find_alignment(self, clock: Clock) -> ClockAlignment:
-        """Return how a clock is drawn beside the first one."""
+        """Return how a clock is aligned with the first one."""
         first_clock, placement = next(iter(self.placements)), self.placements[clock]
         if placement.root_clock == first_clock:
             return ClockAlignment(placement.ahead_ns, placement.error_ns)
@@ -137,16 +136,16 @@ class CommonClock:
 
     @property
     def disagreement_ns(self) -> int | None:
-        """Return the most that ends and starts of sessions disagree, in ns; None where it is unknown."""
+        """Return the largest difference between alignment by ends and by session starts, in ns; None if unknown."""
         repeated_epochs = (epochs for epochs in self._root_epochs_ns.values() if len(epochs) > 1)
         return max((max(epochs) - min(epochs) for epochs in repeated_epochs), default=None)
 
     def rebase(self, rank: Rank, time_ns: int) -> int:
-        """Return a time of a rank on the clock of its root, in ns: what is compared over the ranks of an agreement."""
+        """Return a time of a rank on its root clock, in ns; such times are comparable within an agreement."""
         return time_ns - self.placements[rank.process.clock].ahead_ns
 
     def measure_agreement(self, group: MatchedGroup, ranks: Mapping[int, Rank]) -> ClockAgreement:
-        """Return how well the clocks of a group agree. Raises ValueError where that is not known."""
+        """Return how well the clocks of a group agree. Raises ValueError if that is unknown."""
         collective_count = len(next(iter(group.transfers_by_rank.values())))
         clocks = _collect_clocks(group, ranks)
         if len(clocks) == 1:
@@ -164,7 +163,7 @@ class CommonClock:
         if has_own_ends:
             residual_ns, largest_ns = int(percentile(residuals_ns, RESIDUAL_PERCENT)), max(residuals_ns)
         else:
-            # Tied by other groups: the two clocks that may be wrong most bound the error of any pair.
+            # Tied by other groups: the two clocks with the largest errors bound the error of any pair.
             residual_ns = largest_ns = sum(sorted(self.placements[clock].error_ns for clock in clocks)[-2:])
         errors_ns = [largest_ns] * collective_count
         for place, own_residual_ns in zip(ends.places, residuals_ns, strict=True):
@@ -182,20 +181,18 @@ class CommonClock:
 
 @memoize_method
 def align_clocks(group: WindowGroup) -> CommonClock:
-    """Return the clocks of all ranks as one: by the collectives in the windows, or of the whole run where these are too
-    few.
-    """
+    """Align the clocks of all ranks by the collectives in the windows or, if these are too few, in the whole run."""
     clocks = align_by_collectives(group)
     if clocks.has_too_few_ends and not group.spec.is_whole_run:
         if (placements := _read_placements(group.run, clocks)) is not None:
             return replace(clocks, placements=placements, has_too_few_ends=False)
-        with contextlib.suppress(NsysError):  # elsewhere the run may be damaged
+        with contextlib.suppress(NsysError):  # outside of the windows the run may be damaged
             return align_clocks(group.run.load_whole_run())
     return clocks
 
 
 def _read_placements(run: Run, clocks: CommonClock) -> Mapping[Clock, ClockPlacement] | None:
-    """Return the clocks as the only file of the run, a cut of several files, has them; None where it does not say."""
+    """Return the alignment that the run's only file, a cut of several files, stores; None if it stores none."""
     ties = run.facts[0].clock_ties
     if len(run.traces) > 1 or not {clock.machine for clock in clocks.placements} <= {*ties}:
         return None
@@ -207,7 +204,7 @@ def _read_placements(run: Run, clocks: CommonClock) -> Mapping[Clock, ClockPlace
 
 
 def align_by_collectives(group: WindowGroup) -> CommonClock:
-    """Return the clocks as the collectives in the windows alone tie them; for whole runs there is nothing else."""
+    """Align the clocks by only the collectives in the windows; for a whole run these are all there are."""
     ranks = {window.rank.number: window.rank for window in group}
     clock_order = list(dict.fromkeys(ranks[number].process.clock for number in sorted(ranks)))
     epochs = read_epochs(group.run)
@@ -234,10 +231,10 @@ def align_by_collectives(group: WindowGroup) -> CommonClock:
 
 
 def _match_over_clocks(group: WindowGroup, ranks: Mapping[int, Rank]) -> list[MatchedGroup]:
-    """Return the matched groups of all windows whose ranks stand on several clocks."""
+    """Return the matched groups of all windows whose ranks use several clocks."""
     try:
         windows = group.list_run_windows()
-    except NothingMeasured:  # whoever asks for the windows is told
+    except NothingMeasured:  # reported when the windows are requested
         return []
     matched_groups = (matched_group for window in windows for matched_group in match_window(window).groups)
     return [matched_group for matched_group in matched_groups if len(_collect_clocks(matched_group, ranks)) > 1]
@@ -259,7 +256,7 @@ def _find_ends(group: MatchedGroup, ranks: Mapping[int, Rank]) -> CollectiveEnds
 
 
 def read_epochs(run: Run) -> dict[Clock, int]:
-    """Return the moment from which the times of each clock count, in ns since 1970, where its file says so."""
+    """Return the time origin of each clock, in ns since 1970, if its file states it."""
     clocks = {rank.process.clock for rank in run.ranks}
     clocks_per_trace = Counter(clock.trace for clock in clocks)
     epochs: dict[Clock, int] = {}
@@ -276,9 +273,7 @@ def read_epochs(run: Run) -> dict[Clock, int]:
 def _find_doubt(
     group: MatchedGroup, ends: CollectiveEnds, clocks: tuple[Clock, Clock], epochs: Mapping[Clock, int]
 ) -> str | None:
-    """Return why the n-th collective of one clock may be another one than the n-th of the other clock; None where it is
-    the same.
-    """
+    """Return why the n-th collective on one clock may not be the n-th on the other; None if it surely is."""
     (hub_clock, other_clock), n = clocks, len(ends.places)
     if hub_clock not in epochs or other_clock not in epochs or not n:
         return None
@@ -289,7 +284,7 @@ def _find_doubt(
     shift = nearest - n // 2
     shared_places = range(max(0, -shift), min(n, n - shift))
     if 2 * distances[nearest] > distances[n // 2] or not shift or len(shared_places) < max(FEWEST_MATCHED_ENDS, n // 2):
-        return None  # of starts that are far off no match is much nearer to the truth
+        return None  # if session starts are far off, no other match is much more plausible
     first_transfers = next(iter(group.transfers_by_rank.values()))
     signatures = [make_signature(first_transfers[place]) for place in ends.places]
     if any(signatures[k] != signatures[k + shift] for k in shared_places):
@@ -314,7 +309,7 @@ def _measure_end_spread(differences: Sequence[int]) -> int:
 def _place_clocks(
     clock_order: Sequence[Clock], differences: Mapping[tuple[Clock, Clock], Sequence[int]]
 ) -> dict[Clock, ClockPlacement]:
-    """Place every clock by the ties to its root that may be wrong least. The first of the clocks that are tied is their
+    """Place every clock by the chain of ties to its root with the smallest error. The first of tied clocks is their
     root.
     """
     ties: dict[Clock, list[tuple[Clock, int, int]]] = {}

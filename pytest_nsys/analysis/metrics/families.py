@@ -1,7 +1,8 @@
-"""What does a GPU do in a step, by family of kernels? Sums over all ranks, over the number of GPUs and of steps.
+"""What does a GPU do in a step, by family of kernels? Sums over all ranks, divided by the number of GPUs and of steps.
 
-A GPU is a device of a process of a file that ran a kernel. Steps are stated, or are the anchors that the window holds.
-The families of the table are zero-filled: one that vanished is a row of 0. They sum to the total, exactly.
+A GPU is a device, of a process of a file, that ran a kernel. Steps are stated, or are the anchors that the window
+holds. The families of the table are zero-filled, so that one that vanished is a row of 0. They sum exactly to the
+total.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ STATE_STEPS_HINT = (
 
 
 class KernelUsage(NamedTuple):
-    """Says what kernels cost: their time summed, and how many there were; of all GPUs and steps, or of one."""
+    """Holds the summed time of kernels and their number; of all GPUs and steps, or of one."""
 
     time_ns: Value = 0
     launches: Value = 0
@@ -42,7 +43,7 @@ class KernelUsage(NamedTuple):
         return KernelUsage(self.time_ns + addend.time_ns, self.launches + addend.launches)
 
     def divide_by(self, divisor: int) -> KernelUsage:
-        """Return the share of one GPU in one step."""
+        """Return the usage divided by GPUs times steps: that of one GPU in one step."""
         if divisor == 1:
             return self
         return KernelUsage(
@@ -62,24 +63,24 @@ class StepTime(NamedTuple):
     """Says how long a step takes."""
 
     length_ns: Value
-    period_count: int | None  # how many were measured; None for a time that was stated
+    period_count: int | None  # number of measured periods; None for a stated time
 
 
 class FamilySums:
-    """Sums the kernels of some windows of a run, once for all that is asked of them."""
+    """Sums the kernels of some windows of a run, once for all metrics and views."""
 
     def __init__(self, run: Run, windows: Sequence[RankWindow]) -> None:
         self.run, self._windows = run, windows
 
     @cached_property
     def gpu_count(self) -> int:
-        """Return the number of GPUs that ran a kernel in the windows, one that several processes used once."""
+        """Return the number of GPUs that ran a kernel in the windows; a GPU that several processes used counts once."""
         gpu_places = ((w.rank.process, stream.device) for w in self._windows for stream in w.kernels_by_stream)
         return len({self.run.identify_gpu(*place) for place in gpu_places})
 
     @cached_property
     def step_count(self) -> int:
-        """Return the number of steps in a window. Raises NothingMeasured where nothing says it."""
+        """Return the number of steps in a window. Raises NothingMeasured if it is unknown."""
         return self.run.workload.steps or self._count_steps()
 
     @property
@@ -89,12 +90,12 @@ class FamilySums:
 
     @property
     def has_all_ranks(self) -> bool:
-        """Whether the ranks are all that the run has."""
+        """Whether all ranks of the run are summed."""
         return len(self._windows) == len(self.run.ranks)
 
     @property
     def launcher(self) -> Launcher:
-        """Return the launcher of the files and GPUs of this run, also where some ranks are left out."""
+        """Return the launcher, judged by all files and GPUs of the run even if some ranks are left out."""
         return Launcher.classify(self.gpu_count if self.has_all_ranks else len(self.run.ranks), self.run.file_count)
 
     @property
@@ -104,22 +105,22 @@ class FamilySums:
 
     def _count_steps(self) -> int:
         anchor_counts = [count_anchors(w) for w in self._windows]
-        # Sums over ranks are divided by one number: all ranks have to hold as many steps.
+        # Sums over ranks are divided by one number, so all ranks must hold equally many steps.
         if anchor_counts[0] and len(set(anchor_counts)) == 1:
             return anchor_counts[0]
         raise NothingMeasured(f"{self.run.traces[0].path}: {_explain_unknown_steps(anchor_counts)}; {STATE_STEPS_HINT}")
 
     @cached_property
     def usage_by_name(self) -> Mapping[tuple[str, str], KernelUsage]:
-        """Return the usage of all GPUs and steps together, by (short name, demangled name); of copies those that a
-        family asks for.
+        """Return the usage of all GPUs and steps together, by (short name, demangled name), with the copies that a
+        family names.
         """
         named_usages = (
             ((window.kernels.names[short], window.kernels.names.get(full, "")), KernelUsage(*sums))
             for window in self._windows
             for (short, full), sums in window.totals_by_name.items()
         )
-        # Copies are no kernels, and count only where a family of the convention asks for them.
+        # Copies are no kernels, and count only if a family of the convention names them.
         copy_names = COPY_NAMES.values()
         return _sum_usages(
             (key, usage)
@@ -174,14 +175,14 @@ class FamilySums:
         return mean([w.length_ns for w in self._windows])
 
     def measure_window_share(self, usage: KernelUsage) -> Value:
-        """Return the share of the ranks' windows that these kernels of one GPU in one step take."""
+        """Return the share of the ranks' windows that this usage of one GPU in one step takes."""
         length_ns = sum(w.length_ns for w in self._windows)
         return simplify_fraction(Fraction(usage.time_ns) * self.divisor / length_ns) if length_ns else 0
 
     def list_kernels(self, family: str, custom_divisor: int | None = None) -> list[tuple[str, KernelUsage]]:
-        """Return the single kernels of a family by demangled name, the longest time first.
+        """Return the kernels of a family by demangled name, the longest time first.
 
-        Of one GPU in one step, or of all, divided by ``custom_divisor``.
+        The usage is that of one GPU in one step or, with ``custom_divisor``, the total divided by that.
         """
         divisor = self.divisor if custom_divisor is None else custom_divisor
         sums = _sum_usages(
@@ -192,14 +193,14 @@ class FamilySums:
 
     @cached_property
     def step_time(self) -> StepTime | None:
-        """Return the time of a step as stated, else the median over the ranks of their steady periods; None where no
-        anchor is a step.
+        """Return the stated time of a step, else the median over the ranks of their steady periods; None if anchors are
+        not steps.
 
-        The anchor after the window is left out: what was recorded of the window is written during it.
+        The first anchor after the window is left out, because the profiler then writes what it recorded in the window.
         """
         if (stated_ns := self.run.workload.step_time_ns) is not None:
             return StepTime(stated_ns, None)
-        # An anchor that is no step has another period than a step.
+        # An anchor that is not a step has another period.
         if any(count_anchors(w) != self.step_count for w in self._windows):
             return None
         periods_by_rank = [_list_steady_periods(w) for w in self._windows]
@@ -210,12 +211,12 @@ class FamilySums:
 
 @memoize_method
 def sum_families(window: RunWindow) -> FamilySums:
-    """Return the sums of a window, which several metrics and views ask for."""
+    """Return the sums of a window, which several metrics and views share."""
     return FamilySums(window.run, [window.by_rank[number] for number in sorted(window.by_rank)])
 
 
 def count_anchors(window: RankWindow) -> int | None:
-    """Return how many anchors the window holds; None where it cuts one. The whole run holds all of its rank."""
+    """Return how many anchors the window holds; None if it cuts one. The whole run holds all anchors of its rank."""
     if window.window.index is not None:
         return 1
     if window.spec.is_whole_run:
@@ -224,7 +225,7 @@ def count_anchors(window: RankWindow) -> int | None:
     run = window.track.window_group.run
     marks, steps = run.find_anchors_of_kind(window.rank, window.spec), run.find_rank_steps(window.rank, window.spec)
     spans = [(mark.start_ns, mark.end_ns) for mark in marks]
-    if steps is not None and steps.steps:  # of several labels that take turns one step
+    if steps is not None and steps.steps:  # several labels that alternate are one step
         by_step = group_by_key(
             (bisect_right(steps.steps, mark_start_ns, key=_get_start_ns) - 1, (mark_start_ns, mark_end_ns))
             for mark_start_ns, mark_end_ns in spans
@@ -244,8 +245,8 @@ def _get_start_ns(step: Range) -> int:
 
 
 def _explain_unknown_steps(anchor_counts: list[int | None]) -> str:
-    """Return why the number of steps is unknown, given the anchors that each rank's window holds, None where it cuts
-    one.
+    """Return why the number of steps is unknown; ``anchor_counts`` are those of each rank's window, None if it cuts an
+    anchor.
     """
     known_counts = [n for n in anchor_counts if n is not None]
     if len(known_counts) < len(anchor_counts):
@@ -258,10 +259,10 @@ def _explain_unknown_steps(anchor_counts: list[int | None]) -> str:
 
 
 def _list_steady_periods(window: RankWindow) -> list[int]:
-    """Return the lengths, in ns, from anchor to anchor over the steady anchors but the first one after the window."""
+    """Return the periods of the steady anchors in ns, without the first anchor after the window."""
     end = window.end_ns if window.spec.is_whole_run else window.window.end_ns
     first_after = bisect_left(window.anchors, end, key=lambda anchor: anchor.start_ns)
-    # While it runs the profiler writes what it recorded of the window.
+    # During that period the profiler writes what it recorded in the window.
     return [length for i, length in select_counted_periods(window.track).items() if i != first_after]
 
 
@@ -286,6 +287,6 @@ def step_minus_kernel_ns(window: RunWindow) -> Value | None:
     The time of a step is stated, as of a run without the profiler, or is the median steady period.
     """
     sums = sum_families(window)
-    total = sums.total  # says first that steps are not known
+    total = sums.total  # raises first if the number of steps is unknown
     step = sums.step_time
     return None if step is None else simplify_fraction(Fraction(step.length_ns) - total.time_ns)

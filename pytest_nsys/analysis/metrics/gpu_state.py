@@ -1,7 +1,8 @@
 """What state was the GPU in: busy with what, how much memory was allocated on it, and how fast did its SMs run?
 
-Memory is given and taken by the host, so its window is the host's: the range of the anchor, or from it to the next.
-Clocks are sampled on the GPU, in its own time. A format that records neither has no row and says what to set.
+Memory is allocated and freed by the host, so its window is on the host: the range of the anchor, or until the next one.
+Clocks are sampled on the GPU, in GPU time. If a format records neither, there is no row, and a message says what to
+set.
 """
 
 from __future__ import annotations
@@ -57,7 +58,7 @@ def sm_clock_mhz(window: RankWindow) -> Value:
 def get_gpu_track(window: RankWindow) -> RankTrack:
     """Return what kept the GPU busy around all windows of the rank.
 
-    Raises NoRows where a CUDA graph in the window was traced whole: of what it ran nothing is known.
+    Raises NoRows if a CUDA graph in the window was traced as a whole, because what it ran is unknown.
     """
     device = window.track.gpu_track
     # With --cuda-graph-trace=graph nsys records one interval for a whole graph, and none of its kernels.

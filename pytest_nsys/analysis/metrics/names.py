@@ -1,8 +1,8 @@
-"""Which metric does a person mean? By its name, by its name without the unit, or by a word that no metric has.
+"""Which metric does a user mean? By its name, by its name without the unit, or by a word that is no metric's name.
 
-A blank stands for an underscore. ``exposed`` is ``exposed_ns``: a name may lack its unit where exactly one metric fits,
-and where the rest is neither a metric nor a dimension. ``throughput`` is what its unit says. What is stored and printed
-has full names alone.
+A blank stands for an underscore. ``exposed`` is ``exposed_ns``: a name may lack its unit if exactly one metric fits,
+and if the rest is neither a metric nor a dimension. ``throughput`` depends on the unit that follows. Only full names
+are stored and printed.
 
 A word that people bring from other tools is answered with a sentence to write.
 """
@@ -34,21 +34,21 @@ def _collect_unitless_names() -> dict[str, str]:
         (name.removesuffix(ending), name) for name in METRICS for ending in _ENDINGS if name.endswith(ending)
     )
     reserved_names = {*METRICS, *dimensions}
-    # A stem of two metrics would be ambiguous, one that is a name means that.
+    # A stem of two metrics is ambiguous; one that is a name means the metric of that name.
     return {stem: names[0] for stem, names in stems.items() if len(names) == 1 and stem not in reserved_names}
 
 
 UNITLESS_NAMES: Mapping[str, str] = _collect_unitless_names()
-"""Maps each name that may lack its unit to its metric."""
+"""Maps each metric name without its unit to the metric."""
 
 METRICS_BY_UNIT: Mapping[str, Mapping[str, str]] = {
     "throughput": {TOKEN_RATE: "tokens_per_s", SAMPLE_RATE: "samples_per_s"}
 }
-"""Maps words for several metrics to the metric of each unit that a limit may have."""
+"""Maps words that several metrics share to the metric for each unit of a limit."""
 
 
 def resolve_metric(name: str) -> Metric | None:
-    """Return the metric that a person calls so, None where no metric is meant."""
+    """Return the metric that a name means; None for an unknown name."""
     if (metric := find_metric(name)) is not None:
         return metric
     base = name.removesuffix(OF_STEP_SUFFIX)
@@ -81,13 +81,13 @@ _EXAMPLE_LIMITS: Mapping[tuple[str, str | None], str] = {
 
 
 def format_spoken_name(metric: Metric) -> str:
-    """Return a metric's name as a sentence has it: in words, without its unit where it is known without."""
+    """Return a metric's name as it appears in a sentence: in words, without its unit if it is clear without."""
     short_name = next((stem for stem, name in UNITLESS_NAMES.items() if name == metric.name), metric.name)
     return short_name if short_name.endswith("_ns") else short_name.replace("_", " ")
 
 
 def format_example(metric: Metric) -> str:
-    """Return a sentence to write of a metric."""
+    """Return an example sentence about a metric."""
     if metric.example:
         return metric.example
     if metric.unit == COUNT and metric.better == "lower":
@@ -125,13 +125,15 @@ _EXAMPLE_BOUNDS = {RATIO: "10%", TIME: "10s", MEGAHERTZ: "1500MHz", BARE: "5"}
 
 
 def _propose_bound(key: str) -> str | None:
-    """Return what to write of a fact about the trace, which no sentence asks for; None where the key is no fact."""
+    """Return what to write for a fact about the trace, which sentences cannot name; None if the key is no fact."""
     fact = key.removeprefix("window_")
     return f"quality: {{{fact}: {_EXAMPLE_BOUNDS.get(find_fact_unit(fact), '0')}}}" if fact in DEFAULT_BOUNDS else None
 
 
 def propose_sentence(name: str) -> str | None:
-    """Return what to write instead of a name that no metric has, as a mistake says it; None where nothing is known."""
+    """Return what to write instead of a name that is no metric's, worded for an error message; None if nothing is
+    known.
+    """
     key = "_".join(name.lower().replace("-", " ").split())
     shown_name = sanitize_line(name.replace("_", " "), 60)
     if "-" in name and (hyphenated_metric := resolve_metric(key)) is not None:
@@ -152,7 +154,7 @@ def propose_sentence(name: str) -> str | None:
 
 
 def describe_unknown_metric(name: str, fallback: str = "") -> str:
-    """Return the mistake of a name that means no metric; ``fallback`` ends it where nothing is close."""
+    """Return the error message for an unknown metric name; ``fallback`` ends it if no name is close."""
     if unit_metrics := METRICS_BY_UNIT.get("_".join(name.lower().split())):
         names_text = " or ".join(unit_metrics.values())
         return f"'{sanitize_line(name, 60)}' goes by the unit of its limit, and there is none here: write {names_text}"

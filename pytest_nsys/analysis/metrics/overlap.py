@@ -33,7 +33,7 @@ from pytest_nsys.core.numbers import format_percent_of
 def _list_communicating_stages(window: RankWindow) -> Iterator[tuple[str, Column, int]]:
     """Yield (stage, kernels, Σ length in ns) of the stages whose communication lasted some time."""
     for stage, members in window.communication_by_stage.items():
-        # Kernels of no length have no share, and would be green on nothing.
+        # Kernels without length have no share; an assertion would pass on no data.
         if length := sum_column(take(window.durations_ns, members)):
             yield stage, members, length
 
@@ -136,7 +136,7 @@ def overlap_tax_ns(window: RankWindow) -> Mapping[str, Value]:
     )
     tax_by_stage: dict[str, Value] = {}
     for (stage, name), (length, kernels) in sum_values_by(lambda n, name: (stages[n], name), *columns).items():
-        if name in medians:  # a kernel that never ran alone has nothing to be compared with
+        if name in medians:  # a kernel that never ran alone has no length to compare with
             tax_by_stage[stage] = tax_by_stage.get(stage, 0) + length - kernels * medians[name]
     return {stage: simplify_fraction(Fraction(tax)) for stage, tax in sorted(tax_by_stage.items())}
 

@@ -40,7 +40,7 @@ class PipelineUnit(NamedTuple):
     def hidden_share(self) -> Fraction:
         """Return the part of the shorter stage that ran behind the longer one, between 0 and 1."""
         hidden_ns = max(0, self.first_ns + self.second_ns - self.period_ns)
-        # A stage of no length is hidden whole.
+        # A stage without length is completely hidden.
         return min(Fraction(1), Fraction(hidden_ns, max(1, min(self.first_ns, self.second_ns))))
 
 
@@ -49,8 +49,8 @@ class Pipeline(NamedTuple):
 
     units: tuple[PipelineUnit, ...]
     unit_count: int  # units after the warm-up
-    gap_counts: Mapping[str, int]  # how many of them do not hold both stages, by why
-    # Ranges of a stage that lie, wholly or in part, in another one of it on the same thread: they count twice.
+    gap_counts: Mapping[str, int]  # how many of these units lack a stage, by reason
+    # Ranges that overlap another range of their stage on the same thread: they count twice.
     overlapping_count: int
 
     @property

@@ -43,7 +43,7 @@ def _make_stream_quantity(
             key=lambda stream_use: (stream_use.stream.number, stream_use.stream.device, stream_use.stream.context),
         ):
             is_shared = stream_use.communication_kernels and stream_use.compute_kernels
-            labels = (  # device and context tell streams of one number apart
+            labels = (  # device and context distinguish streams with one number
                 stream_use.stream.number,
                 stream_use.stream.device,
                 stream_use.stream.context,

@@ -1,9 +1,10 @@
-"""What can be measured, as one table: name, definition, unit, direction, dimensions, and where its function stands.
+"""What can be measured, as one table: name, definition, unit, direction, dimensions, and where its function is.
 
-A new metric is one function in this room and one entry here: nothing else tells metrics apart by their names. The
-definition number of a metric rises whenever its values mean something else; values of two are never compared.
+A new metric is one function in this package and one entry here; nothing else distinguishes metrics by name. The
+definition number of a metric rises whenever its values change their meaning; values of two definitions are never
+compared.
 
-These are facts alone, by which a gate file is checked: no function is imported before a trace is measured.
+The table alone is enough to check a gate file: no function is imported before a trace is measured.
 """
 
 from __future__ import annotations
@@ -31,8 +32,8 @@ if TYPE_CHECKING:
 
 
 class MetricScope(enum.StrEnum):
-    """Says what a metric's function makes rows of: one rank's window, the windows of all ranks together, or a run
-    whatever its windows.
+    """Says what one call of a metric's function measures: one rank's window, the windows of all ranks, or a whole
+    run.
     """
 
     RANK = "rank"
@@ -48,13 +49,13 @@ class Better(enum.StrEnum):
 
 
 class MetricSource(enum.StrEnum):
-    """Says what a metric is read off: by this its notes, doubts and explanations are chosen, and the command that shows
+    """Says what a metric is read from; this decides its notes, doubts and explanations, and the command that shows
     it.
     """
 
     KERNELS = "kernels"
     STAGE = "all kernels of a stage"
-    COMMUNICATION = "communication on streams of its own"  # no row where none has a stream of its own
+    COMMUNICATION = "communication on streams of its own"  # no row if no communication has a stream of its own
     STREAMS = "which kind each stream is"
     FAMILIES = "families of kernels"  # kernels whatever their stream, stage and launch
     ANCHORS = "anchors alone"
@@ -71,25 +72,24 @@ class RequiredKey(NamedTuple):
 
 
 class DraftHint(NamedTuple):
-    """Says what ``init`` writes beside a time that it compares with the baseline."""
+    """Says what ``init`` writes after a time that it compares with the baseline."""
 
     reason: str
-    priority: int  # of too many sentences the last goes
+    priority: int  # if there are too many sentences, the last is dropped
 
 
 def _import_from_analysis(import_path: str) -> Any:
-    """Return the object at ``room.module:name`` in ``analysis``, whose module is imported when it is first asked
-    for.
-    """
+    """Return the object at ``package.module:name`` in ``analysis``; the module is imported on first use."""
     module, _, name = import_path.partition(":")
     return getattr(import_module(f"pytest_nsys.analysis.{module}"), name)
 
 
 MetricValues = Value | Mapping[Any, Value] | Iterable[Row | RowBelowError] | None
-"""Names what a metric's function returns: the value of its only row, None where there is none, or several by their
+"""Names what a metric's function returns: the value of its only row, None if there is no row, or several values by
 labels.
 
-Several labels are a tuple, that of the rank aside. Where a row may not be told from 0 the function makes rows itself.
+Several labels are a tuple, without that of the rank. If a value may be less than its error, the function makes rows
+itself.
 """
 
 
@@ -105,10 +105,10 @@ def _make_rows(values: MetricValues, rank: tuple[Label, ...]) -> Iterator[Row | 
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """Describes one measured quantity, called as its function is."""
+    """Describes one measured quantity; it has the name of its function."""
 
     import_path: str  # of the function, as ``room.module:name`` in ``analysis``
-    unit: str  # one of Unit; of what was measured outside of a trace perhaps one of its own
+    unit: str  # one of Unit; a measurement outside of a trace may have its own
     better: Better | None  # None: neither direction is an improvement by itself
     dimensions: tuple[str, ...]
     definition: int = 1
@@ -118,29 +118,27 @@ class Metric:
     scope: MetricScope = MetricScope.RANK
     source: MetricSource = MetricSource.KERNELS
     counts_unstaged: bool = False  # of those by stage: kernels without a stage count where nothing selects one
-    sum_of: str = ""  # what has the rows, of one dimension more, that add up to those of this one
+    sum_of: str = ""  # the metric whose rows, with one more dimension, add up to those of this one
     required_key: RequiredKey | None = None
-    irrelevant_facts: tuple[str, ...] = ()  # facts about the trace that say nothing against it
-    notes_path: str = ""  # the place of the function that tells a person what to know of it
-    parts_path: str = ""  # the place of the object that takes its rows apart
+    irrelevant_facts: tuple[str, ...] = ()  # facts about the trace that do not affect it
+    notes_path: str = ""  # import path of the function that lists notes on it
+    parts_path: str = ""  # import path of the object that breaks its rows down
     draft_hint: DraftHint | None = None
-    is_noisy: bool = False  # a time that is the rest of something else, or waits for others, and moves more
-    of_slowest_rank: bool = (
-        False  # its only row is the step of the slowest rank, and explained by the parts of that one
-    )
+    is_noisy: bool = False  # a difference of times, or a wait, which varies more than others
+    of_slowest_rank: bool = False  # its only row is the step of the slowest rank, whose parts explain it
     no_row_reason: str = ""  # why a window may have no row
-    is_sparse: bool = False  # a row that a window or capture lacks is 0 there
-    # The metric by which one window of each rank is chosen, of several windows or captures: the one whose row of that
-    # metric is the lower median. Empty: each row is the median of its own.
+    is_sparse: bool = False  # a row that is missing in a window or capture is 0 there
+    # The metric that chooses one of several windows or captures of each rank: the one whose row of that metric is the
+    # lower median. Empty: the median is taken row by row.
     median_window_metric: str = ""
-    compares_clocks: bool = False  # it compares ranks whose clocks are one only so well: a rank may rightly have no row
-    depends_on_order: bool = False  # it hangs on which streams keep order, not only groups by them
+    compares_clocks: bool = False  # it compares ranks on clocks with an alignment error: a rank may rightly have no row
+    depends_on_order: bool = False  # its values depend on which streams keep order
     fits_in_window: bool = False  # it is never longer than its window
     reads_all_steps: bool = False  # it looks at every step of the run, whichever window is judged
-    reads_sizes: bool = False  # it hangs on how many bytes a collective moves
-    example: str = ""  # a sentence to write of it, where the usual one of its unit is none
-    synonyms: str = ""  # what people call it who are told that sentence, with commas between
-    question: str = ""  # what one of the ten metrics of a first gate answers
+    reads_sizes: bool = False  # it depends on how many bytes a collective moves
+    example: str = ""  # an example sentence, if the usual one of its unit does not fit
+    synonyms: str = ""  # comma-separated synonyms, which are answered with that sentence
+    question: str = ""  # the question it answers, for the ten metrics of a first gate
     subject: str = ""
 
     @property
@@ -162,8 +160,8 @@ class Metric:
         return function
 
     def iterate_rows(self, window: Any) -> Iterator[Row | RowBelowError]:
-        """Yield the rows of one window, of what the scope says, and an Unseen for each row whose value is less than its
-        error.
+        """Yield the rows of one window of the metric's scope, and a RowBelowError for each row whose value is less than
+        its error.
         """
         rows = _make_rows(self.function(window), (window.rank.number,) if self.scope is MetricScope.RANK else ())
         yield from (
@@ -177,25 +175,25 @@ class Metric:
 
     @property
     def notes_function(self) -> Callable[[Sequence[Run], WindowSpec], Iterable[Note]] | None:
-        """Return the function that tells a person what to know of the metric, of all captures under a window spec; None
-        without one.
+        """Return the function that lists notes on the metric, for all captures under a window spec; None without
+        one.
         """
         return _import_from_analysis(self.notes_path) if self.notes_path else None
 
     @property
     def parts(self) -> RowExplainer | None:
-        """Return how its rows are broken down into parts; None where they are not."""
+        """Return how its rows are broken down into parts; None if they are not."""
         return _import_from_analysis(self.parts_path) if self.parts_path else None
 
     @property
     def counts_kernels(self) -> bool:
-        """Whether its rows say which kernels there are, and how many, whatever they take."""
+        """Whether its rows say which kernels there are and how many, independently of their time."""
         return self.unit in (COUNT, HASH) or "kernel" in self.dimensions
 
     @property
     def underlying_parts(self) -> RowExplainer | None:
-        """Return how the time that its rows depend on is broken down, also where the rows themselves are not; None
-        where nothing is.
+        """Return how the time that its rows depend on is broken down, even if the rows themselves are not; None if
+        nothing is.
         """
         base = METRICS.get(self.name.removesuffix(OF_STEP_SUFFIX), self)
         import_path = base.parts_path or _PARTS_BY_SUBJECT.get(base.subject, "")
@@ -203,27 +201,29 @@ class Metric:
 
     @property
     def is_explained(self) -> bool:
-        """Whether what windows were made of says why its rows moved."""
+        """Whether the breakdown of windows explains why its rows changed."""
         return not self.is_outside_trace and (self.counts_kernels or self.underlying_parts is not None)
 
     @property
     def reads_kernels(self) -> bool:
-        """Whether a kernel more or less makes a difference."""
+        """Whether one kernel more or less changes its rows."""
         return self.source not in (MetricSource.ANCHORS, MetricSource.RANGES, MetricSource.GPU, MetricSource.OUTSIDE)
 
     @property
     def is_outside_trace(self) -> bool:
-        """Whether its values stand in a file beside the trace, which no window, kernel or doubt of it changes."""
+        """Whether its values come from a measurement file, so that no window, kernel or doubt about the trace affects
+        them.
+        """
         return self.source is MetricSource.OUTSIDE
 
     @property
     def launch_lookups(self) -> frozenset[str]:
-        """Return what is looked up of kernels at their launches: ``stage``, ``purpose``."""
+        """Return what is looked up at the launches of kernels: ``stage``, ``purpose``."""
         return frozenset({"stage", "purpose"} & set(self.dimensions) if self.reads_kernels else ())
 
     @property
     def view(self) -> str:
-        """Return the view that shows what is behind its rows, or ``cut``, which any viewer of traces does."""
+        """Return the view that shows what is behind its rows, or ``cut`` if a trace viewer is needed."""
         if self.source in _VIEW_BY_SOURCE:
             return _VIEW_BY_SOURCE[self.source]
         if self.median_window_metric:
@@ -232,31 +232,31 @@ class Metric:
         return next(dimension_views, "kernels" if self.subject == "kernels" else "streams")
 
     def measure_rows(self, window: RankWindow | RunWindow | Run) -> list[Row]:
-        """Return the rows of one window, of what the metric's scope says."""
+        """Return the rows of one window of the metric's scope."""
         return [row for row in self.iterate_rows(window) if isinstance(row, Row)]
 
 
 OF_STEP_SUFFIX = " of step"
-"""Stands behind the name of a time, where its rows are shares of their windows."""
+"""Follows the name of a time if its rows are shares of their windows."""
 
 WINDOW_LENGTH_METRIC = "window_ns"
-"""Names the metric of how long windows are."""
+"""Names the metric for the length of windows."""
 
 PERIOD_METRIC = "period_ns"
-"""Names the metric of how long the steps of anchors are."""
+"""Names the metric for the length of the steps between anchors."""
 
 STEP_TIME_METRIC = "step_time_ns"
-"""Names the metric of how long a step of the slowest rank is."""
+"""Names the metric for the step length of the slowest rank."""
 
 MEASURED_WORD = "measured"
-"""Stands before the name of what was measured outside of a trace, in sentences and wherever metrics are named."""
+"""Precedes the name of a metric that was measured outside of a trace, in sentences and wherever metrics are named."""
 
 
 def make_measured_metric(
     name: str, unit: str = units.ANY_UNIT, better: Better | None = None, dimensions: tuple[str, ...] = ()
 ) -> Metric:
-    """Return a metric for what was measured outside of a trace, as far as it is known: a gate file knows its name
-    alone.
+    """Return a metric for values measured outside of a trace; a gate file knows only its name, not its unit and
+    dimensions.
     """
     return Metric(
         f"windows.measurements:{MEASURED_WORD} {name}",
@@ -272,8 +272,8 @@ def make_measured_metric(
 
 @cache
 def make_step_share(metric: Metric) -> Metric | None:
-    """Return the metric of the shares of their steps that a metric's rows are; None where they are no times of ranks
-    within windows.
+    """Return the metric for a metric's rows as shares of their steps; None unless they are times of ranks within
+    windows.
     """
     is_window_time = (
         metric.source not in (MetricSource.ANCHORS, MetricSource.RANGES, MetricSource.GPU, MetricSource.OUTSIDE)
@@ -288,14 +288,14 @@ def make_step_share(metric: Metric) -> Metric | None:
 
 
 def get_metric(name: str) -> Metric:
-    """Return the metric of a name that is one. Raises KeyError."""
+    """Return the metric with a name. Raises KeyError for an unknown name."""
     if (metric := find_metric(name)) is None:
         raise KeyError(name)
     return metric
 
 
 def find_metric(name: str) -> Metric | None:
-    """Return the metric of a name, of those that a trace gives or of those beside it; None where there is none."""
+    """Return the metric with a name, from a trace or measured outside of it; None for an unknown name."""
     first_word, _, measured_name = name.strip().partition(" ")
     if first_word == MEASURED_WORD and measured_name:
         return make_measured_metric("_".join(measured_name.split()))
@@ -313,7 +313,7 @@ _VIEW_BY_SOURCE = {
 }
 _VIEW_BY_DIMENSION = {"collective": "collectives", "stream": "streams", "kernel": "kernels", "stage": "overlap"}
 ONE_WINDOW_VIEWS = ("kernels", "collectives", "pipeline")
-"""Lists the views that many windows do not go with."""
+"""Lists the views that only work with a single window."""
 
 _RANK, _RANK_AND_STAGE = ("rank",), ("rank", "stage")
 _LOWER, _HIGHER = Better.LOWER, Better.HIGHER
@@ -696,9 +696,7 @@ METRICS: Mapping[str, Metric] = {
 
 
 class MetricRequest(NamedTuple):
-    """Asks for a metric under a window spec, within the bounds of its quality; without a metric, for the windows
-    alone.
-    """
+    """Requests a metric under a window spec and quality bounds; without a metric, only the windows."""
 
     metric: str | None
     spec: WindowSpec

@@ -1,8 +1,8 @@
-"""What does a window launch, where, and in which order? Counts, names and fingerprints, which no noise moves.
+"""What does a window launch, where, and in which order? Counts, names and fingerprints, which are free of noise.
 
-Kernels are told apart by :func:`row_name`: the short one, without what differs from build to build, and where it says
-nothing with the arguments of its template. Two runs that are compared are first of all two lists of names: ranks,
-stages, streams with their purposes, kernels, and how often.
+Kernels are distinguished by :func:`make_row_name`: the short name without what differs from build to build, with its
+template arguments if it says nothing without them. Two runs are first compared as two lists of names: ranks, stages,
+streams with their purposes, kernels, and their counts.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ def map_names_by_fingerprint(window: RankWindow) -> Mapping[int, tuple[str, ...]
 
 def make_fingerprint(names: Sequence[str]) -> int:
     """Return a number of HASH_BITS that stands for these names in this order."""
-    # Names may hold bytes that are no UTF-8.
+    # Names may hold bytes that are not UTF-8.
     digest = sha256("\n".join(names).encode("utf-8", "surrogateescape")).digest()
     return int.from_bytes(digest[:8], "big") >> (64 - HASH_BITS)
 
@@ -216,7 +216,7 @@ def count_contents(run: Run, spec: WindowSpec) -> Mapping[ContentItem, int]:
 def _count_names(window: RankWindow) -> Mapping[tuple[ContentKind, str], int]:
     counts: Counter[tuple[ContentKind, str]] = Counter()
     for stage, members in window.kernels_by_stage.items():
-        if stage != NO_STAGE:  # what has no stage has no name to compare
+        if stage != NO_STAGE:  # the absence of a stage is no name to compare
             counts[ContentKind.STAGE, stage] += len(members)
     labels = label_streams(stream_use.stream for stream_use in window.stream_uses)
     for stream_use in window.stream_uses:

@@ -1,4 +1,4 @@
-"""Which rows does a selector mean, in one table of several windows, ranks or captures whose rows have named dimensions?
+"""Which rows does a selector match, in a table of several windows, ranks or captures whose rows have named dimensions?
 
 Text matches exactly, or as a prefix before ``_`` (``stage3`` selects ``stage3_f``), or as a glob; numbers match as
 numbers, so rank 1 is not rank 10. Each element of a selector must match a row of its own.
@@ -30,11 +30,11 @@ Coordinates = Mapping[int, Mapping[str, int]]
 
 
 class NothingSelected(Exception):
-    """Says that no row, or not a row for each element that was listed, is there: there is no data to judge."""
+    """Reports that no row matches, or none matches one of the listed elements, so there is no data to judge."""
 
 
 class Selector(NamedTuple):
-    """Lists the labels that one dimension may have. Each of ``values`` must match a row, else there is no data.
+    """Lists the labels that one dimension may have. Each of ``values`` must match a row, otherwise there is no data.
 
     Text matches exactly, or as a prefix before ``_``, or as a glob; numbers match as numbers.
     """
@@ -50,19 +50,23 @@ class MetricTable:
     rows: Sequence[Row]
     coordinates: Coordinates
     sizes: Mapping[str, int] = field(default_factory=dict)
-    counts_unstaged: bool = False  # kernels without a stage count where no selector asks for one
+    counts_unstaged: bool = False  # kernels without a stage count unless a selector names stages
     no_row_reason: str = ""  # why there may be no row
-    missing: Sequence[tuple[tuple[Label, ...], str]] = ()  # rows that some capture or window lacks, with why
-    unseen: Mapping[tuple[Label, ...], Value] = field(default_factory=dict)  # by labels the error that a value is below
+    missing: Sequence[
+        tuple[tuple[Label, ...], str]
+    ] = ()  # rows that are missing in some capture or window, with the reason
+    unseen: Mapping[tuple[Label, ...], Value] = field(
+        default_factory=dict
+    )  # by labels, the error that the value is below
     has_unknown_unseen: bool = False  # it is not known which rows are unseen
 
     def label_rows(self, rows: Iterable[tuple[tuple[Label, ...], Value]] | None = None) -> list[LabelledValue]:
-        """Return the rows with their dimensions by name, in order; of the given rows, where some are given."""
+        """Return rows with their dimensions by name, in order: the given ones, else all."""
         chosen_rows = self.rows if rows is None else rows
         return [(dict(zip(self.dimensions, labels, strict=True)), value) for labels, value in chosen_rows]
 
     def find_label(self, labels: Mapping[str, Label], dimension: str) -> Label | None:
-        """Return the label of a dimension, which may be a mesh axis of the row's rank; None where there is none."""
+        """Return the label of a dimension, which may be a mesh axis of the row's rank; None if there is none."""
         if dimension in labels:
             return labels[dimension]
         rank = labels.get("rank")
@@ -70,10 +74,10 @@ class MetricTable:
 
 
 STATISTIC_LABELS = ("median", "mean", "min", "max")
-"""Lists the labels of the dimension ``statistic``: what a row takes of the values behind it."""
+"""Lists the labels of the dimension ``statistic``, which says how a row summarizes its values."""
 
 _DEFAULT_SELECTORS: Mapping[str, Selector] = {"statistic": Selector((STATISTIC_LABELS[0],))}
-"""Selects the rows that are meant where no selector names the dimension."""
+"""The selectors that apply if none names the dimension."""
 
 
 def make_label_key(label: Label) -> tuple[int, int, str]:
@@ -87,18 +91,18 @@ def make_labels_key(labels: Sequence[Label]) -> list[tuple[int, int, str]]:
 
 
 def matches_label(element: str, label: Label) -> bool:
-    """Whether one element of a selector means this label, or what stands before the arguments of a template."""
+    """Return whether one element of a selector matches a label, or the label without its template arguments."""
     if isinstance(label, int):
-        # ``int()`` refuses texts of thousands of digits, and no label has as many.
+        # ``int()`` refuses texts of thousands of digits; no label is that long.
         return re.fullmatch(r"-?[0-9]{1,18}", element) is not None and int(element) == label
     if label == element or label.startswith(f"{element}_"):
         return True
-    # A kernel is known without the arguments of its template.
+    # A kernel may be selected without its template arguments.
     return any(fnmatch.fnmatchcase(name, element) for name in (label, label.partition("<")[0]))
 
 
 def select_meant_rows(table: MetricTable, where: Mapping[str, Selector]) -> list[LabelledValue]:
-    """Return the rows that every selector means; there may be none.
+    """Return the rows that every selector matches; there may be none.
 
     Kernels without a stage are left out unless a selector asks for stage ``none``, or the table counts every stage.
     """
@@ -110,7 +114,7 @@ def select_meant_rows(table: MetricTable, where: Mapping[str, Selector]) -> list
 
 
 def add_default_selectors(where: Mapping[str, Selector], dimensions: Collection[str]) -> dict[str, Selector]:
-    """Return the selectors, with those that are meant where nobody says."""
+    """Return the selectors, with the defaults for dimensions that they do not name."""
     return {d: selector for d, selector in _DEFAULT_SELECTORS.items() if d in dimensions} | dict(where)
 
 
@@ -120,14 +124,14 @@ def selects_unstaged(where: Mapping[str, Selector]) -> bool:
 
 
 def has_no_stage(dimensions: Sequence[str], rows: Collection[tuple[Label, ...]]) -> bool:
-    """Whether rows are by stage, and none has one: who judged or stored them meant those."""
+    """Return whether rows are by stage but none has one: then a gate or baseline meant the rows without a stage."""
     return "stage" in dimensions and all(labels[dimensions.index("stage")] == NO_STAGE for labels in rows)
 
 
 def count_unstaged(table: MetricTable) -> MetricTable:
-    """Return the table so that kernels without a stage count where no row, missing and unseen ones too, has a stage.
+    """Return the table with kernels without a stage counted, if no row has a stage, missing and unseen rows included.
 
-    It is the table itself where some have one, or every stage counts already.
+    Otherwise, or if every stage counts already, the table itself is returned.
     """
     labels = [*(row.labels for row in table.rows), *(labels for labels, _ in table.missing), *table.unseen]
     if table.counts_unstaged or not has_no_stage(table.dimensions, labels):
@@ -136,7 +140,7 @@ def count_unstaged(table: MetricTable) -> MetricTable:
 
 
 def select_rows(table: MetricTable, where: Mapping[str, Selector]) -> list[LabelledValue]:
-    """Return the rows that every selector means. Raises NothingSelected where one of its elements means none."""
+    """Return the rows that every selector matches. Raises NothingSelected if one of its elements matches none."""
     chosen_rows = select_meant_rows(table, where)
     if not table.rows and not table.unseen:
         raise NothingSelected(_explain_no_rows(table))
@@ -144,8 +148,10 @@ def select_rows(table: MetricTable, where: Mapping[str, Selector]) -> list[Label
         table, {d: s for d, s in where.items() if d in _DEFAULT_SELECTORS or (d == "stage" and selects_unstaged(where))}
     )
     unseen_rows = select_meant_rows(replace(table, rows=[*starmap(Row, table.unseen.items())]), {})
-    stage_first = dict(sorted(where.items(), key=lambda item: item[0] != "stage"))  # it decides which rows count at all
-    # What no row has at all is named before what no row has together with the rest.
+    stage_first = dict(
+        sorted(where.items(), key=lambda item: item[0] != "stage")
+    )  # the stage decides which rows count at all
+    # A label that no row has is reported before a combination that no row has.
     for rows, selectors in ((default_rows, stage_first), (chosen_rows, where)):
         for dimension, selector in selectors.items():
             for element in selector.values:
@@ -162,7 +168,7 @@ def select_rows(table: MetricTable, where: Mapping[str, Selector]) -> list[Label
 
 
 UNSEEN_REASON = "each value is below its error, since the ranks use several clocks"
-"""Says why there is no row where there would be some."""
+"""Says why a table has no rows if all values are unseen."""
 
 
 def _explain_no_rows(table: MetricTable) -> str:
@@ -175,13 +181,13 @@ def _explain_no_rows(table: MetricTable) -> str:
 
 
 def is_selected(table: MetricTable, row: LabelledValue, dimension: str, elements: Sequence[str]) -> bool:
-    """Whether one of the elements means the row's label."""
+    """Return whether one of the elements matches the row's label."""
     label = table.find_label(row[0], dimension)
     return label is not None and any(matches_label(element, label) for element in elements)
 
 
 _LISTED_DIMENSIONS = {"family": "families"}
-"""Maps dimensions whose labels are all known from a table to their plural: another label is a slip of the pen."""
+"""Maps dimensions whose labels are all known from a table to their plural; any other label is a typing error."""
 
 
 def _list_labels(table: MetricTable, dimension: str) -> list[str]:
@@ -202,7 +208,7 @@ def _describe_existing_labels(table: MetricTable, dimension: str) -> str:
 
 
 def keep_ranks(table: MetricTable, ranks: frozenset[int] | None) -> MetricTable:
-    """Return the rows of some ranks, where rows are of ranks."""
+    """Return only the rows of some ranks, if rows have the dimension rank."""
     if ranks is None or "rank" not in table.dimensions:
         return table
     rank_place = table.dimensions.index("rank")
@@ -213,14 +219,14 @@ def keep_ranks(table: MetricTable, ranks: frozenset[int] | None) -> MetricTable:
 
 
 def join_tables(tables: Sequence[MetricTable], empty: MetricTable) -> MetricTable:
-    """Return the rows of several tables, of which no two have the same."""
+    """Return the rows of several tables, no two of which have the same row."""
     rows = tuple(row for table in tables for row in table.rows)
     missing_rows = tuple(missing_row for table in tables for missing_row in table.missing)
     return replace(empty, rows=rows, missing=missing_rows, no_row_reason=_find_no_row_reason(tables, empty))
 
 
 def _find_no_row_reason(tables: Sequence[MetricTable], empty: MetricTable) -> str:
-    """Return what one of the tables says of having no row, before what is true of the metric anywhere."""
+    """Return why there is no row: a table's own reason, else the one that holds for the metric in general."""
     return next(
         (table.no_row_reason for table in tables if table.no_row_reason != empty.no_row_reason), empty.no_row_reason
     )
@@ -240,7 +246,7 @@ def merge_by_median(metric: Metric, tables: Sequence[MetricTable], noun: str, em
         unseen |= {labels: max(error_ns, unseen.get(labels, 0)) for labels, error_ns in table.unseen.items()}
     rows = []
     for labels, row_values in sorted(values.items(), key=lambda item: make_labels_key(item[0])):
-        if labels in unseen:  # of some of them no value is known, so no median is
+        if labels in unseen:  # some values are unknown, so there is no median
             continue
         if metric.is_sparse:
             rows.append(Row(labels, median([*row_values, *[0] * (len(tables) - len(row_values))])))
@@ -263,10 +269,10 @@ NOT_IN_THAT_WINDOW = "the window with the budget that is shown has no such row"
 def choose_median_tables(
     table_pairs: Sequence[tuple[MetricTable, MetricTable]], empty: MetricTable, *, are_captures: bool = False
 ) -> MetricTable:
-    """Choose for each rank the rows of the table whose row beside it is the lower median of the rank's.
+    """Choose for each rank the rows of one table: the one whose paired table has the lower median of the rank's rows.
 
-    Rows that add up in each table add up here. What only other windows of the rank have is missing if that one has
-    nothing; of captures each must have rows of the rank.
+    Rows that add up in each table also add up in the result. Rows that only other windows of the rank have are missing
+    if the chosen one has none; of captures, each must have rows of the rank.
     """
     by_rank: dict[Label, list[tuple[Value, int]]] = {}
     for pair_number, (_, key_table) in enumerate(table_pairs):
@@ -278,7 +284,7 @@ def choose_median_tables(
         rows_by_table = [[row for row in table.rows if row.labels[0] == rank] for table, _ in table_pairs]
         table_count, chosen_rows = (
             sum(map(bool, rows_by_table)),
-            # The lower median: rows that exist, no mean of two.
+            # The lower median, because its rows exist, unlike a mean of two.
             rows_by_table[sorted(ranked_values)[(len(ranked_values) - 1) // 2][1]],
         )
         if chosen_rows and (table_count == len(table_pairs) or not are_captures):

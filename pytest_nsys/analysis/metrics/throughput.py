@@ -1,7 +1,7 @@
-"""How long is a step, is it steady with a typical median window, and how much work does it do in a second?
+"""How long is a step, is it steady with a typical median window, and how much work does it do per second?
 
-A step is the period of an anchor: the file's own counter of steps may count others. Where a window holds several steps
-(``workload: {steps: N}``) a step is that part of it. What the work is comes from what is stated of it.
+A step is the period of an anchor; the program's own step counter may count other units. If a window holds several steps
+(``workload: {steps: N}``), a step is that fraction of it. The work of a step is what is stated about it.
 """
 
 from __future__ import annotations
@@ -49,8 +49,8 @@ def anchors(window: RankWindow) -> int:
 def measure_step_periods(track: RankTrack) -> dict[int, int]:
     """Return how long each anchor lasts by its index, in ns.
 
-    A whole step lasts as long as it has the GPU, anything else from its start to the next one's. Raises NoRows where
-    steps of several kinds are asked for together.
+    A whole step lasts as long as it has the GPU, anything else from its start to the next one's. Raises NoRows if steps
+    of several kinds are requested together.
     """
     if track.steps_by_kind is None:
         return dict(enumerate(list_periods(track.anchors)))
@@ -63,7 +63,7 @@ def measure_kind_steps(run: RunInterface, rank: Rank, spec: WindowSpec) -> dict[
     """Return how long the whole steps of the spec's kind have the GPU on a rank, in ns, by their index among those of
     the kind.
 
-    Raises what :meth:`RunSteps.of` raises, and NoRows where the window is none of several kinds.
+    Raises as :meth:`StepsByKind.select_steps` does, and NoRows if steps of several kinds are requested together.
     """
     if spec.kind is None and not spec.picks_steps and len(run.steps_by_kind.counts_by_kind) > 1:
         kinds_text = format_kind_counts(run.steps_by_kind.counts_by_kind)
@@ -102,10 +102,10 @@ class Deviation(NamedTuple):
 
     @property
     def in_mads(self) -> Value:
-        """Return the distance in MAD. A MAD of 0 is taken for 1 ns, the least that a clock tells."""
+        """Return the distance in MAD. A MAD of 0 counts as 1 ns, the resolution of the clock."""
         return simplify_fraction(
             Fraction(self.distance_ns) / Fraction(self.mad_ns or 1)
-        )  # most others hit the median exactly
+        )  # a MAD of 0: most lengths equal the median
 
     def __str__(self) -> str:
         if self.distance_ns and not self.mad_ns:
@@ -184,9 +184,9 @@ def measure_profiler_overhead(window: RunWindow) -> Value:
 
 
 def find_unprofiled_step_ns(run: Run) -> Value | None:
-    """Return how long a step takes without the profiler, in ns: as stated, else as measured, of ranks the longest.
+    """Return how long a step takes without the profiler, in ns: as stated, else as measured on the slowest rank.
 
-    None where nobody says. Raises NoRows for a measurement that is none.
+    None if unknown. Raises NoRows for a measurement that is no step time.
     """
     if run.workload.step_time_ns is not None or MEASURED_STEP_TIME not in run.measurements.names:
         return run.workload.step_time_ns
@@ -203,14 +203,14 @@ def _take_p50(values: Sequence[Value]) -> Value:
 
 
 def find_slowest_rank(window: RunWindow) -> int:
-    """Return the rank that ``step_time_ns`` is of: of several as slow the first. Raises NoRows."""
+    """Return the rank whose step ``step_time_ns`` is; of equally slow ones the first. Raises NoRows."""
     lengths = measure_step_lengths(window)
-    # Of several as slow the first, so that reports are the same each time.
+    # Of equally slow ranks the first, so that reports are deterministic.
     return min(lengths, key=lambda rank: (-lengths[rank], rank))
 
 
 def measure_step_lengths(window: RunWindow, average: Callable[[Sequence[Value]], Value] = median) -> dict[int, Value]:
-    """Return the length of a step of each rank, in ns. Raises NoRows where that of one is not known."""
+    """Return the length of a step of each rank, in ns. Raises NoRows if one is unknown."""
     return {
         rank: _measure_step_ns(rank_window, window.run.workload, average)
         for rank, rank_window in sorted(window.by_rank.items())
@@ -255,7 +255,7 @@ def count_samples(window: RunWindow) -> int:
 
 
 def find_data_parallel_degree(window: RunWindow) -> int:
-    """Return how many replicas read their own samples. Raises NoRows where nothing says."""
+    """Return how many replicas read their own samples. Raises NoRows if unknown."""
     parallel = window.run.workload.parallel
     if parallel is not None:
         return parallel.replicate * find_shard_degree(window, parallel)
@@ -267,9 +267,9 @@ def find_data_parallel_degree(window: RunWindow) -> int:
 
 
 def find_shard_degree(window: RunWindow, parallel: Parallel) -> int:
-    """Return the sharded data-parallel degree: stated, or what the other degrees leave of the world.
+    """Return the sharded data-parallel degree: stated, or the world size divided by the other degrees.
 
-    Raises NoRows where the degrees do not divide the world.
+    Raises NoRows if the degrees do not divide the world size.
     """
     world_size, degree_product = find_world_size(window), _count_degree_ranks(parallel)
     if world_size % degree_product:
@@ -279,7 +279,7 @@ def find_shard_degree(window: RunWindow, parallel: Parallel) -> int:
 
 
 def check_world(window: RunWindow, parallel: Parallel) -> None:
-    """Raise NoRows where all degrees are stated, and are those of another number of ranks."""
+    """Raise NoRows if all degrees are stated, and their product is not the world size."""
     world_size, degree_product = find_world_size(window), _count_degree_ranks(parallel)
     if parallel.shard is not None and world_size != degree_product:
         made_text = format_count(degree_product, "rank")
@@ -287,22 +287,22 @@ def check_world(window: RunWindow, parallel: Parallel) -> None:
 
 
 def _count_degree_ranks(parallel: Parallel) -> int:
-    """Return how many ranks the degrees make, those of a shard that is not stated left out."""
+    """Return the product of the degrees, without an unstated shard degree."""
     ranks = parallel.replicate * parallel.tensor * parallel.pipeline * parallel.context
     return ranks * (parallel.shard or 1)
 
 
 def find_world_size(window: RunWindow) -> int:
-    """Return how many ranks the program had: stated, else as the traces say, else as the degrees do.
+    """Return how many ranks the program had: stated, else from the traces, else from the degrees.
 
-    Never fewer than were traced.
+    It is never less than the number of traced ranks.
     """
     workload = window.run.workload
     if workload.world is not None:
         return workload.world
     sizes = window.run.mesh_sizes
     traced_size = prod(sizes.values()) if sizes else _count_degree_ranks(workload.parallel or Parallel())
-    return max(traced_size, len(window.run.ranks))  # labels and degrees may say too little
+    return max(traced_size, len(window.run.ranks))  # labels and degrees may state too few
 
 
 def find_sequence_length(window: RunWindow) -> int:
@@ -320,14 +320,14 @@ def find_sequence_length(window: RunWindow) -> int:
 
 
 def measure_tokens_per_second(tracks: Sequence[RankTrack]) -> Value:
-    """Return the tokens of the steps over the time that these take, per second, of the rank that takes longest.
+    """Return the tokens of the steps per second of their time, on the rank that takes longest.
 
-    The ranks of an engine work on the same batch. Raises NoRows where labels do not say how many, or the ranks' differ.
+    The ranks of an engine work on the same batch. Raises NoRows if labels do not state tokens, or ranks disagree.
     """
     token_counts = [_count_tokens(track) for track in tracks]
     if len({tokens for tokens, _ in token_counts}) > 1:
         raise NoRows("the ranks work on other numbers of tokens: give the traces of one engine")
-    tokens, taken_ns = max(token_counts, key=lambda token_count: token_count[1])  # the other ranks wait for that one
+    tokens, taken_ns = max(token_counts, key=lambda token_count: token_count[1])  # the other ranks wait for the slowest
     return simplify_fraction(Fraction(tokens * SECOND_NS, taken_ns))
 
 

@@ -1,1 +1,3 @@
-"""Where are the steps of a run that names no convention: where a built-in one has them, or where kernels repeat?"""
+"""Where are the steps of a run whose convention nobody named: where a built-in convention marks them, or where kernels
+repeat?
+"""

@@ -1,9 +1,9 @@
 """Which ranges of a trace could be the anchors of its windows, and which kernels would then be in a window?
 
-The answer is read from names and times, where kernels are too few, or too different, for steps to be found in them. A
-good anchor repeats regularly, at least five times, on one thread and never inside itself; it covers most of the
-kernels' time; and it has no operator's name, nor that of a part of the model. Of several that are as good, the longest
-unit of work is taken. A range that is called a step anchors a trace of a single step, too.
+This is decided from names and times, for traces whose kernels are too few, or too different, to find steps in them. A
+good anchor repeats regularly, at least five times, on one thread and never inside itself. It covers most of the
+kernels' time, and is not named after an operator or a part of the model. Of several good ones, the longest unit of work
+is taken. A range whose name says step can anchor a trace of a single step, too.
 """
 
 from __future__ import annotations
@@ -46,34 +46,34 @@ from pytest_nsys.core.tables import Ranges
 Flags = NDArray[numpy.bool_]
 
 MIN_ANCHORS = 3
-"""The fewest anchors that can repeat: the period of the middle one needs a successor."""
+"""The minimum number of anchors: the middle one needs a successor for its period."""
 
 MAX_EMPTY_SHARE = Fraction(1, 5)
-"""The largest share of a range's repetitions that may have no kernel, as a step that now and then has no work."""
+"""The maximum share of a range's repetitions without a kernel, such as occasional steps without work."""
 
 HALF = Fraction(1, 2)
 
 ENCLOSING_BONUS = Fraction(3, 10)
-"""The bonus that ranges which enclose their work get, in shares of the kernels' time."""
+"""The bonus for ranges that enclose their work, as a share of the kernels' time."""
 
 _NUMBER = re.compile(r"\d+")
 _OPERATOR_NAME = re.compile(
     r"(?:aten|autograd|c10d?|fbgemm|flash_attn|gloo|inductor|nccl|prims?|profiler|torch[a-z._]*|triton|xformers)::|nccl"
     r"|.*\bseq = |.*Backward\d*(?:$|,)|<(?:forward|backward) op>|(?:detach_?|record_param_comms)\b|_[a-z]"
-    r"|PjitFunction\("  # JAX's dispatch of a compiled function: it stands inside itself, and PJRT's range is of the run
+    r"|PjitFunction\("  # JAX's dispatch of a compiled function nests in itself; PJRT's range marks the run
 )
 """Matches names that libraries give to their own operators: they come with every model and say nothing about the step.
 """
 
 _PART_NAME = re.compile(r"::|(?i:layer|block|module|attention|attn|mlp|expert|moe|norm|micro.?batch)")
-"""Matches names of what a step has several of: of functions, and of parts of a model."""
+"""Matches names of which one step has several: functions and parts of a model."""
 
 _STEP_NAME = re.compile(r"(?i)(?:.*[\W_\d])?(?:step|iter|iteration)[\W_\d]*")
-"""Matches names by which people mark a step, as ``train_step`` and ``Iteration 7``."""
+"""Matches the names that people give to a step, such as ``train_step`` and ``Iteration 7``."""
 
 
 MAX_CANDIDATES = 5
-"""The most candidates that are listed."""
+"""The maximum number of candidates that are listed."""
 
 
 class ClosedRanges:
@@ -86,7 +86,7 @@ class ClosedRanges:
 
     @cached_property
     def pattern_by_name(self) -> Mapping[str, str]:
-        """The pattern of each name that is no operator's.
+        """The pattern of each range name, without the names of operators.
 
         Numbers that differ between names of one shape become the wildcard.
         """
@@ -105,7 +105,9 @@ class ClosedRanges:
 
     @memoize_method
     def matches_one_shape(self, pattern: str) -> bool:
-        """Return whether the pattern of some names matches no range of another shape."""
+        """Return whether all ranges that a pattern matches have names of one shape, that is, equal but for their
+        numbers.
+        """
         return all(
             self.pattern_by_name.get(name) == pattern for name in filter(make_pattern_matcher(pattern), self.names)
         )
@@ -114,8 +116,8 @@ class ClosedRanges:
 class RankRanges:
     """Holds the closed ranges of a rank's process, its module calls, and the time of the rank's kernels by launch.
 
-    Where no launch is known, a kernel's start stands for it. ``read_module_calls`` gives the calls that the profiler
-    recorded by itself.
+    A kernel without a known launch counts at its start. ``read_module_calls`` gives the calls that the profiler
+    recorded as such.
     """
 
     def __init__(
@@ -135,7 +137,7 @@ class RankRanges:
 
     @cached_property
     def module_calls(self) -> ModuleCalls:
-        """The calls of modules, recorded ones and those among the ranges."""
+        """The module calls: the recorded ones, and the ranges that are calls of modules."""
         return ModuleCalls(self._read_recorded_calls(), self.ranges)
 
     @cached_property
@@ -152,16 +154,15 @@ class RankRanges:
         return self.ranges.take(find_nonzero(take(flags, self.ranges.name)))
 
     def sum_kernel_time_ns(self, starts_ns: Vector, ends_ns: Vector) -> Vector:
-        """Sum the time in ns of the kernels that were launched in each span, its ends included."""
+        """Sum the time in ns of the kernels that were launched in each span, both ends included."""
         stops = self.launched_ns.searchsorted(ends_ns, "right")
         times_ns: Vector = self._time_before_ns[stops] - self._time_before_ns[self.launched_ns.searchsorted(starts_ns)]
         return times_ns
 
     def build_candidate(self, pattern: str, ranges: Ranges, min_count: int = MIN_ANCHORS) -> AnchorCandidate | None:
-        """Build the candidate that ranges of one pattern make; None where they are too few, on several threads, or
-        overlap.
+        """Build the candidate for the ranges of one pattern; None if they are too few, on several threads, or overlap.
 
-        A range inside another one of them does not count.
+        A range inside another range of the pattern does not count.
         """
         starts, ends = _take_single_thread(ranges)
         count = len(starts)
@@ -186,15 +187,17 @@ class RankRanges:
         )
 
     def _flag_working(self, starts_ns: Vector, last_ns: int) -> Flags:
-        """Return whether a kernel is launched after each start until the next one, after the last until ``last_ns``."""
+        """Return for each start whether a kernel is launched before the next one; the last period ends at
+        ``last_ns``.
+        """
         return self.sum_kernel_time_ns(starts_ns, numpy.append(starts_ns[1:] - 1, last_ns)) > 0
 
     def find_pattern_once_in_each(self, starts_ns: Vector, ends_ns: Vector) -> str | None:
-        """Return the pattern of ranges on one thread of which exactly one starts in each span; None without any.
+        """Return the pattern whose ranges are on one thread and start exactly once in each span; None if there is none.
 
-        Of several it is the one with most time. Ranges inside another of them do not count, nor a few without a kernel:
-        these are steps of no work. A range that holds a whole step starts before its first kernel, so the last span may
-        have none.
+        Of several such patterns the one with most time is returned. Ranges inside others of the pattern do not count,
+        nor do a few without a kernel, which are steps without work. A range that holds a whole step starts before its
+        first kernel, so the last span may have none.
         """
         times: dict[str, int] = {}
         for pattern, ranges in self.ranges_by_pattern.items():
@@ -214,12 +217,12 @@ class RankRanges:
 
 
 def is_mostly_working(has_work: Flags) -> bool:
-    """Return whether so few repetitions of a range lack a kernel that these are steps of no work."""
+    """Return whether so few repetitions of a range lack a kernel that they can be steps without work."""
     return len(has_work) - int(has_work.sum()) <= MAX_EMPTY_SHARE * len(has_work)
 
 
 def _take_single_thread(ranges: Ranges) -> Vector:
-    """Return the (starts, ends) of some ranges without those inside another of them; empty where they are on several
+    """Return the (starts, ends) of some ranges, without ranges inside others of them; empty if they are on several
     threads.
     """
     outermost = remove_nested_ranges(ranges) if len(list_distinct(ranges.thread)) == 1 else []
@@ -257,14 +260,14 @@ def _read_module_calls(run: Run, process: ProcessId) -> Iterable[Range]:
 
 @dataclass(frozen=True, slots=True)
 class AnchorCandidate:
-    """Describes a pattern of range names as an anchor; of several ranks it has the worst figure of each kind."""
+    """Describes a pattern of range names as a possible anchor; each figure is that of the worst rank."""
 
     pattern: str
-    count: int  # of several ranks the fewest
-    working_count: int  # those after which a kernel is launched, until the next one; all, where too many are empty
+    count: int  # on the rank that has fewest
+    working_count: int  # ranges with a launch before the next range; all if too many have none
     length_ns: Value  # median
     period_ns: Value  # median
-    period_spread: Fraction  # how far a period is from the median one, as a share of it, median
+    period_spread: Fraction  # median deviation of a period from the median period, as a share of it
     inside_share: Fraction  # share of the kernels' time that is launched inside the ranges
     covered_share: Fraction  # share of the kernels' time from the first range to the last
 
@@ -278,34 +281,34 @@ class AnchorCandidate:
 
     @property
     def span(self) -> Span:
-        """The span that fits: ``period`` where the ranges mark a beginning and enclose little."""
+        """The span that fits: ``period`` if the ranges mark a beginning and enclose little."""
         # Half of the covered kernels' time, or nine tenths of the period: then the ranges hold their work.
         encloses_work = self.inside_share >= HALF * self.covered_share or 10 * self.length_ns >= 9 * self.period_ns
         return Span.RANGE if encloses_work else Span.PERIOD
 
     @property
     def is_reliable(self) -> bool:
-        """Whether it repeats often and regularly enough, and covers enough, to be an anchor without a doubt.
+        """Whether the candidate repeats often and regularly enough, and covers enough, to be chosen without asking.
 
-        A single range that is called a step is one, too.
+        A single range whose name says step is reliable, too.
         """
         return (self.is_single or self.count >= FEW_ANCHORS) and self.is_usable
 
     @property
     def is_single(self) -> bool:
-        """Whether the trace holds one such range only: a step, by its name."""
+        """Whether the trace holds only one range of the pattern, and its name says step."""
         return self.count == 1
 
     @property
     def is_usable(self) -> bool:
-        """Whether it repeats regularly enough and covers enough, however often."""
+        """Whether the candidate repeats regularly enough and covers enough, however few its ranges are."""
         return self.covered_share >= HALF and self.period_spread <= HALF
 
     def is_similar(self, other_candidate: AnchorCandidate) -> bool:
         """Return whether nothing decides which of two candidates is the unit of work.
 
-        They are as good, as frequent and as long, and lie beside each other: of ranges inside each other the outer one
-        is the unit.
+        Such candidates are equally good, frequent and long, and do not enclose one another: of nested ranges the outer
+        one is the unit.
         """
         longest = max(self.length_ns, other_candidate.length_ns)
         is_as_good = (self.is_reliable, self.is_usable, self.working_count) == (
@@ -322,7 +325,9 @@ class AnchorCandidate:
 
     @property
     def sort_key(self) -> tuple[object, ...]:
-        """The key that sorts the best first: by coverage, enclosure and regularity in tenths, then the longest work."""
+        """The key that sorts the best candidate first: by coverage, enclosure and regularity in tenths, then by
+        length.
+        """
         return (
             not self.is_reliable,
             not self.is_usable,
@@ -339,10 +344,10 @@ class AnchorCandidate:
 
 
 def list_anchor_candidates(run: Run, is_excluded: Callable[[str], object] = lambda _: False) -> list[AnchorCandidate]:
-    """List what could be the anchor of a run, the best first.
+    """List the ranges that could anchor a run, the best first.
 
     ``run`` is under a convention without anchor; all of its kernels are read. ``is_excluded`` says which names never
-    anchor, as setup labels.
+    anchor, such as setup labels.
     """
     closed_ranges, ranks = read_closed_ranges(run), read_ranges_by_rank(run).values()
     patterns = {
@@ -368,9 +373,9 @@ def list_anchor_candidates(run: Run, is_excluded: Callable[[str], object] = lamb
 
 
 def build_anchor_candidate(run: Run, pattern: str) -> AnchorCandidate | None:
-    """Build the candidate that a pattern makes; None where it makes none.
+    """Build the candidate for one pattern; None if its ranges cannot be anchors.
 
-    Two ranges are enough where they enclose their work.
+    Two ranges suffice if they enclose their work.
     """
     matches = make_pattern_matcher(pattern)
     candidate = _merge_ranks(
@@ -388,12 +393,14 @@ def format_share(value: Fraction) -> str:
 
 
 def _is_model_part(name: str) -> bool:
-    """Return whether a range of this name is a part of a model: one that says step is none."""
+    """Return whether the name is that of a part of a model; a name that says step is not."""
     return bool(_PART_NAME.search(name)) and "step" not in name.lower()
 
 
 def _make_writable(pattern: str) -> str:
-    """Return the pattern with the wildcard for what no text file should hold, or what a reader of one would strip."""
+    """Return the pattern with the wildcard in place of characters that a text file should not hold or a YAML reader
+    would strip.
+    """
     printable_text = "".join(c if c.isprintable() else "%" for c in pattern)
     stripped = printable_text.strip()
     leading_space, trailing_space = (
@@ -404,7 +411,9 @@ def _make_writable(pattern: str) -> str:
 
 
 def _has_returning_name(anchors: Sequence[Range]) -> bool:
-    """Return whether a name appears again after another one: numbers that begin anew are those of parts."""
+    """Return whether a name appears again after another one, as the numbers of parts do that start again in each
+    step.
+    """
     changed_names = [b.name for a, b in pairwise(anchors) if a.name != b.name]
     return len({anchors[0].name, *changed_names}) <= len(changed_names)
 
@@ -427,7 +436,9 @@ def _merge_ranks(candidates: Sequence[AnchorCandidate | None]) -> AnchorCandidat
 
 
 class WindowContents(NamedTuple):
-    """Counts the kernels of the median windows under one mode, on the rank that has least, and sums their lengths."""
+    """Holds the number and the total time of the kernels in the median windows under one mode, on the rank that has
+    least.
+    """
 
     kernel_count: int
     time_ns: int  # Σ of the kernels' lengths
@@ -436,7 +447,7 @@ class WindowContents(NamedTuple):
 class MedianWindowContents:
     """Measures what the median windows of a run hold under each kernels mode, and how far the GPU is behind.
 
-    Where the middle window launches nothing, as a step of no work, all of the middle half count.
+    If the middle window launches nothing, as a step without work does, all windows of the middle half count.
     """
 
     def __init__(self, run: Run, span: Span, kind: str | None = None) -> None:
@@ -446,7 +457,7 @@ class MedianWindowContents:
 
     @property
     def windows_text(self) -> str:
-        """The windows in which it was counted, as text."""
+        """The windows in which kernels were counted, as text."""
         return "median window" if self._spec.window == MEDIAN else "middle half of the windows"
 
     def __getitem__(self, mode: KernelsMode) -> WindowContents:
@@ -463,7 +474,7 @@ class MedianWindowContents:
 
     @cached_property
     def _tracks_around_windows(self) -> Sequence[RankTrack]:
-        """The tracks of the ranks around these windows, by launch; by time where nothing was launched."""
+        """The tracks of the ranks around these windows: by launch, or by time if nothing was launched."""
         for mode in (KernelsMode.LAUNCHED, KernelsMode.CLIPPED):
             tracks = [*self._run.load_windows(replace(self._spec, kernels=mode)).tracks.values()]
             if any(track.lags_ns for track in tracks):
@@ -486,7 +497,7 @@ class MedianWindowContents:
 
     @property
     def best_mode(self) -> KernelsMode | None:
-        """The mode under which the median windows hold what belongs to them; None where they hold nothing."""
+        """The mode under which the median windows hold the kernels that belong to them; None if they hold none."""
         contained, launched = self[KernelsMode.CONTAINED], self[KernelsMode.LAUNCHED]
         if contained.kernel_count and 2 * contained.time_ns >= launched.time_ns:
             return KernelsMode.CONTAINED

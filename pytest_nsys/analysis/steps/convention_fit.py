@@ -1,8 +1,8 @@
 """Under which convention does a trace have windows: a built-in one that fits it, or the steps found in it?
 
-A framework's own range of a step is tried first, then what repeats in the kernels, then a range that repeats regularly;
-where none is a step, the whole run is measured. The median window decides: an anchor to which no kernel belongs is
-none, and the kernels mode is the one under which the window holds its kernels.
+A framework's own step range is tried first, then what repeats in the kernels, then a range that repeats regularly. If
+none of them is a step, the whole run is measured. The median window decides: an anchor whose windows hold no kernel is
+rejected, and of the kernels modes the one is chosen under which the window holds its kernels.
 """
 
 from __future__ import annotations
@@ -44,7 +44,9 @@ from pytest_nsys.core.text_format import format_count, sanitize_line
 GENERIC = BUILT_IN_CONVENTIONS["generic"]
 
 OPENING_CONVENTION = replace(GENERIC, setup=BUILT_IN_CONVENTIONS["pithtrain"].setup)
-"""The convention under which a trace is first opened: only their labels may identify the ranks of several files."""
+"""The convention under which a trace is first opened: only PithTrain's setup labels identify the ranks of several
+files.
+"""
 
 FIRST_WINDOW = "first"
 
@@ -61,9 +63,9 @@ RunOpener = Callable[[Convention], Run]
 
 
 class AllowedQuality(NamedTuple):
-    """Describes a bound of quality that a trace crosses, with the value that allows it and what is wrong."""
+    """Describes a quality bound that a trace crosses: the value that allows it, and what is wrong."""
 
-    value: str  # as a gate file allows it
+    value: str  # as written in a gate file
     problem: str
 
 
@@ -72,11 +74,11 @@ class ConventionChoice:
     """Describes how the windows of a trace are found."""
 
     convention: Convention
-    base_convention: Convention  # the convention that it is, or extends
+    base_convention: Convention  # the convention that is used or extended
     window: str = MEDIAN
     candidates: tuple[AnchorCandidate, ...] = ()
     rival_names: tuple[str, ...] = ()  # names of built-in conventions that fit as well
-    search_result: SearchResult = None  # what repeats in the kernels, where anybody searched
+    search_result: SearchResult = None  # what repeats in the kernels; None if nothing was searched
     reasons: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # comment lines by key of the gate file
     allowed_quality: Mapping[str, AllowedQuality] = field(
         default_factory=dict
@@ -86,7 +88,7 @@ class ConventionChoice:
 
     @property
     def has_anchor(self) -> bool:
-        """Whether something in the trace is the anchor; else the whole run is measured."""
+        """Whether an anchor was found in the trace; otherwise the whole run is measured."""
         return self.window != RUN
 
     @property
@@ -100,7 +102,7 @@ class ConventionChoice:
 
     @property
     def spec(self) -> WindowSpec:
-        """The window that the assertions are judged on."""
+        """The spec of the windows that assertions are judged on."""
         return WindowSpec(self.window, self.convention.span, self.convention.kernels, self.kind)
 
     def add_reason(self, key: str, *lines: str) -> ConventionChoice:
@@ -117,9 +119,9 @@ def choose_convention(
 ) -> ConventionChoice:
     """Choose how the windows of ``run``, which is under :data:`OPENING_CONVENTION`, are found.
 
-    ``named_convention`` is one that the person named; ``default_convention`` is what a trace of this format extends
-    where no built-in anchor is in it; ``known_conventions`` are those of what the run is compared with. Raises
-    NothingMeasured where the named convention does not fit, or the run holds no kernels.
+    ``named_convention`` is one that the user named. ``default_convention`` is extended if the trace has no built-in
+    anchor. ``known_conventions`` are those of the runs it is compared with. Raises NothingMeasured if the named
+    convention does not fit, or the run holds no kernels.
     """
     if named_convention is not None and named_convention.anchor is not None:
         choice = _try_built_in(open_under, named_convention)
@@ -127,7 +129,7 @@ def choose_convention(
             run = open_under(named_convention)
             run.load_windows(
                 WindowSpec(MEDIAN, named_convention.span, named_convention.kernels, run.steps_by_kind.default_kind)
-            ).require_filled_windows()  # says why
+            ).require_filled_windows()  # raises the reason
             raise NothingMeasured(f"the windows of convention {named_convention.name} hold no kernels")
         return choice
     for conventions in _list_fitting_conventions(run) if named_convention is None else ():
@@ -153,16 +155,16 @@ def find_convention(
     anchor: Anchor | None = None,
     known_conventions: Sequence[Convention] = (),
 ) -> ConventionChoice:
-    """Find how the windows of ``run``, which is under :data:`OPENING_CONVENTION`, are picked where nobody named a
+    """Find how the windows of ``run``, which is under :data:`OPENING_CONVENTION`, are picked if the user named no
     convention.
 
-    ``anchor`` is one that a person named. Raises UsageMistake where several conventions fit equally well, with the
-    options that name each; NothingMeasured for a run without kernels.
+    ``anchor`` is one that the user named. Raises UsageMistake if several conventions fit equally well, with the options
+    that name each, and NothingMeasured for a run without kernels.
     """
     if anchor is not None:
         return _choose_with_anchor(run, open_under, default_convention, anchor)
     if not run.has_kernels and run.labelled_ranks and (fitting := _list_fitting_conventions(run)):
-        return ConventionChoice(fitting[0][0], fitting[0][0])  # its ranges are all that there is
+        return ConventionChoice(fitting[0][0], fitting[0][0])  # without kernels, its ranges are all there is
     choice = choose_convention(run, open_under, None, default_convention, known_conventions)
     if choice.rival_names:
         names = (choice.base_convention.name, *choice.rival_names)
@@ -177,7 +179,7 @@ def find_convention(
 
 
 def _add_repeated_parts(run: Run, open_under: RunOpener, choice: ConventionChoice) -> ConventionChoice:
-    """Add to the choice what repeats in the only step: nothing else would say that it was seen."""
+    """Add to the choice what repeats inside the only step, so that a report can mention it."""
     marked_run = open_under(choice.convention)
     if all(len(marked_run.find_anchors(rank)) > 1 for rank in marked_run.ranks):
         return choice
@@ -198,7 +200,7 @@ def _add_repeated_parts(run: Run, open_under: RunOpener, choice: ConventionChoic
 def _choose_with_anchor(
     run: Run, open_under: RunOpener, default_convention: Convention, anchor: Anchor
 ) -> ConventionChoice:
-    """Choose the convention that fits, with another anchor; where none fits the default one, in the mode that fits the
+    """Choose the convention that fits, with another anchor; if none fits, the default one, in the mode that fits the
     trace.
     """
     fitting = _list_fitting_conventions(run)
@@ -213,7 +215,9 @@ def _choose_with_anchor(
 
 
 def _set_kernel_anchor_mode(run: Run, convention: Convention) -> Convention:
-    """Return the convention with the mode for a kernel anchor: by launch, or by time where too few are on record."""
+    """Return the convention with the mode for a kernel anchor: by launch, or by time if too few launches are on
+    record.
+    """
     coverages = [track.launch_coverage for track in run.load_whole_run().tracks.values()]
     is_launch_recorded = all(
         coverage.unlaunched_count <= MAX_UNLAUNCHED_SHARE * coverage.kernel_count for coverage in coverages
@@ -225,27 +229,25 @@ def _list_fitting_conventions(run: Run) -> list[list[Convention]]:
     """List the built-in conventions whose anchors every rank has, in groups that fit equally well, the best group
     first.
 
-    Those that name other ranges of the trace, too, stand before the rest. Of those with one anchor only the first is
-    listed.
+    Conventions that also match other ranges of the trace come first. Of conventions with the same anchor only the first
+    is listed.
     """
     anchored_conventions = [c for c in BUILT_IN_CONVENTIONS.values() if c.range_anchor]
     found_anchors = run.select_common_anchors(
         [c.range_anchor for c in anchored_conventions if c.range_anchor is not None]
     )
     fitting = [c for c in anchored_conventions if c.anchor in found_anchors]
-    if len(fitting) < 2:  # reading every range takes longest of all
+    if len(fitting) < 2:  # reading every range is the slowest part
         return [fitting] if fitting else []
     names = read_closed_ranges(run).names
     naming_conventions = [c for c in fitting if not c.kinds and any(map(c.make_stage_and_purpose_parser(), names))]
-    engines = [c for c in fitting if c.kinds][:1]  # what labels its steps may run inside another that does
+    engines = [c for c in fitting if c.kinds][:1]  # an engine that labels its steps may run inside another that does
     ordered_groups = [engines, naming_conventions, [c for c in fitting if c not in naming_conventions + engines]]
     return [[*{c.anchor: c for c in reversed(group)}.values()][::-1] for group in ordered_groups if group]
 
 
 def _try_built_in(open_under: RunOpener, convention: Convention) -> ConventionChoice | None:
-    """Try one convention on the trace: return it with the kernels mode that fits and the reason; None where its windows
-    hold no kernels.
-    """
+    """Choose a built-in convention with the kernels mode that fits the trace; None if its windows hold no kernels."""
     choice = _choose_kernels_mode(open_under, ConventionChoice(convention, convention), keep_launched=True)
     if choice is None:
         return None
@@ -264,9 +266,9 @@ def _try_built_in(open_under: RunOpener, convention: Convention) -> ConventionCh
 def _choose_kernels_mode(
     open_under: RunOpener, choice: ConventionChoice, *, keep_launched: bool
 ) -> ConventionChoice | None:
-    """Return the choice with the kernels mode that fits its windows; None where they hold nothing.
+    """Return the choice with the kernels mode that fits its windows; None if they hold no kernels.
 
-    With ``keep_launched``, a convention that counts by launches and holds kernels so keeps that mode.
+    With ``keep_launched``, a convention that counts by launch keeps that mode if its windows then hold kernels.
     """
     convention = choice.convention
     run = open_under(convention)
@@ -278,7 +280,7 @@ def _choose_kernels_mode(
         return None
     contents = MedianWindowContents(run, convention.span, kind)
     mode: KernelsMode | None = convention.kernels
-    # A kind that a rank lacks is reported where it is requested: no other unit stands for it.
+    # A kind that a rank lacks is reported on request; no other unit replaces it.
     is_shared_kind = kind is None or steps_by_kind.shared_counts
     if is_shared_kind and not (keep_launched and mode is KernelsMode.LAUNCHED and contents[mode].kernel_count):
         mode = contents.best_mode
@@ -344,8 +346,8 @@ def _find_base_convention(run: Run, default_convention: Convention) -> Conventio
 
 
 def _find_known_convention(open_under: RunOpener, known_conventions: Sequence[Convention]) -> ConventionChoice | None:
-    """Choose the first known convention whose anchor repeats on every rank, so that nobody has to search; None without
-    one.
+    """Choose the first known convention whose anchor repeats on every rank, which saves the search; None if there is
+    none.
     """
     for convention in known_conventions:
         run = open_under(convention)
@@ -357,9 +359,10 @@ def _find_known_convention(open_under: RunOpener, known_conventions: Sequence[Co
 def _choose_found_step(
     run: Run, open_under: RunOpener, base_convention: Convention, units: FoundUnits
 ) -> ConventionChoice | None:
-    """Choose the step that was found: by the range that starts once in each, else by its first kernel.
+    """Choose the step that the search found, anchored by the range that starts once in each step, else by its first
+    kernel.
 
-    Returns None where its windows hold no kernels.
+    Returns None if the windows hold no kernels.
     """
     candidate = None if units.pattern is None else build_anchor_candidate(run, units.pattern)
     choice = None if candidate is None else _choose_range_anchor(open_under, candidate, base_convention)
@@ -381,7 +384,9 @@ def _choose_found_step(
 
 
 def _list_step_ranges(run: Run, base_convention: Convention, search_result: SearchResult) -> list[AnchorCandidate]:
-    """List ranges that may be steps though the kernels do not say so, the best first; none where they contradict it."""
+    """List ranges that may be steps although the kernels do not show it, the best first; none if the kernels contradict
+    it.
+    """
     found_parts = (
         search_result
         if isinstance(search_result, FoundUnits) and search_result.unit_type is not UnitType.MAYBE_PART
@@ -403,7 +408,7 @@ def _list_step_ranges(run: Run, base_convention: Convention, search_result: Sear
 def _choose_best_candidate(
     open_under: RunOpener, base_convention: Convention, candidates: Sequence[AnchorCandidate]
 ) -> ConventionChoice | NoUnits | None:
-    """Choose the first candidate whose windows hold kernels. Of two that are equally good, neither is a step."""
+    """Choose the first candidate whose windows hold kernels. If two are equally good, neither is taken as the step."""
     usable_candidates = [candidate for candidate in candidates if candidate.is_usable]
     if len(usable_candidates) > 1 and usable_candidates[0].is_similar(usable_candidates[1]):
         range_names = " and ".join(f"'{sanitize_line(candidate.pattern, 60)}'" for candidate in usable_candidates[:2])
@@ -427,7 +432,7 @@ def _choose_whole_run(base_convention: Convention, search_result: SearchResult) 
 def _choose_range_anchor(
     open_under: RunOpener, candidate: AnchorCandidate, base_convention: Convention
 ) -> ConventionChoice | None:
-    """Choose a range as the anchor; None where no mode has kernels in its median windows."""
+    """Choose a range as the anchor; None if under no mode its median windows hold kernels."""
     choice = ConventionChoice(replace(base_convention, anchor=candidate.pattern, span=candidate.span), base_convention)
     subject = "The only step, by its name" if candidate.is_single else "The range that repeats"
     range_reason = "range: the anchors enclose their work."

@@ -1,7 +1,7 @@
 """Which parts of a model repeat, and how often, by the calls of its modules and the ranges named after them?
 
-Kernels that repeat may be a step, a layer or half of one: only what carries the name of a part proves that it is one. A
-module that is called several times inside one call of another is a part of that one: a layer, a block, never a step.
+Kernels that repeat may be a step, a layer or half a layer; only a part's name proves that they are a part. A module
+that is called several times inside one call of another module is a part of it: a layer or a block, never a step.
 """
 
 from __future__ import annotations
@@ -17,20 +17,22 @@ from pytest_nsys.core.model import Interval, Range
 from pytest_nsys.core.tables import Ranges
 
 MIN_MODULE_SHARE = 0.25
-"""The smallest share of the outermost module's launches that a part must have to say what repeats in it."""
+"""The minimum share of the outermost module's launches that a part must have to count as what repeats in it."""
 
 MODULE_CALL_PREFIX = "nn.Module: "
 _MODULE_CALL = re.compile(rf"{re.escape(MODULE_CALL_PREFIX)}(.+?)(?:_\d+)?")
 """Matches the name that torch.profiler gives a module's call: its class, and the number of the instance."""
 
 _CLASS_NAME = re.compile(r"([A-Z][a-z\d]*(?:[A-Z][a-z\d]*)+)(?:_\d+)?(?:\.forward)?")
-"""Matches a range that a hook pushes for a module, named by its class: two capitals at least, ``LlamaDecoderLayer``."""
+"""Matches a range that a hook pushes for a module, named by its class with at least two capitals:
+``LlamaDecoderLayer``.
+"""
 
 _PHASE_WORDS = re.compile(
     r"(?i)step|iter|epoch|batch|train|loop|run|profil|bench|phase|test|valid|eval|optim|load|request|warm|measur|infer"
     r"|generat|predict|prefill|decode(?!r)|forward|backward|pass|comput|main|data|sampl|rollout"
 )
-"""Matches words of a program's own phases, which people also write like classes."""
+"""Matches words for a program's own phases, which people may also write like class names."""
 
 _LAYER_WORDS = r"layer|block|attention|attn|mlp|expert|moe"
 _PART_OF_MODEL = re.compile(f"(?i){_LAYER_WORDS}")
@@ -47,12 +49,12 @@ _DIGITS_IN_NAME = re.compile(r"\d+")
 def parse_part_numbers(name: str) -> list[tuple[str, str]]:
     """Return the (word, number) of each numbered module in the name of a range."""
     numbers: list[tuple[str, str]] = _DOTTED_NUMBER.findall(name) if "." in name else []
-    # of a million names few have such a word, and the search for one is much faster
+    # few names have such a word, and the search for one is much faster
     return numbers + _LABELLED_NUMBER.findall(name) if _PART_OF_MODEL.search(name) else numbers
 
 
 def count_numbered_parts(names: Iterable[str], word: str) -> int:
-    """Count how many modules of a word run: the most different numbers among ranges of one shape."""
+    """Count the modules that a word numbers: the most different numbers among ranges of one shape."""
     numbers_by_shape: dict[str, set[str]] = {}
     for name in names:
         for part_word, number in parse_part_numbers(name) if word in name else ():
@@ -62,17 +64,18 @@ def count_numbered_parts(names: Iterable[str], word: str) -> int:
 
 
 def find_holder(times_ns: Vector, starts_ns: Vector, ends_ns: Vector) -> int | None:
-    """Return the index of the span that holds most of the times, which ascend; None unless each that holds one holds
-    several.
+    """Return the index of the span that holds most of the times, which ascend.
+
+    It is None if any span holds exactly one of the times: each span that holds one must hold several.
     """
     counts = times_ns.searchsorted(ends_ns) - times_ns.searchsorted(starts_ns)
     return int(counts.argmax()) if counts.any() and counts[counts > 0].min() > 1 else None
 
 
 class ModuleCalls:
-    """Holds the module calls of one process, each inside the call around it on its thread.
+    """Holds the module calls of one process; on each thread, every call knows the call around it.
 
-    ``recorded_calls`` are those that the profiler recorded by itself, ``ranges`` all ranges, of which some may be
+    ``recorded_calls`` are those that the profiler recorded as such; ``ranges`` are all ranges, some of which may be
     calls.
     """
 
@@ -82,7 +85,7 @@ class ModuleCalls:
         rows = numpy.flatnonzero(is_call[as_vector(ranges.name)]) if classes else ()
         calls = sorted(
             [*recorded_calls, *(ranges[int(row)] for row in rows)],
-            # Of calls that begin at one moment the longer one is around the other.
+            # If two calls begin at the same time, the longer one encloses the other.
             key=lambda call: (call.thread, call.start_ns, -call.end_ns),
         )
         self.classes = [_parse_module_class(call.name) or classes.get(call.name, call.name) for call in calls]
@@ -101,9 +104,8 @@ class ModuleCalls:
             open_calls.append(position)
 
     def find_holder_class(self, times_ns: Vector) -> str | None:
-        """Return the class whose calls hold several of the times each, where they hold one at all; None without one.
-
-        The times ascend.
+        """Return the class whose calls each hold several of the ascending times, if they hold any; None if there is no
+        such class.
         """
         holders = (
             (name, find_holder(times_ns, self.starts_ns[positions], self.ends_ns[positions]))
@@ -116,16 +118,16 @@ class ModuleCalls:
         return len(self.positions_by_class[name])
 
     def is_called_once_between(self, name: str, times_ns: Vector) -> bool:
-        """Return whether one call of a class begins between each two of the times, which ascend."""
+        """Return whether exactly one call of a class begins between any two successive times; the times ascend."""
         call_starts_ns = numpy.sort(self.starts_ns[self.positions_by_class[name]])
         return bool((numpy.diff(call_starts_ns.searchsorted(times_ns)) == 1).all())
 
     def find_repeated_modules(self, launch_times_ns: Vector, step: Interval | None = None) -> RepeatedPart | None:
-        """Find the modules that are called several times in each call of what holds them, of several those that launch
-        most.
+        """Find the modules that are called several times in each call of their holder; of several such, those that
+        launch most.
 
-        ``launch_times_ns`` ascend; ``step`` is the only step there is. Without it nothing is said about the outermost
-        modules, which may be steps. Returns None where their number differs.
+        ``launch_times_ns`` ascend. ``step`` is the only step; without it the outermost modules are passed over, because
+        they may be steps. Returns None if the number of calls differs between holders.
         """
         launch_counts = launch_times_ns.searchsorted(self.ends_ns) - launch_times_ns.searchsorted(self.starts_ns)
         holders: Mapping[str | None, Sequence[Sequence[int]]]
@@ -150,9 +152,9 @@ class ModuleCalls:
     def _list_repeated_classes(
         self, groups: Sequence[Sequence[int]], launch_counts: Vector
     ) -> Iterator[tuple[int, str, int]]:
-        """Yield (launches, class, number in each group) of the classes called several times in groups of calls.
+        """Yield (launches, class, number of calls per group) of the classes called several times in groups of calls.
 
-        It also looks inside classes that each group calls once. The number is 0 where groups differ.
+        Classes that each group calls once are searched in turn. The number is 0 if the groups differ.
         """
         for name in dict.fromkeys(self.classes[i] for group in groups for i in group):
             calls_by_group = [[i for i in group if self.classes[i] == name] for group in groups]
@@ -165,22 +167,22 @@ class ModuleCalls:
 
 
 def _parse_module_class(name: str) -> str | None:
-    """Return the class of a module whose call a name says it is, else None."""
+    """Return the class of the module whose call a range is, by its name; None if the range is no module call."""
     match = _MODULE_CALL.fullmatch(name)
     return None if match is None else match[1]
 
 
 def _find_module_classes(names: Sequence[str]) -> dict[str, str]:
-    """Return the class of each range that is the call of a module, by the range's name.
+    """Return the module class of each range that is a module call, by the range's name.
 
-    Ranges named like classes count only where one of them names a part of a model: else they may be anything.
+    Ranges named like classes count only if one of them names a part of a model; otherwise they may be anything.
     """
     class_by_name = {
         name: class_name
         for name in names
         if name.startswith(MODULE_CALL_PREFIX) and (class_name := _parse_module_class(name)) is not None
     }
-    # Anybody may call a range like a class: one that names a part of a model shows that they are modules.
+    # Any range may be named like a class; one that names a part of a model shows that they are modules.
     matches = ((name, _CLASS_NAME.fullmatch(name)) for name in names)
     like_classes = {
         name: match[1] for name, match in matches if match is not None and not _PHASE_WORDS.search(match[1])

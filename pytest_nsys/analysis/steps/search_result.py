@@ -1,6 +1,6 @@
 """What did a search for unmarked steps find: the largest unit of kernels that repeats, and what it is?
 
-These are results alone: :mod:`~pytest_nsys.analysis.steps.step_search` finds them.
+This module only holds results: :mod:`~pytest_nsys.analysis.steps.step_search` finds them.
 """
 
 from __future__ import annotations
@@ -16,7 +16,9 @@ from pytest_nsys.core.text_format import sanitize_line
 
 
 class UnitType(enum.StrEnum):
-    """Says what a unit of kernels that repeats is. Only a step becomes an anchor; anything else is reported."""
+    """Says what kind of thing a repeating unit of kernels is. Only a step becomes an anchor; anything else is
+    reported.
+    """
 
     STEP = "step"
     PART = "part"
@@ -26,7 +28,7 @@ class UnitType(enum.StrEnum):
 
 
 class Confidence(enum.StrEnum):
-    """Says how sure it is that the units are what they seem."""
+    """Says how certain it is that the units are of the type that was determined."""
 
     HIGH = "high"
     MEDIUM = "medium"
@@ -34,18 +36,18 @@ class Confidence(enum.StrEnum):
 
 
 MAX_PART_NAME = 40
-"""The most characters of a part's name inside a sentence."""
+"""The maximum length of a part's name inside a sentence, in characters."""
 
 
 class RepeatedPart(NamedTuple):
     """Describes what repeats inside one step or forward pass, by the name of its module or range.
 
-    Module calls or ranges prove its number, which is no count of kernels.
+    The number of parts is proved by module calls or ranges, not by counting kernels.
     """
 
     name: str
     part_count: int  # in each holder
-    holder: str | None = None  # what holds them
+    holder: str | None = None  # the name of the module or range that holds the parts
     holder_count: int = 1  # how often the holder is called
 
     def __str__(self) -> str:
@@ -57,18 +59,18 @@ class RepeatedPart(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class FoundUnits:
-    """Describes the same unit of kernels on all ranks."""
+    """Describes a unit of kernels that was found on all ranks."""
 
     anchor: KernelAnchor  # begins each unit
     unit_type: UnitType
     confidence: Confidence
     units_by_rank: Mapping[int, Sequence[Range]]  # spans of whole units, of launches or on the GPU
     period_ns: Value  # median, of the slowest rank
-    is_by_launch: bool  # whether the spans are of launches
-    pattern: str | None = None  # a range that starts exactly once in each unit, of a step alone
-    holder: str | None = None  # of a part the name of the range or module that holds several, where one does
+    is_by_launch: bool  # whether the spans are of launches, not of time on the GPU
+    pattern: str | None = None  # for a step: a range that starts exactly once in each
+    holder: str | None = None  # for a part: the name of the range or module that holds several, if any
     repeated_part: RepeatedPart | None = None  # which parts of the model they are, where modules or ranges prove it
-    kind_count: int = 1  # number of kinds of steps, 1 where they are alike
+    kind_count: int = 1  # number of kinds of steps; 1 if they are all alike
 
     @property
     def count_by_rank(self) -> Mapping[int, int]:
@@ -80,5 +82,5 @@ class FoundUnits:
 class NoUnits:
     """Says why no unit was found."""
 
-    reason: str  # ends a sentence that begins with what was searched
-    repeated_part: RepeatedPart | None = None  # what modules say that repeats all the same
+    reason: str  # the end of a sentence that begins with what was searched
+    repeated_part: RepeatedPart | None = None  # what repeats nevertheless, according to modules

@@ -1,4 +1,4 @@
-"""How is the result of a search for steps described: what repeats, and why is the whole run measured all the same?"""
+"""How is the result of a search for steps described: what repeats, and why is the whole run measured nevertheless?"""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from pytest_nsys.core.numbers import format_value
 from pytest_nsys.core.text_format import format_count
 
 SearchResult = FoundUnits | NoUnits | None
-"""The result of a search for steps; None where nobody searched, as a framework marks its own."""
+"""The result of a search for steps; None if nothing was searched because a framework marks its own steps."""
 
 MAX_ANCHOR_TEXT = 80
-"""The most characters of a kernel's name inside a sentence: the first screen has it whole."""
+"""The maximum length of a kernel's name inside a sentence, in characters; the first screen shows the whole name."""
 
 
 def describe_chosen_convention(
     convention: Convention, source: str, search_result: SearchResult, *, has_anchor: bool
 ) -> str:
-    """Describe the convention, and where it was found; without an anchor, why the whole run is measured."""
+    """Describe the convention and where it was found; if it has no anchor, say why the whole run is measured."""
     if not has_anchor:
         units = select_other_units(search_result)
         hint = "" if units is None else f"; {format_measure_option(units)}"
@@ -31,9 +31,9 @@ def describe_chosen_convention(
 
 
 def describe_units(units: FoundUnits) -> str:
-    """Describe how many units there are of what: ``17 steps, every 16.8 ms``.
+    """Describe the units, with number and period if they are steps: ``17 steps, every 16.8 ms``.
 
-    What is no step has no number: kernels that repeat may be a layer, half of one, or two.
+    Other units get no number, because kernels that repeat may be a layer, half a layer, or two.
     """
     period_text = f"every {format_value(units.period_ns)}"
     if units.unit_type not in (UnitType.STEP, UnitType.KINDS):
@@ -70,19 +70,19 @@ def explain_whole_run(search_result: SearchResult) -> str:
 
 
 def format_repeated_part(search_result: SearchResult) -> str:
-    """Format what repeats in the only step, and how often; empty where nothing proves it."""
+    """Format what repeats in the only step, and how often; empty if nothing proves it."""
     return "" if search_result is None or search_result.repeated_part is None else str(search_result.repeated_part)
 
 
 def describe_repeats(search_result: SearchResult) -> str | None:
-    """Describe what repeats in the run; None where nothing does, or nobody searched."""
+    """Describe what repeats in the run; None if nothing does, or nothing was searched."""
     if part_text := format_repeated_part(search_result):
         return part_text
     return describe_units(search_result) if isinstance(search_result, FoundUnits) else None
 
 
 def select_other_units(search_result: SearchResult) -> FoundUnits | None:
-    """Return units that were found and are no steps, else None."""
+    """Return the found units if they are not steps, else None."""
     return (
         search_result
         if isinstance(search_result, FoundUnits) and search_result.unit_type is not UnitType.STEP
@@ -91,7 +91,7 @@ def select_other_units(search_result: SearchResult) -> FoundUnits | None:
 
 
 def format_measure_option(units: FoundUnits) -> str:
-    """Format the option that measures each of the units that ``auto`` does not measure."""
+    """Format the command-line option that measures units which ``auto`` does not measure."""
     anchor = format_anchor(units.anchor)
     if len(anchor) > MAX_ANCHOR_TEXT:
         return "`pytest-nsys TRACE` says which --anchor measures each"
@@ -99,5 +99,5 @@ def format_measure_option(units: FoundUnits) -> str:
 
 
 def _format_unit_count(units: FoundUnits) -> str:
-    """Format how many steps there are on each rank, at least."""
+    """Format the number of steps on the rank that has fewest."""
     return format_count(min(units.count_by_rank.values()), "step")

@@ -1,6 +1,6 @@
-"""Where could a unit of kernels begin, and which kinds of segments lie from each such position to the next?
+"""Where could a unit of kernels begin, and into which kinds do the segments between those positions fall?
 
-A segment is a stretch of kernels, compared as :mod:`~pytest_nsys.analysis.windows.kernel_similarity` does.
+A segment is a stretch of kernels. :mod:`~pytest_nsys.analysis.windows.kernel_similarity` compares segments.
 """
 
 from __future__ import annotations
@@ -19,27 +19,29 @@ from pytest_nsys.core.families import FAMILIES, make_classifier
 # Bounds the time: the rarest markers, which begin the largest units, come first.
 MAX_MARKERS = 300
 MIN_SEGMENT_KERNELS = 4
-"""The fewest kernels in a segment, on average."""
+"""Minimum mean number of kernels per segment."""
 
-# A marker whose segments are of more kinds begins no unit.
+# A marker whose segments fall into more kinds begins no unit.
 MAX_SEGMENT_KINDS = 12
 
 WHOLE_LENGTH_RANGE = (Fraction(98, 100), Fraction(110, 100))
-"""The shares of the median length between which the last segment is whole, although it ends with the trace."""
+"""The last segment ends with the trace; it is whole if its length is within these shares of the median."""
 
 OPTIMIZER = "optimizer"
-"""The family of the kernels with which a training step ends."""
+"""The family of the kernels that end a training step."""
 
-HASHED_KERNELS = 4  # kernels in a row whose names make one hash
+HASHED_KERNELS = 4  # number of consecutive kernels in one hash
 
 _FIRST_SEGMENTS = 16
-"""Segments that are compared before the rest: with most markers, these are of too many kinds already."""
+"""Segments that are compared before the rest: most markers already exceed MAX_SEGMENT_KINDS here."""
 
 Hashes = NDArray[numpy.uint64]
 
 
 class RankSequence(KernelSequence):
-    """Holds the kernels of a rank in their order, as numbers of their names, with sums up to each position."""
+    """Holds the kernels of a rank in order, each as the number of its name, with sums of counts and times up to each
+    position.
+    """
 
     def __init__(self, order: KernelOrder) -> None:
         kernels, name_codes = order.track.kernels, as_vector(order.name_codes)
@@ -57,8 +59,8 @@ class RankSequence(KernelSequence):
         self.time_before_ns = _sum_before_each(lengths_ns)
 
     def measure_share(self, starts: Vector, stops: Vector, start: int, stop: int) -> float:
-        """Measure the share that stretches have of all between two positions: the smaller one of kernels and of their
-        time.
+        """Measure the share of kernels, or of kernel time, whichever is smaller, that the stretches cover between two
+        positions.
         """
         clipped_edges = [positions.clip(start, stop) for positions in (starts, stops)]
         inside_sums = [
@@ -71,15 +73,15 @@ class RankSequence(KernelSequence):
 
     @cached_property
     def _hashes(self) -> Hashes:
-        """A number for each kernel, by its name: as good as random, and always the same."""
+        """A pseudo-random hash of each kernel's name, the same in every process."""
         mixed = numpy.arange(1, self.name_count + 1, dtype=numpy.uint64) * numpy.uint64(0x9E3779B97F4A7C15)
-        for factor in (0xBF58476D1CE4E5B9, 0x94D049BB133111EB):  # as splitmix64 has them
+        for factor in (0xBF58476D1CE4E5B9, 0x94D049BB133111EB):  # constants of splitmix64
             mixed = (mixed ^ (mixed >> numpy.uint64(29))) * numpy.uint64(factor)
         return mixed[self.name_codes]
 
     @cached_property
     def hash_sums(self) -> Hashes:
-        """The sums of the hashes: what lies between two positions has that of its multiset."""
+        """Prefix sums of hashes: a difference of two identifies the multiset of kernels between them."""
         return numpy.concatenate([numpy.zeros(1, numpy.uint64), numpy.cumsum(self._hashes, dtype=numpy.uint64)])
 
     @cached_property
@@ -97,20 +99,22 @@ def _sum_before_each(values: Vector) -> Vector:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class UnitMarker:
-    """Describes what could begin a unit: a name or, of level 1, a name that follows another one."""
+    """Describes what could begin a unit: a name or, at level 1, a name that directly follows a given other name."""
 
-    positions: Vector  # positions at which it begins a unit
-    level: int  # 0: one name, 1: a name after another
-    alternating_positions: Vector  # a row of positions for each marker that alternates with it
+    positions: Vector  # positions at which the marker begins a unit
+    level: int  # 0: one name, 1: a pair of names in a row
+    alternating_positions: Vector  # one row per other marker whose positions interleave with these, one to one
 
     @property
     def votes(self) -> int:
-        """The number of names, or pairs of them, that begin the same unit."""
+        """The number of markers, this one included, that begin the same unit."""
         return 1 + len(self.alternating_positions)
 
 
 def find_markers(sequence: RankSequence, level: int) -> Iterator[UnitMarker]:
-    """Yield the markers, the rarest first, then the earliest."""
+    """Yield the markers of a level, the rarest first, then the earliest. At level 0 a marker is a name, at level 1 a
+    pair of names in a row.
+    """
     names, positions = sequence.name_codes[sequence.launch_heads], sequence.launch_heads
     if level:
         names, positions = names[:-1] * sequence.name_count + names[1:], positions[1:]
@@ -134,19 +138,23 @@ def find_markers(sequence: RankSequence, level: int) -> Iterator[UnitMarker]:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Segments:
-    """Holds the segments from each position of a marker to the next, the last one to the end."""
+    """Holds the segments from each position of a marker to the next; the last one reaches to the end of the
+    sequence.
+    """
 
     sequence: RankSequence
     marker: UnitMarker
     edges: Vector  # positions, one more than segments
     lengths_ns: Vector
-    kinds: Vector  # number of each segment's kind, −1 of a cut end
+    kinds: Vector  # number of each segment's kind; −1 for a cut last segment
     similarities: Floats  # similarity of each segment to the leader of its kind
-    leader_counts: Vector  # name counts of the first segment of each kind
+    leader_counts: Vector  # name counts of the first segment of each kind (its leader)
 
 
 def cut_segments(sequence: RankSequence, marker: UnitMarker) -> Segments | None:
-    """Return the segments of a marker by kind; None where there are too many kinds."""
+    """Cut the sequence at the positions of a marker and group the segments into kinds; None if there are more than
+    MAX_SEGMENT_KINDS.
+    """
     edges = numpy.append(marker.positions, len(sequence))
     grouping = _group_segments(sequence, edges[: _FIRST_SEGMENTS + 1])
     if grouping is not None and len(edges) > _FIRST_SEGMENTS + 1:
@@ -161,8 +169,8 @@ def cut_segments(sequence: RankSequence, marker: UnitMarker) -> Segments | None:
 
 
 def _group_segments(sequence: RankSequence, edges: Vector) -> tuple[Vector, Floats, list[Vector]] | None:
-    """Group segments into kinds as :meth:`KernelSequence.group_into_kinds` does; of segments of the same names one is
-    compared.
+    """Group segments into kinds as :meth:`KernelSequence.group_into_kinds` does; only one of several segments with the
+    same kernels is compared.
     """
     hashes = numpy.diff(sequence.hash_sums[edges])
     _, first, inverse = numpy.unique(hashes, return_index=True, return_inverse=True)
@@ -175,7 +183,7 @@ def _group_segments(sequence: RankSequence, edges: Vector) -> tuple[Vector, Floa
 
 
 def _drop_cut_end(kinds: Vector, lengths_ns: Vector) -> Vector:
-    """Return the kinds, with none (−1) for the last segment unless it is as long as the others of its kind."""
+    """Return the kinds; the last segment gets −1 unless it is about as long as the others of its kind."""
     same_kind = numpy.flatnonzero(kinds == kinds[-1])
     shortest, longest = (share * float(numpy.median(lengths_ns[same_kind])) for share in WHOLE_LENGTH_RANGE)
     if len(same_kind) == 1 or not shortest <= int(lengths_ns[-1]) <= longest:

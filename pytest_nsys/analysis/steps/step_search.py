@@ -1,6 +1,6 @@
-"""Which largest unit of kernels repeats on every rank, as a step does that nobody marked?
+"""Which largest unit of kernels repeats on every rank, as an unmarked step does?
 
-It is searched on one rank, that with most kernels; on the others, what begins it there must begin the same unit.
+The unit is searched on the rank with most kernels. On the other ranks the same kernel must begin the same unit.
 """
 
 from __future__ import annotations
@@ -26,25 +26,26 @@ from pytest_nsys.core.text_format import format_count, sanitize_line
 T = TypeVar("T")
 
 MIN_KERNELS_TO_REPEAT = 2 * MIN_SEGMENT_KERNELS
-"""The fewest kernels of a rank among which a unit can appear twice."""
+"""The minimum number of kernels on a rank in which a unit can appear twice."""
 
 MIN_HOLDER_CALLS = 2
-"""The fewest calls of a module that holds several units at which each call is tried as a larger unit."""
+"""A module whose calls each hold several units is tried as a larger unit if it is called this often."""
 
 MAX_TRIED_MARKERS = 32
-"""The most kernels that begin the same unit in turns and are searched on the other ranks."""
+"""The maximum number of markers of one unit that are tried on the other ranks."""
 
 MAX_BEGINNINGS = 4
-"""The most of these kernels that go on to the next rank."""
+"""The maximum number of kernels, out of those markers, that are kept for the next rank."""
 
 MAX_RANK_LENGTH_RATIO = 1.5
-"""The largest ratio of a unit's length on one rank to that on another."""
+"""The maximum ratio between a unit's lengths on two ranks."""
 
 
 def search_steps(run: Run, marked_steps: Mapping[int, Interval] | None = None) -> FoundUnits | NoUnits:
     """Find the same unit on all ranks of a run with kernels, or say why there is none.
 
-    ``marked_steps`` are the only steps by rank, where a framework marks one: what repeats is then reported inside them.
+    ``marked_steps`` holds the only step of each rank, if a framework marks one: then the search looks inside these
+    steps.
     """
     ranks, marked_steps = read_ranges_by_rank(run), marked_steps or {}
     search_result = _find_units(ranks, marked_steps)
@@ -59,15 +60,15 @@ def search_steps(run: Run, marked_steps: Mapping[int, Interval] | None = None) -
 
 @dataclass(frozen=True, slots=True)
 class _UnitBeginning:
-    """Describes units that a kernel begins: those of the first rank, and the spans and periods on each rank."""
+    """Describes the units that one kernel begins: those of the first rank, and the spans and periods on each rank."""
 
-    anchor: KernelAnchor  # by full names
-    unit: RepeatedUnit  # of the first rank
+    anchor: KernelAnchor  # with full kernel names
+    unit: RepeatedUnit  # on the first rank
     spans_by_rank: dict[int, Sequence[Interval]]
     period_by_rank_ns: dict[int, Value]
 
     def add_rank(self, rank: int, unit: RepeatedUnit) -> _UnitBeginning:
-        """Return the same with the units of a rank."""
+        """Return a copy with the units of one more rank."""
         return replace(
             self,
             spans_by_rank={**self.spans_by_rank, rank: unit.spans_ns},
@@ -101,8 +102,8 @@ def _find_units(ranks: Mapping[int, RankRanges], marked_steps: Mapping[int, Inte
 def _choose_first_rank_units(sequence: RankSequence, rank_ranges: RankRanges) -> list[RepeatedUnit]:
     """Choose the units of the first rank.
 
-    Where they are parts of a module that is called several times, a larger unit is searched of which each holds one
-    call: of many similar layers there are more than of steps.
+    If they are parts of a module that is called several times, a larger unit is searched that holds one call of the
+    module: similar layers are more frequent than steps and would win otherwise.
     """
     units, modules = choose_units(sequence), rank_ranges.module_calls
     holder = modules.find_holder_class(units[0].starts_ns) if units else None
@@ -114,7 +115,7 @@ def _choose_first_rank_units(sequence: RankSequence, rank_ranges: RankRanges) ->
 def _list_beginnings(
     first_rank: int, sequence: RankSequence, units: Sequence[RepeatedUnit]
 ) -> Iterator[_UnitBeginning]:
-    """Yield what begins the unit on the first rank, the best first."""
+    """Yield the kernels that begin the unit on the first rank, the best first."""
     alternatives = (
         (unit, positions)
         for unit in units
@@ -157,7 +158,7 @@ def _follow_on_rank(
 
 
 def _shorten_anchor(anchor: KernelAnchor, ranks: Mapping[int, RankRanges]) -> KernelAnchor:
-    """Return the anchor by short names, where no other kernel has them."""
+    """Return the anchor with short kernel names, if no other kernel has the same short names."""
     names: set[tuple[str, str]] = set()
     for rank_ranges in ranks.values():
         kernels = rank_ranges.track.kernels
@@ -170,7 +171,7 @@ def _shorten_anchor(anchor: KernelAnchor, ranks: Mapping[int, RankRanges]) -> Ke
 def _build_found_units(
     ranks: Mapping[int, RankRanges], marked_steps: Mapping[int, Interval], first_rank: int, beginning: _UnitBeginning
 ) -> FoundUnits:
-    """Build the result of the units that a kernel begins on all ranks."""
+    """Build the result for the units that one kernel begins on all ranks."""
     units_by_rank = {
         number: UnitsAmongRanges(spans, ranks[number]) for number, spans in sorted(beginning.spans_by_rank.items())
     }
@@ -204,13 +205,13 @@ def _build_found_units(
 
 
 def _find_agreed_value(values: Iterable[T | None]) -> T | None:
-    """Return the value that is the same on every rank, else None."""
+    """Return the value if it is the same on every rank, else None."""
     distinct_values = {*values}
     return distinct_values.pop() if len(distinct_values) == 1 else None
 
 
 def _measure_period_ns(unit: RepeatedUnit) -> Value:
-    """Return the median distance from one unit to what begins next, in ns."""
+    """Return the median time from the start of a unit to whatever segment begins next, in ns."""
     lengths_ns = unit.segments.lengths_ns
     followed_units = unit.segment_numbers[unit.segment_numbers < len(lengths_ns) - 1]
     distances_ns: Sequence[int] = lengths_ns[followed_units if len(followed_units) else unit.segment_numbers].tolist()

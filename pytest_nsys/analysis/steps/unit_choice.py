@@ -1,6 +1,6 @@
-"""Which segments of kernels repeat so that they are a unit of work, and which of several such units is the largest?
+"""Which repeating segments of kernels are a unit of work, and which of several such units is the largest?
 
-The thresholds were set on real traces whose steps are known, so that nothing is found rather than a wrong step.
+The thresholds were set on real traces whose steps are known: a wrong step is worse than none.
 """
 
 from __future__ import annotations
@@ -24,36 +24,39 @@ from pytest_nsys.core.columns import Vector
 from pytest_nsys.core.model import Interval
 
 MIN_INTERIOR_SHARE = 0.95
-"""The smallest share that units must have of all from the first to the last: of kernels and of their time."""
+"""The minimum share that the units cover between the first and the last of them, of kernels and of kernel time."""
 
 MIN_TOTAL_SHARE = 0.50
-"""The smallest share that units must have of all that the rank ran."""
+"""The minimum share that the units cover of everything that the rank ran."""
 
 # Two units that are less similar, or have fewer votes, must cover more.
 MIN_TOTAL_SHARE_OF_TWO = 0.90
 MIN_SIMILARITY_OF_FEW = 0.95
-"""The smallest median similarity of two units, and of four and more that two names begin together."""
+"""The minimum median similarity of two units, and of four or more whose marker is a pair of names."""
 
 MIN_SIMILARITY_OF_TWO = 0.97
-"""The smallest similarity of two units that cover less, between the ends of others, with votes."""
+"""The minimum similarity of two units that cover less than MIN_TOTAL_SHARE_OF_TWO, if their marker has enough votes."""
 
 MIN_SIMILARITY_OF_THREE = 0.98
-"""The smallest similarity of three units that two names begin together, as a micro-batch after an optimizer."""
+"""The minimum similarity of three units whose marker is a pair of names, such as micro-batches after an optimizer."""
 
-MIN_SURE_VOTES = 3  # names, or pairs of them, that begin the same unit
-# A unit is several of another one that is more frequent and shorter by these factors, and covers as much within 1 %.
+MIN_SURE_VOTES = 3  # markers that begin the same unit
+# A unit holds several of another one that is more frequent and shorter by these factors, and covers as much within 1 %.
 MIN_COUNT_RATIO = 1.5
 MAX_UNIT_LENGTH_RATIO = 0.75
 SHARE_TOLERANCE = 0.01
 MIN_TURN_DIFFERENCE = 0.02
-"""How much less similar the units inside a larger one are at one turn than at another, for the larger to be the unit.
+"""A larger unit that holds several smaller ones is the unit if their similarities at two places in it differ by this
+much.
 """
 
 MAX_MISSING_SHARE = 0.1
-"""The largest share of what differs between two units that only the one which does less may have."""
+"""Of the kernels by which two units differ, the maximum share that only the smaller one may have."""
 
 MAX_LATE_SHARE = 0.02
-"""The share of a unit's size before the first unit from which on a marker of two names may begin it earlier."""
+"""If the first unit begins after more kernels than this share of a unit, pairs of names are also tried, which may begin
+units earlier.
+"""
 
 # The order is checked on the first units of a kind, at some positions of each: at three quarters of them a kernel
 # lies within NEAR_SHARE of the unit, or NEAR_KERNELS, from where it lay in the unit before.
@@ -65,29 +68,29 @@ MIN_ORDER_SHARE = 0.75
 
 MAX_STEP_KINDS = 3
 
-# A name that occurs so often in a unit is one of its layers'.
+# A name that occurs this often in a unit belongs to its layers.
 MIN_REPEATS = 4
 MIN_REPEATED_SHARE = 0.5
-"""The smallest share of a unit's kernel time that is in names which occur often in it."""
+"""The minimum share of a unit's kernel time that is in names which occur at least MIN_REPEATS times in it."""
 
 
 # The shortest and the longest units are left out when lengths are compared.
 TRIMMED_LENGTHS = 2
 MIN_SPEED_RATIO = 1.5
-"""The smallest ratio of one length to the next lower one that makes two speeds."""
+"""Sorted unit lengths fall into two speeds if one of them is this many times the next lower one."""
 
 MIN_UNITS_BESIDE_LONGER = 5
-"""The fewest units that can be distinguished from other segments which hold more."""
+"""The minimum number of units next to which longer segments may also count as units."""
 
 MIN_OWN_KERNEL_SHARE = 0.90
-"""The smallest share of a unit's own kernels in the additional time of longer segments."""
+"""The minimum share of a longer segment's additional time that is in kernels whose names a unit has, too."""
 
 
 @dataclass(frozen=True, eq=False)
 class RepeatedUnit:
-    """Describes what repeats: the segments of some kinds.
+    """Describes a unit of work: the segments of some kinds.
 
-    Where it ``holds_longer`` ones, the segments between them hold a unit and more.
+    With ``holds_longer``, each of the other segments between them holds a unit and more.
     """
 
     segments: Segments
@@ -99,7 +102,7 @@ class RepeatedUnit:
 
     @cached_property
     def segment_numbers(self) -> Vector:
-        """The numbers of its segments."""
+        """The indices of the unit's segments."""
         return numpy.flatnonzero(numpy.isin(self.segments.kinds, self.kinds))
 
     @cached_property
@@ -124,13 +127,13 @@ class RepeatedUnit:
 
     @property
     def starts_ns(self) -> Vector:
-        """The time in ns at which each unit is launched, or runs where no launches are known."""
+        """The time in ns at which each unit is launched; if no launches are known, at which it starts to run."""
         starts_ns: Vector = self.segments.sequence.times_ns[self.start_positions]
         return starts_ns
 
     @property
     def spans_ns(self) -> list[Interval]:
-        """The (start, end) in ns in which each unit is launched, or runs where no launches are known."""
+        """The (start, end) in ns in which each unit is launched; if no launches are known, in which it runs."""
         at_ns = self.segments.sequence.times_ns
         ends_ns: Vector = numpy.append(at_ns, at_ns[-1] + 1)[self.end_positions]
         return [*zip(self.starts_ns.tolist(), ends_ns.tolist(), strict=True)]
@@ -150,7 +153,7 @@ class RepeatedUnit:
 
     @property
     def has_two_speeds(self) -> bool:
-        """Whether some units are far longer than others, and few lie between."""
+        """Whether some units are far longer than the others, with few lengths in between."""
         inner_lengths_ns = sorted(self.lengths_ns.tolist())[TRIMMED_LENGTHS:-TRIMMED_LENGTHS]
         return any(longer_ns >= MIN_SPEED_RATIO * shorter_ns for shorter_ns, longer_ns in pairwise(inner_lengths_ns))
 
@@ -162,12 +165,12 @@ class RepeatedUnit:
 
     @property
     def other_segments(self) -> Vector:
-        """The numbers of the other segments between the first unit and the last."""
+        """The indices of the segments between the first unit and the last that are no units."""
         return numpy.setdiff1d(numpy.arange(self.segment_numbers[0], self.segment_numbers[-1]), self.segment_numbers)
 
     @property
     def longer_segments(self) -> Vector:
-        """The numbers of the segments that hold a unit, and more."""
+        """The indices of the segments that hold a unit and more."""
         return self.other_segments if self.holds_longer else self.segment_numbers[:0]
 
     @cached_property
@@ -178,33 +181,33 @@ class RepeatedUnit:
         return float(numpy.median(self.segments.similarities[followers])) if len(followers) else 1.0
 
     def measure_share(self, start: int, stop: int) -> float:
-        """Measure the share of what lies between two positions that the units hold, longer segments included."""
+        """Measure the share that the units, longer segments included, cover between two positions."""
         counted_segments = numpy.union1d(self.segment_numbers, self.longer_segments)
         edges = self.segments.edges
         return self.segments.sequence.measure_share(edges[counted_segments], edges[counted_segments + 1], start, stop)
 
     @cached_property
     def interior_share(self) -> float:
-        """The units' share of all from the first unit to the last."""
+        """The share that the units cover between the first and the last of them."""
         return self.measure_share(self.first_position, self.end_position)
 
     @cached_property
     def total_share(self) -> float:
-        """The units' share of all that the rank ran."""
+        """The share that the units cover of everything that the rank ran."""
         return self.measure_share(0, len(self.segments.sequence))
 
 
 UnitRule = Callable[[Segments], RepeatedUnit | None]
-"""Makes a unit of the segments of a marker, or None where they are no good one."""
+"""Builds a unit from the segments of a marker; returns None if the segments are not good enough."""
 
 
 def _find_frequent_kinds(segments: Segments) -> list[int]:
-    """Return the kinds that two segments or more have."""
+    """Return the kinds that at least two segments have."""
     return [kind for kind in range(len(segments.leader_counts)) if (segments.kinds == kind).sum() >= 2]
 
 
 def take_main_kind(segments: Segments) -> RepeatedUnit | None:
-    """Return the segments of the main kind as a unit, None where they are no good one."""
+    """Return the segments of the main kind as a unit; None if they are not good enough."""
     times_ns = numpy.diff(segments.sequence.time_before_ns[segments.edges])
     kinds = _find_frequent_kinds(segments)
     if not kinds:
@@ -212,7 +215,7 @@ def take_main_kind(segments: Segments) -> RepeatedUnit | None:
     unit = RepeatedUnit(segments, (max(kinds, key=lambda kind: int(times_ns[segments.kinds == kind].sum())),))
     if not _covers_enough(unit):
         unit = _add_longer_segments(unit)
-    # a segment of another kind between the units that is shorter than half of one
+    # a segment of another kind between the units, shorter than half a unit
     sizes = numpy.diff(segments.edges)[unit.other_segments]
     return (
         unit if _covers_enough(unit) and _is_similar_enough(unit) and not (sizes < unit.median_size / 2).any() else None
@@ -220,7 +223,7 @@ def take_main_kind(segments: Segments) -> RepeatedUnit | None:
 
 
 def take_several_kinds(segments: Segments) -> RepeatedUnit | None:
-    """Return the segments of two or three kinds as a unit, None where they are no steps of these kinds."""
+    """Return the segments of two or three kinds as a unit; None if they are not steps of these kinds."""
     kinds = _find_frequent_kinds(segments)
     if not 2 <= len(kinds) <= MAX_STEP_KINDS:
         return None
@@ -235,14 +238,16 @@ def take_several_kinds(segments: Segments) -> RepeatedUnit | None:
 
 
 def _covers_enough(unit: RepeatedUnit) -> bool:
-    """Return whether the units hold enough of all between them, and of all that the rank ran."""
+    """Return whether the units cover enough between the first and the last, and enough of everything that the rank
+    ran.
+    """
     return unit.interior_share >= MIN_INTERIOR_SHARE and unit.total_share >= MIN_TOTAL_SHARE
 
 
 def _add_longer_segments(unit: RepeatedUnit) -> RepeatedUnit:
-    """Add the segments that hold a unit and more of its own kernels: steps that a validation precedes.
+    """Add the segments that hold a unit and more of its own kernels, such as steps after a validation.
 
-    A layer and what stands behind the last one are not so, for that is made of other kernels.
+    A segment of a layer and what follows the last layer is not added, because that is made of other kernels.
     """
     sequence, other_segments = unit.segments.sequence, unit.other_segments
     is_too_rare = len(unit) < MIN_UNITS_BESIDE_LONGER or len(other_segments) * 2 > len(unit)
@@ -257,7 +262,7 @@ def _add_longer_segments(unit: RepeatedUnit) -> RepeatedUnit:
 
 
 def _is_similar_enough(unit: RepeatedUnit) -> bool:
-    """Return whether the units are similar enough for their number, and for how their marker begins them."""
+    """Return whether the units are similar enough, given their number and the level and votes of their marker."""
     if unit.segments.marker.level:
         return len(unit) > 2 and unit.similarity >= (
             MIN_SIMILARITY_OF_FEW if len(unit) > 3 else MIN_SIMILARITY_OF_THREE
@@ -271,7 +276,7 @@ def _is_similar_enough(unit: RepeatedUnit) -> bool:
 
 
 def holds_more(counts: Vector, other_counts: Vector) -> bool:
-    """Return whether a stretch, by the counts of its names, holds the other one, and more."""
+    """Return whether a stretch holds another one and more, judged by the counts of their names."""
     return bool(
         numpy.minimum(counts, other_counts).sum() >= MIN_SIMILARITY * other_counts.sum()
         and counts.sum() > other_counts.sum()
@@ -279,14 +284,16 @@ def holds_more(counts: Vector, other_counts: Vector) -> bool:
 
 
 def repeats_inside(segments: Segments, kinds: Sequence[int]) -> bool:
-    """Return whether most time of a segment of each kind is in names that occur often in it, as a step's layers do."""
+    """Return whether most of a segment's time, for each kind, is in names that occur often in it, as the layers of a
+    step do.
+    """
     counts = segments.leader_counts[list(kinds)]
     times_ns = counts * segments.sequence.weights_ns
     return bool(((times_ns * (counts >= MIN_REPEATS)).sum(axis=1) >= MIN_REPEATED_SHARE * times_ns.sum(axis=1)).all())
 
 
 def runs_between_optimizers(unit: RepeatedUnit) -> bool:
-    """Return whether the optimizer runs, but in at most two thirds of the units: these are micro-batches."""
+    """Return whether the optimizer runs in at most two thirds of the units: then they are micro-batches."""
     optimizers_before = unit.segments.sequence.optimizers_before
     has_optimizer = optimizers_before[unit.end_positions] > optimizers_before[unit.start_positions]
     return bool(optimizers_before[-1]) and 3 * int(has_optimizer.sum()) <= 2 * len(unit)
@@ -296,9 +303,9 @@ UnitFilter = Callable[[RepeatedUnit], bool]
 
 
 def choose_units(sequence: RankSequence, is_accepted: UnitFilter = lambda _: True) -> list[RepeatedUnit]:
-    """Choose the largest unit that repeats on a rank, followed by the same unit as other markers begin it.
+    """Choose the largest unit that repeats on a rank, followed by the same unit with its other markers.
 
-    Only units that ``is_accepted`` takes count. The list is empty where nothing repeats.
+    Only units that ``is_accepted`` accepts count. The list is empty if nothing repeats.
     """
     units = _choose_at_level(sequence, 0, is_accepted)
     if units:
@@ -313,16 +320,18 @@ def choose_units(sequence: RankSequence, is_accepted: UnitFilter = lambda _: Tru
 
 
 def _is_rather_step(unit: RepeatedUnit, other_unit: RepeatedUnit) -> bool:
-    """Return whether a unit that is no more frequent than another is the step all the same.
+    """Return whether a unit that is no more frequent than another one is nevertheless the step.
 
-    It is made of several of the other in turns, or the other begins where the host does not run ahead.
+    It is if it holds several of the other in a fixed pattern, or if the other begins where the host does not run ahead.
     """
     is_steadier = len(other_unit) - len(unit) <= 1 and other_unit.has_two_speeds and not unit.has_two_speeds
     return _is_made_of_turns(unit, other_unit) or (is_steadier and _is_same_unit(unit, other_unit))
 
 
 def find_same_unit(sequence: RankSequence, positions: Vector, unit: RepeatedUnit) -> RepeatedUnit | None:
-    """Return the units of another rank that begin at these positions like those of ``unit``; None where they do not."""
+    """Return the unit of another rank that begins at these positions, found by the rule that found ``unit``; None
+    without one.
+    """
     if (
         not 2 <= len(positions) <= len(sequence) // MIN_SEGMENT_KERNELS
         or len(positions) * sequence.name_count > MAX_COUNT_CELLS
@@ -335,7 +344,7 @@ def find_same_unit(sequence: RankSequence, positions: Vector, unit: RepeatedUnit
 
 
 def _choose_at_level(sequence: RankSequence, level: int, is_accepted: UnitFilter) -> list[RepeatedUnit]:
-    """Choose the largest unit that markers of one level begin, of one kind or of several."""
+    """Choose the largest unit, of one kind or of several, among those that the markers of one level begin."""
     segments_by_marker = [
         segments for marker in find_markers(sequence, level) if (segments := cut_segments(sequence, marker)) is not None
     ]
@@ -354,7 +363,9 @@ def _choose_at_level(sequence: RankSequence, level: int, is_accepted: UnitFilter
 
 
 def _find_largest(units: Sequence[RepeatedUnit]) -> list[RepeatedUnit]:
-    """Find the largest of the good units whose kernels come in one order, first as its best marker begins it."""
+    """Return the largest of the good units whose kernels come in one order, once for each of its markers, the best
+    marker first.
+    """
     candidates = list(units)
     while candidates:
         single_units = [
@@ -363,7 +374,7 @@ def _find_largest(units: Sequence[RepeatedUnit]) -> list[RepeatedUnit]:
         best = min(single_units, key=lambda unit: (len(unit), -unit.total_share, unit.first_position))
         same_units = [unit for unit in candidates if _is_same_unit(unit, best)]
         highest_count = max(map(len, same_units))
-        # one that begins it where the host runs ahead makes two speeds of one
+        # a marker that begins the unit where the host runs ahead splits one speed into two
         same_units.sort(
             key=lambda unit: (
                 unit.has_two_speeds or len(unit) < highest_count - 1,
@@ -379,7 +390,9 @@ def _find_largest(units: Sequence[RepeatedUnit]) -> list[RepeatedUnit]:
 
 
 def _holds_several(unit: RepeatedUnit, other_unit: RepeatedUnit) -> bool:
-    """Return whether a unit is several of another, which hold as much of what lies between its first and its last."""
+    """Return whether a unit consists of several of another one that covers as much of the span from its first to its
+    last.
+    """
     return (
         len(other_unit) > MIN_COUNT_RATIO * len(unit)
         and other_unit.median_length_ns < MAX_UNIT_LENGTH_RATIO * unit.median_length_ns
@@ -390,7 +403,9 @@ def _holds_several(unit: RepeatedUnit, other_unit: RepeatedUnit) -> bool:
 
 
 def _is_made_of_turns(unit: RepeatedUnit, other_unit: RepeatedUnit) -> bool:
-    """Return whether one turn of the other units in each unit does more, as the micro-batch that the optimizer ends."""
+    """Return whether a unit holds a fixed number of the other units, one of which does more, such as the micro-batch
+    that the optimizer ends.
+    """
     first_turns = other_unit.start_positions.searchsorted(unit.start_positions)
     counts = other_unit.start_positions.searchsorted(unit.end_positions) - first_turns
     turn_count = int(numpy.median(counts))
@@ -418,13 +433,13 @@ def _is_made_of_turns(unit: RepeatedUnit, other_unit: RepeatedUnit) -> bool:
 
 
 def _is_same_unit(unit: RepeatedUnit, other_unit: RepeatedUnit) -> bool:
-    """Return whether two markers begin the same unit, each at another position of it."""
+    """Return whether two markers begin the same unit, at different positions in it."""
     similarity = unit.segments.sequence.measure_similarity(unit.name_counts, other_unit.name_counts[None])
     return len(unit.kinds) == len(other_unit.kinds) and bool(similarity[0] >= MIN_SIMILARITY)
 
 
 def has_kernels_in_order(unit: RepeatedUnit) -> bool:
-    """Return whether the kernels of a unit also lie in the one before it of its kind, near the same position."""
+    """Return whether most kernels of a unit also occur in the previous unit of its kind, near the same position."""
     hashes, kinds = unit.segments.sequence.run_hashes, unit.segments.kinds[unit.segment_numbers]
     found_count = checked_count = 0
     for kind in unit.kinds:

@@ -1,4 +1,4 @@
-"""Is a unit of kernels that repeats a step, a layer, or steps of several kinds, as the ranges around it may say?
+"""Is a repeating unit of kernels a step, a layer, or steps of several kinds, judged by the ranges around it?
 
 Kernels alone cannot distinguish a trace of layers from one of steps, and only a step may become an anchor.
 """
@@ -30,33 +30,38 @@ KNOWN_STEP_PATTERNS = tuple(
 """The patterns of the ranges with which frameworks mark their steps."""
 
 MAX_MODULES_PER_UNIT = 2
-"""The most numbers of one module word in a layer: its own, and the next one's, which is prefetched."""
+"""The maximum number of different module numbers in one layer: its own, and that of the next layer, which is
+prefetched.
+"""
 
 MAX_OUTSIDE_SHARE = 0.005
 MAX_OUTSIDE_KERNELS = 2
-"""The fewest kernels before the first unit, or after the last, with names of no unit, for the units to be parts."""
-
-MIN_WARM_UP_SHARE = 0.5
-"""The share of a unit's kernels from which on what precedes the first unit is a warm-up, if it takes longer than a
-unit.
+"""At least this many kernels before the first unit or after the last one, with names that no unit has, show that the
+units are parts.
 """
 
-# Only a step that repeats so often, so exactly and with several markers is told with high confidence.
+MIN_WARM_UP_SHARE = 0.5
+"""What precedes the first unit is a warm-up if it takes longer than a unit and holds at least this share of its
+kernels.
+"""
+
+# A step has high confidence if it repeats this often, this exactly, and with several markers.
 MIN_UNITS_FOR_HIGH = 5
 MIN_SIMILARITY_FOR_HIGH = 0.95
 
 
 class UnitsAmongRanges:
-    """Holds the units of a rank, by their ``spans`` of time, among the closed ranges and the modules of its process."""
+    """Relates the units of a rank, given as ``spans`` of time, to the closed ranges and the modules of its process."""
 
     def __init__(self, spans: Sequence[Interval], rank_ranges: RankRanges) -> None:
         self.rank_ranges = rank_ranges
         self.starts_ns, self.ends_ns = numpy.array(spans, numpy.int64).reshape(-1, 2).T
 
     def find_enclosing_step_or_module(self) -> str | None:
-        """Return a framework's step range, else a class of modules, of which each one that holds a unit holds several.
+        """Return a framework's step range, else a module class, whose instances each hold several units if they hold
+        any.
 
-        None where there is none.
+        Returns None if there is neither.
         """
         for pattern in KNOWN_STEP_PATTERNS:
             ranges = self.rank_ranges.select_by_name(make_pattern_matcher(pattern))
@@ -68,7 +73,9 @@ class UnitsAmongRanges:
 
     @cached_property
     def module_word(self) -> str | None:
-        """The word of the numbered modules where each unit is one of them: ``layers`` of ``layers.3``; else None."""
+        """The word of the numbered modules if each unit is one of them, such as ``layers`` for ``layers.3``; else
+        None.
+        """
         ranges = self.rank_ranges.select_by_name(parse_part_numbers)
         range_starts_ns, name_codes = as_vector(ranges.start_ns), as_vector(ranges.name)
         units = self.starts_ns.searchsorted(range_starts_ns, "right") - 1
@@ -80,9 +87,9 @@ class UnitsAmongRanges:
         return next((word for word, numbers in numbers_by_word.items() if _are_units_numbered(numbers)), None)
 
     def find_repeated_part(self, step: Interval | None) -> RepeatedPart | None:
-        """Return which parts of a step the units are, by modules, else by ranges; None where nothing proves a number.
+        """Return which parts of a step the units are, by modules, else by ranges; None if nothing proves their number.
 
-        ``step`` is the only step there is, where one is marked.
+        ``step`` is the only step, if one is marked.
         """
         if (
             part := self.rank_ranges.module_calls.find_repeated_modules(self.rank_ranges.launched_ns, step)
@@ -102,7 +109,9 @@ class UnitsAmongRanges:
 
     @cached_property
     def unit_pattern(self) -> str | None:
-        """The pattern of ranges of which exactly one starts in each unit, of several that with most time; else None."""
+        """The pattern of ranges that start exactly once in each unit; of several the one with most time; None without
+        any.
+        """
         return (
             self.rank_ranges.find_pattern_once_in_each(self.starts_ns, self.ends_ns)
             if len(self.starts_ns) > 1
@@ -111,7 +120,7 @@ class UnitsAmongRanges:
 
 
 def _are_units_numbered(numbers_by_unit: Sequence[set[str]]) -> bool:
-    """Return whether the numbers in at least half of the units differ from each unit to the next."""
+    """Return whether at least half of the units have numbers, which differ from one such unit to the next."""
     nonempty = [unit_numbers for unit_numbers in numbers_by_unit if unit_numbers]
     if len(nonempty) < 2 or 2 * len(nonempty) < len(numbers_by_unit):
         return False
@@ -121,7 +130,9 @@ def _are_units_numbered(numbers_by_unit: Sequence[set[str]]) -> bool:
 
 
 def determine_unit_type(unit: RepeatedUnit, units: UnitsAmongRanges) -> tuple[UnitType, str | None]:
-    """Determine what the units are, and for a part the range or module that holds several of them, if one does."""
+    """Determine the type of the units and, for a part, the range or module that holds several of them, if there is
+    one.
+    """
     holder = units.find_enclosing_step_or_module()
     if holder is not None or units.module_word is not None:
         return UnitType.PART, holder
@@ -133,7 +144,7 @@ def determine_unit_type(unit: RepeatedUnit, units: UnitsAmongRanges) -> tuple[Un
 
 
 def rate_confidence(unit_type: UnitType, unit: RepeatedUnit) -> Confidence:
-    """Rate how sure it is that the units are what they seem."""
+    """Rate how certain it is that the units are of this type."""
     if unit_type in (UnitType.MAYBE_PART, UnitType.TWO_SPEEDS):
         return Confidence.LOW
     is_sure = (
@@ -145,14 +156,14 @@ def rate_confidence(unit_type: UnitType, unit: RepeatedUnit) -> Confidence:
 
 
 def _may_be_part(unit: RepeatedUnit) -> bool:
-    """Return whether something contradicts that the units are whole steps, by what lies outside of them and inside."""
+    """Return whether something inside or outside the units contradicts that they are whole steps."""
     segments, sequence = unit.segments, unit.segments.sequence
     is_unit_name = numpy.zeros(sequence.name_count, numpy.bool_)
     for start, stop in zip(unit.start_positions, unit.end_positions, strict=True):
         is_unit_name[sequence.name_codes[start:stop]] = True
     is_strange = ~is_unit_name[sequence.name_codes]
     has_warm_up = _has_warm_up(unit)
-    # Kernels at either end that no unit has may be the rest of a step whose parts the units are.
+    # Kernels at either end that no unit has may belong to a step that the units are parts of.
     outside = [is_strange[unit.end_position :], *([] if has_warm_up else [is_strange[: unit.first_position]])]
     if any(kernels.sum() >= max(MAX_OUTSIDE_KERNELS, MAX_OUTSIDE_SHARE * len(sequence)) for kernels in outside):
         return True
@@ -165,7 +176,9 @@ def _may_be_part(unit: RepeatedUnit) -> bool:
 
 
 def _has_warm_up(unit: RepeatedUnit) -> bool:
-    """Return whether what precedes the first unit is a warm-up: longer than a unit, and of its kernels."""
+    """Return whether what precedes the first unit is a warm-up: it takes longer than a unit and runs the same
+    kernels.
+    """
     sequence = unit.segments.sequence
     counts = numpy.bincount(sequence.name_codes[: unit.first_position], minlength=sequence.name_count)
     is_longer = int(sequence.times_ns[unit.first_position] - sequence.times_ns[0]) > unit.median_length_ns

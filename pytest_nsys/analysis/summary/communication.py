@@ -1,8 +1,9 @@
-"""How much does a run communicate, how much of it is exposed, and how fast? By stage, or by collective without stages.
+"""How much does a run communicate, how much of it is exposed, and how fast? By stage, or by collective if there are no
+stages.
 
-Each line is of the rank on which it is exposed longest. All of it together is what the metrics say that
-:mod:`~pytest_nsys.analysis.metrics.stream_sharing` chooses. What shares streams with compute is in no stage: where it
-is most of it, the lines are by collective, else it is a line beside them.
+Each line is from the rank that exposes it longest. The total comes from the metrics that
+:mod:`~pytest_nsys.analysis.metrics.stream_sharing` chooses. Communication on streams that also compute has no stage: if
+it is the larger part, the lines are by collective; otherwise it has a line of its own.
 """
 
 from __future__ import annotations
@@ -28,12 +29,12 @@ from pytest_nsys.core.model import Label, Value
 
 @dataclass(frozen=True, slots=True)
 class CommunicationFigures:
-    """Holds the communication of one name on the rank that exposes it longest; what is not known is None."""
+    """Holds the communication of one name on the rank that exposes it longest; unknown figures are None."""
 
     name: str
     rank: int
-    total_ns: Value  # sums kernels
-    exposed_ns: Value  # without compute beside it
+    total_ns: Value  # sum over kernels
+    exposed_ns: Value  # time without concurrent compute
     overlap_share: Value | None
     bus_gb_per_s: Value | None = None  # median bandwidth of the links in GB/s
 
@@ -45,8 +46,10 @@ class RunCommunication:
     grouping: str  # ``stage`` or ``collective``
     sharing: StreamSharing
     parts: tuple[CommunicationFigures, ...]
-    total: CommunicationFigures | None  # of all names, by the metrics that ``sharing`` calls for; None: there is none
-    reason: str = ""  # why there is none
+    total: (
+        CommunicationFigures | None
+    )  # over all names, from the metrics that ``sharing`` requires; None if there is none
+    reason: str = ""  # why there is no total
 
     @property
     def total_and_parts(self) -> tuple[CommunicationFigures, ...]:
@@ -55,7 +58,7 @@ class RunCommunication:
 
     @property
     def counts_shared_streams(self) -> bool:
-        """Whether the figures count what shares streams with compute, as the metrics ``…_all`` do."""
+        """Whether the figures include communication on streams that also compute, as the metrics ``…_all`` do."""
         return self.sharing.is_significant
 
 
@@ -151,7 +154,7 @@ def _list_shared_stream_figures(windows: Mapping[int, Sequence[RankWindow]]) -> 
 def _list_collective_figures(
     windows: Mapping[int, Sequence[RankWindow]], *, counts_shared: bool
 ) -> Iterator[CommunicationFigures]:
-    """Yield figures by process group and kind, as the metrics of collectives have them."""
+    """Yield figures by process group and kind, named as in the metrics of collectives."""
     for number, rank_windows in windows.items():
         window_figures = [dict(_measure_exposed(window, counts_shared=counts_shared)) for window in rank_windows]
         for labels in dict.fromkeys(labels for figures in window_figures for labels in figures):
@@ -176,8 +179,8 @@ def _list_collective_figures(
 def _measure_exposed(
     window: RankWindow, *, counts_shared: bool
 ) -> Iterator[tuple[tuple[str, str], tuple[int, int, int]]]:
-    """Yield by group and kind Σ length of the kernels, the time without compute, and the time that any of them ran, in
-    ns.
+    """Yield by group and kind the sum of kernel lengths, the time without compute, and the time in which any kernel
+    ran, in ns.
     """
     members = {*_select_communication(window, counts_shared)}
     labels_by_index = (
@@ -198,6 +201,6 @@ def _measure_exposed(
 
 
 def _name_collective(name: str) -> str:
-    """Return the collective that a kernel is, its own name where it is none that is known."""
+    """Return the name of the collective that a kernel runs; the kernel's own name if the collective is unknown."""
     kind = find_collective_kind(name)
     return extract_short_name(name) if kind == OTHER_KIND else kind

@@ -1,6 +1,6 @@
-"""What takes most of a window? Where one thing does, figures and gates of anything else say little of the run.
+"""What takes most of a window? If a single activity does, figures and gates of anything else say little about the run.
 
-Of the windows of all ranks together: so much of their time nothing runs on the GPU, only copies run, or one kernel
+The activities, over the windows of all ranks together: nothing runs on the GPU, only copies run, or one kernel
 computes.
 """
 
@@ -27,26 +27,26 @@ class DominantActivityKind(enum.StrEnum):
     KERNEL = "one kernel"
 
 
-# A share of the windows' time: so much of it at least is told.
+# Minimum share of the windows' time to be reported.
 MIN_ACTIVITY_SHARE = Fraction(1, 2)
 
-# A share of the idle time: a gap that is more of it is told, for the rest of the run may be worth measuring alone.
+# Share of the idle time above which a gap is reported: the rest of the run may be worth measuring alone.
 MIN_GAP_SHARE = Fraction(1, 2)
 
 
 @dataclass(frozen=True, slots=True)
 class DominantActivity:
-    """Describes the one thing that takes most of the windows."""
+    """Describes the one activity that takes most of the windows."""
 
     kind: DominantActivityKind
     share: Fraction  # of the windows
     compute_share: Fraction  # of the windows, in which anything computes
     subject: str = ""  # the memories between which most copies go, or the kernel's name
-    gap_ns: int | None = None  # one gap that most of the idle time is
+    gap_ns: int | None = None  # the gap that has most of the idle time, if one has
 
 
 def find_dominant_activity(budgets: Mapping[int, Budget | NoRows]) -> DominantActivity | None:
-    """Find what takes the largest part of windows of ranks, if any is large enough; None, too, where no rank has a
+    """Find the activity with the largest share of the ranks' windows; None if it is too small, or no rank has a
     budget.
     """
     known_budgets = [budget for budget in budgets.values() if isinstance(budget, Budget)]
@@ -54,7 +54,7 @@ def find_dominant_activity(budgets: Mapping[int, Budget | NoRows]) -> DominantAc
     if not whole_ns:
         return None
     compute_share = Fraction(sum(budget.lines.compute_busy_ns for budget in known_budgets), whole_ns)
-    # of a trace that does not say when copies ran nobody knows when nothing did
+    # unknown if the trace does not say when copies ran
     idle_ns = sum(budget.lines.device_idle_ns or 0 for budget in known_budgets)
     parts_ns = {
         DominantActivityKind.COPIES: sum(map(_measure_copies_alone_ns, known_budgets)),
@@ -69,7 +69,7 @@ def find_dominant_activity(budgets: Mapping[int, Budget | NoRows]) -> DominantAc
     worst_budget = max(known_budgets, key=lambda budget: budget.lines.compute_absent_ns)
     window = worst_budget.window
     if largest is DominantActivityKind.IDLE:
-        # copies and the work of other steps are not idle either
+        # copies and the work of other steps are not idle time
         busy_time = get_gpu_track(window).busy_time or window.gpu_window.busy_time
         gap_ns = max(
             (end - start for start, end in busy_time.list_uncovered(window.start_ns, window.end_ns)), default=0
@@ -89,7 +89,7 @@ def _measure_copies_alone_ns(budget: Budget) -> int:
 
 
 def _find_largest_kernel(windows: Sequence[RankWindow]) -> tuple[str, int]:
-    """Find the compute kernel that takes longest, by its demangled name, and how long it takes in ns."""
+    """Return (demangled name, ns) of the compute kernel with the longest total time."""
     ns_by_name: dict[str, int] = {}
     for window in windows:
         kernels, compute = window.kernels, window.compute

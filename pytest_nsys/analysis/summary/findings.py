@@ -1,8 +1,8 @@
-"""What should a person look at first in a run? What holds its steps back, the largest possible win first, and doubts.
+"""What should a user look at first in a run? What holds its steps back, the largest possible win first, then doubts.
 
-A win is a bound: the time without compute that a finding claims of the lines of a budget, or the compute that it makes
-longer, of one rank's window, and no two findings claim the same time (:mod:`~pytest_nsys.analysis.summary.lost_time`).
-Of each kind there is one finding, told of the rank where it could win most.
+A win is an upper bound for the window of one rank: the time without compute that a finding claims from the lines of a
+budget, or the compute time that it adds. No two findings claim the same time
+(:mod:`~pytest_nsys.analysis.summary.lost_time`). There is one finding per kind, for the rank where it could win most.
 """
 
 from __future__ import annotations
@@ -33,15 +33,15 @@ from pytest_nsys.core.errors import NoRows, NothingMeasured, NsysError
 from pytest_nsys.core.exact import mean
 from pytest_nsys.core.model import Value
 
-# So many findings a person is shown.
+# Maximum number of findings shown.
 MAX_FINDINGS = 5
 
-# The least share of the window that a finding must be able to win, else it is not told: of the profiler, what it costs.
+# Minimum share of the window that a finding could win to be shown; for the profiler, its cost.
 MIN_SHARE_BY_KIND: Mapping[FindingKind, Fraction] = {
-    **dict.fromkeys(FindingKind, Fraction(1, 100)),  # of a window: less is lost in the noise between two runs
-    FindingKind.STALLED: Fraction(5, 100),  # the trace does not say what to mend: little of it helps nobody
-    FindingKind.UNEVEN: Fraction(3, 100),  # two GPUs of one model differ by as much on the same work
-    FindingKind.CLOCKS: Fraction(5, 100),  # clocks of good runs move by as much with load and heat
+    **dict.fromkeys(FindingKind, Fraction(1, 100)),  # less disappears in the noise between two runs
+    FindingKind.STALLED: Fraction(5, 100),  # the trace does not say what to fix, so small shares are useless
+    FindingKind.UNEVEN: Fraction(3, 100),  # two GPUs of one model differ this much on the same work
+    FindingKind.CLOCKS: Fraction(5, 100),  # clocks of good runs vary this much with load and heat
     FindingKind.PROFILER: Fraction(10, 100),  # tracing of kernels and ranges costs less
 }
 
@@ -52,9 +52,9 @@ DETAIL_COMMANDS: Mapping[FindingKind, str] = {
     FindingKind.CLOCKS: "rows sm_clock_mhz",
     FindingKind.PROFILER: "check",
 }
-"""The view or command that shows more of a finding; of all other kinds the view of the budget."""
+"""The view or command that shows more of a finding; for kinds without an entry, the view of the budget."""
 
-# What a host that is slowed by the profiler makes longer than it is.
+# Kinds that the profiler exaggerates by slowing the host.
 HOST_KINDS = {FindingKind.SYNCS, FindingKind.LAUNCHES, FindingKind.BETWEEN}
 
 Figures = Mapping[str, Value | str]
@@ -66,8 +66,8 @@ class Finding:
 
     kind: FindingKind
     rank: int | None
-    ranks: tuple[int, ...]  # all on which it is worth telling
-    rank_count: int  # of all that were looked at
+    ranks: tuple[int, ...]  # all ranks on which it is worth reporting
+    rank_count: int  # number of examined ranks
     window_ns: int  # length of the window of ``rank``
     win_ns: int | None  # the most that fixing it could win of that window; None: it wins no time but casts doubt
     # Its own figures, times in ns and shares as fractions. The first, ``part_ns``, is what the view or command has of
@@ -91,8 +91,8 @@ MeasuredT = TypeVar("MeasuredT")
 def measure_each_rank(
     ranks: Iterable[int], measure: Callable[[int], MeasuredT]
 ) -> tuple[dict[int, MeasuredT], dict[int, NothingMeasured]]:
-    """Measure each rank; return what there is, and why there is nothing of others. Raises NothingMeasured where none
-    has any.
+    """Measure each rank; return the results, and the errors of the other ranks. Raises NothingMeasured if no rank has a
+    result.
     """
     results: dict[int, MeasuredT] = {}
     errors: dict[int, NothingMeasured] = {}
@@ -109,10 +109,9 @@ def measure_each_rank(
 def list_findings(
     captures: Captures, spec: WindowSpec, limit: int = MAX_FINDINGS, ranks: Container[int] | None = None
 ) -> tuple[Finding, ...]:
-    """List the findings of the first capture that are worth telling, the largest possible win first, then what casts
-    doubt.
+    """List the findings of the first capture that are worth showing, the largest possible win first, then doubts.
 
-    They are of the ranks that can be measured, of all or of some. Raises NothingMeasured where none can.
+    Only ranks that can be measured count, of all or of ``ranks``. Raises NothingMeasured if there are none.
     """
     inspection = _RunInspection(captures, spec, ranks)
     wins = sorted(inspection.list_wins(), key=lambda finding: (-Fraction(finding.share or 0), finding.kind))
@@ -121,7 +120,7 @@ def list_findings(
 
 
 class _RunInspection:
-    """Inspects all ranks of a run, to which some are compared, and reports on the ranks that were asked for."""
+    """Inspects all ranks of a run, because findings compare ranks, and reports on the requested ones."""
 
     def __init__(self, captures: Captures, spec: WindowSpec, ranks: Container[int] | None = None) -> None:
         run = captures.runs[0]
@@ -145,7 +144,7 @@ class _RunInspection:
 
     @cached_property
     def _waits(self) -> Mapping[int, Sequence[WaitInterval]]:
-        """The waits by rank where each has one window: of several nobody knows which belong together."""
+        """The waits by rank, if each rank has one window: of several it is unknown which belong together."""
         with suppress(NothingMeasured):
             run_windows = self.group.list_run_windows()
             if len(self.windows) > 1 and len(run_windows) == 1:
@@ -172,14 +171,16 @@ class _RunInspection:
         return choose_wall_metrics(measure_sharing(self.windows.values())).exposed
 
     def select_rows(self, metric: str, rank: int) -> dict[tuple[object, ...], Value]:
-        """Return the rows of a metric of a rank, as its view has them, by their other labels."""
+        """Return the rows of a metric for one rank, by their other labels."""
         table = self.captures.measure_rows(METRICS[metric], self.spec, frozenset(self.windows))
         return {row.labels[1:]: row.value for row in table.rows if row.labels[0] == rank}
 
     def _find_worst(
         self, kind: FindingKind, claims_ns: Mapping[int, int], read_figures: Callable[[int], Figures]
     ) -> Iterator[Finding]:
-        """Yield a finding of the ranks on which a win is worth telling, for the rank where the view has most of it."""
+        """Yield a finding for the ranks on which a win is worth showing, with the figures of the rank that loses
+        most.
+        """
         candidates: list[tuple[Value, int, int, Figures]] = []
         for rank in self.reported_ranks:
             min_win_ns, win_ns = MIN_SHARE_BY_KIND[kind] * (self.windows[rank].length_ns or 1), claims_ns.get(rank, 0)
@@ -212,7 +213,7 @@ class _RunInspection:
             FindingKind.CLOCKS, slow_ns, lambda rank: {"sm_clock_mhz": clocks[rank][0], "best_mhz": best_mhz}
         )
         if len(busy_ns) < max(2, len(self.windows)) or find_uneven_anchors(self.group) is not None:
-            return  # windows that are found by other numbers are other pieces of work
+            return  # windows at other indices hold other work
         mean_ns = mean([*busy_ns.values()])
         extra_ns = {
             rank: min(int(ns - mean_ns), ns - slow_ns.get(rank, 0)) for rank, ns in busy_ns.items() if rank != straggler
@@ -224,15 +225,14 @@ class _RunInspection:
         )
 
     def list_doubts(self, wins: Collection[FindingKind]) -> Iterator[Finding]:
-        """List a profiler that slows the host, where there are ``wins`` that the host could bring, and one that slows
-        steps.
+        """List a profiler that slows the host, if there are ``wins`` on the host, and one that slows steps.
 
-        What else makes the figures doubtful the facts say.
+        Other reasons for doubt are facts.
         """
         slowing_setting = next((facts.slowing_setting for facts in self.run.facts if facts.slowing_setting), "")
         if slowing_setting and HOST_KINDS & {*wins}:
             yield self._make_profiler_finding({"recorded": slowing_setting})
-        with suppress(NsysError):  # nobody said how long a step takes without it
+        with suppress(NsysError):  # the step time without the profiler is unknown
             cost = measure_profiler_overhead(self.group.list_run_windows()[0])
             if cost >= MIN_SHARE_BY_KIND[FindingKind.PROFILER]:
                 yield self._make_profiler_finding({"overhead": cost})
@@ -243,7 +243,7 @@ class _RunInspection:
 
 
 def _measure_clock(window: RankWindow) -> tuple[Value, Fraction] | None:
-    """Measure the median SM clock of a window and the highest around it, in MHz; None where it has no samples."""
+    """Measure the median SM clock of a window, and the highest around it, in MHz; None if the window has no samples."""
     with suppress(NoRows):
         samples = window.track.gpu_track.sm_clocks
         median = sm_clock_mhz(window)

@@ -1,7 +1,8 @@
-"""How much of a rank's window may each kind of finding claim? Every nanosecond once, so that claims may be added.
+"""How much of a rank's window may each kind of finding claim? Every nanosecond once, so that claims can be added.
 
-Claims stand on the lines of the budget, which are disjoint. Where two kinds would name the same time the narrower one
-has it: waiting for another rank before communication at large, a synchronising call before a late launch.
+Claims are made on the lines of the budget, which are disjoint. If two kinds could claim the same time, the more
+specific one gets it: waiting for another rank before communication in general, a synchronising call before a late
+launch.
 """
 
 from __future__ import annotations
@@ -35,15 +36,17 @@ from pytest_nsys.core.intervals import Intervals
 from pytest_nsys.core.memoize import group_by_key
 from pytest_nsys.core.model import Interval, Stream
 
-# A kernel up to this long is over before PyTorch launches the next: an operator costs the host about as much.
+# A kernel up to this long ends before PyTorch launches the next: an operator costs the host about this time.
 TINY_KERNEL_NS = 10_000
 
-# A gap up to this long is one launch after another; in a longer one the host did something else.
+# In a gap up to this long the host launches without a break; in a longer one it did something else.
 TINY_GAP_NS = 50_000
 
 
 class FindingKind(enum.StrEnum):
-    """Names what a finding is of. Those up to ``STALLED`` claim time without compute, the next two time of compute."""
+    """Names what a finding is about. The kinds up to ``STALLED`` claim time without compute, the next two compute
+    time.
+    """
 
     STRAGGLER = "straggler"
     WRONG_STREAM = "wrong stream"
@@ -66,7 +69,7 @@ KIND_BY_LINE: Mapping[BudgetPart, FindingKind] = {
     BudgetPart.ELSEWHERE: FindingKind.OTHER_DEVICE,
     BudgetPart.STALLED: FindingKind.STALLED,
 }
-"""The lines of a budget that one kind claims as they are."""
+"""The lines of a budget that one kind of finding claims entirely."""
 
 
 class LostTime:
@@ -80,7 +83,7 @@ class LostTime:
 
     @cached_property
     def claims_ns(self) -> Mapping[FindingKind, int]:
-        """The claims of each kind: they add up to the time without compute, exactly."""
+        """The claims of each kind in ns; they add up exactly to the time without compute."""
         claims_by_kind = Counter(dict.fromkeys(KIND_BY_LINE.values(), 0))
         for part, kind in KIND_BY_LINE.items():
             claims_by_kind[kind] += self.budget.lines.parts[part]
@@ -95,7 +98,7 @@ class LostTime:
 
     @cached_property
     def _collective_time_claims(self) -> Mapping[FindingKind, Column]:
-        """The claims of each kind on each time in which a collective blocked or may have."""
+        """The claims of each kind on each time in which a collective blocked, or ran and may have blocked."""
         wait_spans = [(wait.start_ns, wait.end_ns) for wait in self.waits]
         spans: list[list[Interval]] = [wait_spans, [*wait_spans, *self.window.iterate_intervals(self.barriers)]]
         waited_ns, shared_ns = (
@@ -111,10 +114,9 @@ class LostTime:
 
     @cached_property
     def _launch_starved_claims(self) -> Mapping[FindingKind, Column]:
-        """The claims on each launch-starved time: of synchronising calls, of copies of pageable memory, and what is
-        left.
+        """The claims on each launch-starved time: of synchronising calls, of copies of pageable memory, and the rest.
 
-        Pageable memory the host copies itself.
+        The host itself copies pageable memory, so it launches nothing meanwhile.
         """
         in_syncs_ns = self.budget.measure_waiting_calls()
         in_calls_ns = self.budget.measure_waiting_calls(copies=True) if self.pageable_count else in_syncs_ns
@@ -123,17 +125,17 @@ class LostTime:
 
     @cached_property
     def pageable_count(self) -> int:
-        """How many copies of the window are from or to pageable memory, as far as the trace says."""
+        """The number of copies of the window from or to pageable memory, as far as the trace says."""
         return pageable_copies(self.window) or 0
 
     @property
     def host_in_copies_ns(self) -> int:
-        """How long the host launched nothing because it copied pageable memory."""
+        """The time in ns in which the host launched nothing because it copied pageable memory."""
         return sum_column(self._launch_starved_claims[FindingKind.COPIES])
 
     def find_late_work(self, part: BudgetPart) -> tuple[str, int]:
-        """Return the kernel that followed the longest such time, or an empty name, and how long it is, as the budget's
-        view has it.
+        """Return the kernel that followed the longest time of this budget part, or an empty name, and that time, as in
+        the budget view.
         """
         longest = next(((gap.waiting, gap.ns) for gap in self.budget.list_delays(part)), ("", 0))
         is_tail = part is BudgetPart.STARVED and not self.budget.lines.parts[BudgetPart.BETWEEN]
@@ -142,7 +144,7 @@ class LostTime:
 
     @property
     def before_tiny_ns(self) -> int:
-        """How much of the time without compute lies in short gaps before tiny kernels that were launched late."""
+        """The time without compute in ns that lies in short gaps before tiny kernels that were launched late."""
         late_ns, kernel_ns = self._launch_starved_claims[FindingKind.LAUNCHES], self._starved.kernel_length_ns
         short_gaps = _find_up_to(late_ns, TINY_GAP_NS)
         short_gaps = take(short_gaps, _find_up_to(take(kernel_ns, short_gaps), TINY_KERNEL_NS))
@@ -160,10 +162,10 @@ class LostTime:
         return window.barriers[:0] if window.track.unordered_streams else window.barriers
 
     def find_shared_stream(self) -> tuple[Stream, int, Mapping[str, int]]:
-        """Return the stream with most such time, how many communication kernels it has, and its compute kernels by
-        name.
+        """Return the shared stream with most communication time, the number of its communication kernels, and its
+        compute kernels.
 
-        The compute kernels come with their number of launches, the most first.
+        The compute kernels come by name with their number of launches, the most frequent first.
         """
         window, stream = self.window, self.window.kernels.stream
         barriers_by_stream = group_indices_by(lambda stream: stream, take(stream, self.barriers))
@@ -185,7 +187,9 @@ class LostTime:
         return max(waits_by_rank, key=lambda rank: (sum(waits_by_rank[rank]), -rank))
 
     def find_longest_communication(self) -> tuple[tuple[str, str], int]:
-        """Return the (stage, kernel) that ran in most of the same time, and for how long."""
+        """Return the (stage, kernel) that ran in most of the time without compute next to communication, and for how
+        many ns.
+        """
         track, window = self.window.track.gpu_track, self.window
         kernels = track.kernels
         near_indices = find_touching_spans(kernels.start_ns, kernels.end_ns, window.start_ns, window.end_ns)
@@ -215,7 +219,9 @@ class LostTime:
 
 
 def find_longest_copies(window: RankWindow) -> tuple[str, int] | None:
-    """Return the memories between which the copies of a window take longest, and their number; None where unknown."""
+    """Return the two memories between which copies of a window take longest, and the number of these copies; None if
+    unknown.
+    """
     transfers, copies = (
         window.track.gpu_track.transfers,
         window.track.select_copies((window.window.start_ns, window.window.end_ns)),
@@ -229,7 +235,7 @@ def find_longest_copies(window: RankWindow) -> tuple[str, int] | None:
 
 
 def _subtract_each(kinds: Sequence[FindingKind], totals: Sequence[Column]) -> dict[FindingKind, Column]:
-    """Return what each kind has of some times, of which one and all before it have ever more in ``totals``."""
+    """Return what each kind has of some times; ``totals`` are cumulative, each of a kind and all before it."""
     previous_totals = [array("q", [0]) * len(totals[0]), *totals[:-1]]
     return {kind: subtract(ns, previous) for kind, ns, previous in zip(kinds, totals, previous_totals, strict=True)}
 

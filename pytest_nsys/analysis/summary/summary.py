@@ -1,8 +1,8 @@
 """What is in a run, at a glance? The facts of the first screen, each a row of a metric or a sum of such rows.
 
-A section that cannot be measured says why in place of its figures: a run that is measured partly has a summary, and
-only one of which no rank can be measured has none. A time that stands for all ranks is that of the rank that is worst,
-which is named; the kernels alone are means over the ranks.
+A section that cannot be measured says why in place of its figures. Only a run of which no rank can be measured has no
+summary. A time that stands for all ranks is that of the worst rank, which is named; only kernels are means over the
+ranks.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ from pytest_nsys.core.notebook_display import render_object
 from pytest_nsys.core.numbers import format_percent, format_value
 from pytest_nsys.core.text_format import format_count, shorten_paths
 
-# Times the median step of its rank: a step that takes longer is told of.
+# A step longer than the median step of its rank times this factor is reported.
 LONG_STEP_FACTOR = Fraction(6, 5)
 
-# So many kernels are told of by name.
+# Maximum number of kernels reported by name.
 MAX_KERNELS = 10
 
 STEP_METRIC = "step_time_ns"
@@ -58,7 +58,7 @@ class Rate:
 
 
 class LongestStep(NamedTuple):
-    """Names the step that takes longest, of all ranks: ``window`` picks it."""
+    """Names the longest step over all ranks; ``window`` is the window that picks it."""
 
     ns: int
     rank: int
@@ -75,40 +75,40 @@ class StepsOfKind(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class StepLength:
-    """Holds how long a step of the slowest rank is, in ns."""
+    """Holds the length of a step on the slowest rank, in ns."""
 
-    metric: str  # which it is; that of the window where a step is not known
+    metric: str  # the metric of the length; that of the window if steps are unknown
     ns: Value
     slowest_rank: int
-    fastest_rank: tuple[int, Value] | None  # a rank and its length, None of one rank alone
+    fastest_rank: tuple[int, Value] | None  # (rank, length); None for a single rank
     quantiles: Mapping[str, Value]  # of the periods of the slowest rank
-    rates: tuple[Rate, ...]  # what is known of its work
-    reason: str  # why a step is not known
+    rates: tuple[Rate, ...]  # known rates of work
+    reason: str  # why the step is unknown
     steady_count: int = 0  # steps that the quantiles are of
     step_count: int = 0  # all of the slowest rank
-    longest: LongestStep | None = None  # told where it is LONG_STEP_FACTOR times the median or more, of one capture
-    kinds: tuple[StepsOfKind, ...] = ()  # where there are several, of which all else is of one
+    longest: LongestStep | None = None  # set if it is at least LONG_STEP_FACTOR times the median, for a single capture
+    kinds: tuple[StepsOfKind, ...] = ()  # if there are several kinds; everything else is about one of them
 
 
 @dataclass(frozen=True, slots=True)
 class RankBudget:
-    """Holds where the time of a rank's window goes."""
+    """Holds what the time of a rank's window went to."""
 
     rank: int
     window_ns: int
     parts: Mapping[BudgetPart, int]  # all of the window, in ns, or none
-    is_bounded: bool = False  # what is blocked is at least, and what is stalled at most, what is said
+    is_bounded: bool = False  # blocked times are lower bounds, stalled times upper bounds
     reason: str = ""  # why there are no parts
 
     @property
     def shares(self) -> dict[BudgetPart, Fraction]:
-        """The shares of the window, which are together 1."""
+        """The shares of the window, which add up to 1."""
         return {part: Fraction(ns, self.window_ns) for part, ns in self.parts.items()}
 
 
 @dataclass(frozen=True, slots=True)
 class KernelShare:
-    """Holds what kernels of one name take of a window: the mean over the ranks."""
+    """Holds what share of a window the kernels of one name take: the mean over the ranks."""
 
     name: str
     display_name: str  # the name as a person reads it beside the others
@@ -146,17 +146,17 @@ class Summary:
     doubts: tuple[str, ...]  # what makes the figures doubtful, a line each
     unmeasured_ranks: Mapping[int, str]  # why ranks have no figure
     given_options: tuple[tuple[str, str], ...] = ()  # options with which the traces were measured
-    searched: SearchResult = None  # what repeats in the kernels, where anybody looked
+    searched: SearchResult = None  # what repeats in the kernels; None if nothing was searched
     dominant_activity: DominantActivity | None = None  # what takes most of the time, if anything does
 
     @property
     def first_capture_paths(self) -> tuple[str, ...]:
-        """The paths of the first capture, of which the findings are."""
+        """The paths of the first capture, which the findings are about."""
         return self.traces[:1] if self.environment.capture_count > 1 else self.traces
 
     @property
     def options(self) -> tuple[tuple[str, str], ...]:
-        """The options by which a command measures the same steps: another run may have more kinds of them than this."""
+        """The options with which a command measures the same steps, even on a run with more kinds of steps."""
         if (window := self.environment.selection.window_option) is None:
             return self.given_options
         return (
@@ -166,7 +166,7 @@ class Summary:
 
     @property
     def kind_of_several(self) -> str | None:
-        """The kind of steps that is summed up, where there are others."""
+        """The kind of steps that is summed up, if there are several; else None."""
         return self.environment.selection.step_kind if self.step.kinds else None
 
     def __repr__(self) -> str:
@@ -185,7 +185,7 @@ class Summary:
 
 
 def choose_usual_spec(captures: Captures) -> WindowSpec:
-    """Choose what is summed up where nobody says: the median step, of a run without steps all of it."""
+    """Choose what is summed up by default: the median step or, for a run without steps, the whole run."""
     has_anchors = all(run.find_anchors(rank) for run in captures.runs for rank in run.ranks)
     return resolve_default_spec(
         captures.runs[0], captures.make_spec(MEDIAN if has_anchors else RUN), list_open_fields()
@@ -193,7 +193,7 @@ def choose_usual_spec(captures: Captures) -> WindowSpec:
 
 
 ReportProgress = Callable[[str], None]
-"""A function that is called with what is measured next."""
+"""A function that is called with a description of what is measured next."""
 
 
 def summarize_captures(
@@ -205,7 +205,7 @@ def summarize_captures(
 ) -> Summary:
     """Summarize captures of one program under a window spec, of all ranks or of some.
 
-    Raises NothingMeasured where no rank has anything in its windows, TraceError where a trace cannot be read.
+    Raises NothingMeasured if no rank has anything in its windows, TraceError if a trace cannot be read.
     """
     builder = _SummaryBuilder(captures, spec, ranks)
     report_progress("kernels")
@@ -260,7 +260,7 @@ class _SummaryBuilder:
         return frozenset(self.windows)
 
     def read_rows(self, metric: str) -> dict[tuple[object, ...], Value]:
-        """Return the rows of a metric by their labels, none where there are none."""
+        """Return the rows of a metric by their labels; empty if there are none."""
         return {
             row.labels: row.value for row in self.captures.measure_rows(METRICS[metric], self.spec, self.ranks).rows
         }
@@ -281,7 +281,7 @@ class _SummaryBuilder:
 
     @property
     def step(self) -> StepLength:
-        """The step of the slowest rank; of a run whose steps are not known the window."""
+        """The step of the slowest rank; the window if the run's steps are unknown."""
         metric, reason, quantiles = STEP_METRIC, "", dict[tuple[object, ...], Value]()
         try:
             ns, lengths_by_capture = (
@@ -291,9 +291,9 @@ class _SummaryBuilder:
             lengths = {
                 rank: median([rank_lengths[rank] for rank_lengths in lengths_by_capture]) for rank in self.windows
             }
-            if all(run.workload.steps is None for run in self.captures.runs):  # else an anchor is no step
+            if all(run.workload.steps is None for run in self.captures.runs):  # otherwise an anchor is not a step
                 quantiles = self.read_rows("period_ns")
-        except (NoRows, UsageMistake) as error:  # of the whole run steps may be of several kinds
+        except (NoRows, UsageMistake) as error:  # a whole run may have steps of several kinds
             metric, reason = "window_ns", str(error)
             lengths = {int(str(labels[0])): length_ns for labels, length_ns in self.read_rows("window_ns").items()}
             ns = max(lengths.values())
@@ -331,8 +331,8 @@ class _SummaryBuilder:
             yield StepsOfKind(kind, count, median(slowest) if is_known else None)
 
     def _measure_spread(self, slowest: int) -> tuple[int, int, LongestStep | None]:
-        """Return of how many steps of a rank its quantiles are, how many it has, and which step of all ranks stands
-        out.
+        """Return the number of steps that a rank's quantiles use, the number of all its steps, and the outstanding step
+        of all ranks.
         """
         tracks = {rank: rank_windows[0].track for rank, rank_windows in self.windows.items()}
         periods_by_rank = {rank: select_counted_periods(track) for rank, track in tracks.items()}
@@ -347,7 +347,7 @@ class _SummaryBuilder:
 
     def _list_rates(self) -> Iterator[Rate]:
         for name in RATE_METRICS:
-            with suppress(NoRows, UsageMistake):  # nobody said how much work a step is, or of which kind
+            with suppress(NoRows, UsageMistake):  # the work of a step, or its kind, is not stated
                 yield Rate(name, self.measure_run(name), METRICS[name].unit)
 
     def list_rank_budgets(self) -> Iterator[RankBudget]:
@@ -392,7 +392,7 @@ class _SummaryBuilder:
         return KernelShares(tuple(largest), len(rest), simplify_fraction(others_ns))
 
     def list_doubts(self) -> Iterator[str]:
-        """List what makes the figures doubtful, each once: of bounds where what nothing explains is worth a finding."""
+        """List what makes the figures doubtful, without duplicates; bounds count if stalled time is worth a finding."""
         notes = self.captures.list_notes(self.spec, *map(METRICS.__getitem__, DEFAULT_NOTE_METRICS))
         warnings = [note.text for note in notes if note.warning]
         if len(paths := self.captures.paths) == 1:

@@ -1,4 +1,4 @@
-"""What was traced, with which profiler, on which machine, and which windows of it are looked at?"""
+"""What was traced, with which profiler, on which machine, and which of its windows are examined?"""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ FRAMEWORKS = (
     ("PyTorch", ("*at::native::*", "*N2at6native*", "triton_*_fused_*", "*c10::*")),
     ("JAX", ("loop_*_fusion*", "input_*_fusion*", "gemm_fusion_*")),
 )
-"""What names of kernels say of the program: the first that one of them fits."""
+"""The framework that kernel names imply: the first one with a glob that matches a name."""
 
 STEP_ANCHORS = {convention.anchor for convention in BUILT_IN_CONVENTIONS.values()} - {*PART_ANCHORS}
 
@@ -35,27 +35,27 @@ class WindowSelection:
     """Describes how the windows were found."""
 
     convention: str
-    anchor: Anchor | None  # what begins the steps, None where there are none
+    anchor: Anchor | None  # what begins the steps; None if there are none
     window: str
     span: Span
     kernels: KernelsMode
-    index: int | None  # of the window, None where it is none of them, or several
+    index: int | None  # the window's index; None if it is no anchor, or several
     anchor_count: int  # of the first rank
     is_part_of_step: bool  # a step has several anchors
     is_whole_run: bool
     measured_unit: str  # what is measured, in one word
-    is_stated_span: bool = False  # the window is a span of time that somebody gave
+    is_stated_span: bool = False  # the window is a span of time that the user gave
     anchor_name: str | None = None  # of the window's anchor on the first rank
-    step_kind: str | None = None  # of the steps that are looked at, where steps have kinds
+    step_kind: str | None = None  # the kind of the examined steps, if steps have kinds
 
     @property
     def window_option(self) -> str | None:
-        """The steps of a kind as ``--window`` takes them; None where steps have no kinds."""
+        """The ``--window`` argument that selects the steps of the kind; None if steps have no kinds."""
         return None if self.step_kind is None else WindowSpec(self.window, kind=self.step_kind).option_text
 
     @property
     def numbered_window_option(self) -> str:
-        """The window as ``--window`` takes it."""
+        """The ``--window`` argument that selects the window."""
         window = self.window if self.index is None else str(self.index)
         return window if self.step_kind is None else f"'{window} {self.step_kind}'"
 
@@ -72,7 +72,7 @@ class TraceEnvironment:
     absent_rank_count: int  # ranks of the mesh that no trace holds
     mesh_sizes: Mapping[str, int]  # by axis
     file_count: int
-    capture_count: int  # runs of the program of which the figures are medians
+    capture_count: int  # number of captures; figures are medians over them
     is_cut: bool  # some of the run was left out of the trace
     selection: WindowSelection
 
@@ -80,7 +80,7 @@ class TraceEnvironment:
 def describe_environment(
     captures: Captures, spec: WindowSpec, windows: Mapping[int, Sequence[RankWindow]], kernel_names: Iterable[str]
 ) -> TraceEnvironment:
-    """Describe what the traces say of themselves; ``kernel_names`` are those that ran."""
+    """Describe what the traces say about themselves; ``kernel_names`` are the names of the kernels that ran."""
     run = captures.runs[0]
     formats = [describe_format(trace.path) for trace in run.traces]
     framework = next(
@@ -103,9 +103,9 @@ def describe_environment(
 
 
 def name_measured_unit(convention: Convention, spec: WindowSpec) -> str:
-    """Return what shares of a window are of, in one word: ``run``, ``step`` or ``window``.
+    """Return what shares are relative to, in one word: ``run``, ``step`` or ``window``.
 
-    A range that somebody names is a step where a framework says so.
+    A range that the user names is a step if a framework marks steps with it.
     """
     if spec.is_whole_run:
         return "run"
@@ -118,12 +118,12 @@ def name_measured_unit(convention: Convention, spec: WindowSpec) -> str:
 
 
 def _is_part_of_step(convention: Convention, spec: WindowSpec) -> bool:
-    """Whether a step has several of what the windows are picked from."""
+    """Return whether a step has several of the anchors that windows are picked from."""
     return convention.marks_parts if spec.anchor is None else spec.anchor in PART_ANCHORS
 
 
 def find_framework(kernel_names: Iterable[str], default: str | None = None) -> str | None:
-    """Find what the program was written with, by the names of its kernels; else ``default``."""
+    """Find the framework of the program by the names of its kernels, else ``default``."""
     names = list(kernel_names)
     for framework, globs in FRAMEWORKS:
         if any(map(re.compile("|".join(map(translate, globs))).match, names)):

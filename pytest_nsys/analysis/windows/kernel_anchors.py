@@ -1,4 +1,4 @@
-"""In which order were the kernels of a rank launched, and which windows does one kernel mark that begins each step?
+"""In which order were the kernels of a rank launched, and which steps begin with a kernel that is the anchor?
 
 A CUDA graph is one launch of many kernels, so only the first kernel of a launch can begin a step. A step lasts from one
 start to the next, whatever lies between: a step with twice the kernels is exactly what a gate looks for.
@@ -39,45 +39,42 @@ from pytest_nsys.core.tables import Kernels
 from pytest_nsys.core.text_format import format_count, sanitize_line
 
 MAX_UNLAUNCHED_SHARE = Fraction(1, 10)
-"""The largest share of a rank's kernels without a launch row at which kernels are still ordered by their launches."""
+"""The maximum share of a rank's kernels without a launch row at which kernels are still ordered by launch."""
 
 
-# Of a kernel by turns with other work after it: it came to start twice in each step, and half a step is no step. What
-# follows more starts in turns, as a validation every third step, the search tells from steps.
+# A kernel may come to start twice in each step, with different work after each start; half a step is no step. Longer
+# cycles, such as a validation every third step, are left to the search for steps.
 MAX_STARTS_PER_STEP = 2
-"""The most starts of one kernel in a step that are joined into one step."""
+"""The maximum number of starts of one kernel that are joined into one step."""
 
 MAX_SHOWN_KERNEL_NAMES = 3
 
 
 class KernelLaunches(NamedTuple):
-    """Holds all kernels of a rank, and by index the start of each one's launch in ns."""
+    """Holds all kernels of a rank and, in the same order, the start of each one's launch in ns."""
 
     kernels: Kernels
-    launch_ns: Column  # NO_LAUNCH where none is on record
+    launch_ns: Column  # NO_LAUNCH if none is on record
 
 
 @dataclass(frozen=True, slots=True)
 class KernelOrder:
-    """Describes the kernels of a rank in the order in which they were launched, or started."""
+    """Holds the kernels of a rank in the order in which they were launched or started."""
 
     track: RankTrack | KernelLaunches
     is_by_launch: bool  # whether sorted by launch; else by start
-    kernels: Column  # indices into the kernels of the track, without what has no launch on record
-    times_ns: Column  # when each was launched, or started
+    kernels: Column  # indices into the track's kernels; by launch, only of kernels with a launch
+    times_ns: Column  # when each was launched or, if not by launch, started
     launch_heads: Column  # positions at which a launch begins
-    name_codes: Column  # index into names of each kernel
-    names: Sequence[tuple[str, str]]  # (short, demangled); the same one twice where a file has one name only
+    name_codes: Column  # by kernel an index into names
+    names: Sequence[tuple[str, str]]  # (short, demangled); both the same if a file has only one
 
     def get_names(self, position: int) -> tuple[str, str]:
         """Return the (short, demangled) name of the kernel at a position of the order."""
         return self.names[self.name_codes[position]]
 
     def find_occurrences(self, anchor: KernelAnchor) -> Column:
-        """Return the positions at which a launch begins with the anchor's kernel, ascending.
-
-        An anchor with ``after`` also needs the launch before to begin with that kernel.
-        """
+        """Return the positions of launches whose first kernel is the anchor's, ascending."""
         is_anchor = self._flag_heads_named(anchor.kernel)
         if anchor.after is None:
             return take(self.launch_heads, find_nonzero(bytearray(is_anchor)))
@@ -88,14 +85,14 @@ class KernelOrder:
         )
 
     def _flag_heads_named(self, name: str) -> bytearray:
-        """Return, per launch, 1 where its first kernel has the name, short or demangled."""
+        """Return a flag per launch: 1 if its first kernel has this short or demangled name."""
         return take(
             bytearray(name in kernel_names for kernel_names in self.names), take(self.name_codes, self.launch_heads)
         )
 
 
 def order_kernels(track: RankTrack | KernelLaunches) -> KernelOrder:
-    """Sort the kernels of a rank, of which there is at least one, by (launch, start, stream, name)."""
+    """Sort the kernels of a rank, which has at least one, by (launch, start, stream, name)."""
     kernels = track.kernels
     is_unlaunched = mark_equal(track.launch_ns, NO_LAUNCH)
     is_by_launch = sum_column(is_unlaunched) <= MAX_UNLAUNCHED_SHARE * len(kernels)
@@ -116,9 +113,9 @@ def order_kernels(track: RankTrack | KernelLaunches) -> KernelOrder:
 def _find_launch_heads(
     track: RankTrack | KernelLaunches, indices: Column, times_ns: Column, is_by_launch: bool
 ) -> Column:
-    """Return the positions at which a launch begins.
+    """Return the positions of the first kernel of each launch.
 
-    Kernels of one launch share its time. Where no launch is known, the nodes of a graph share its correlation id.
+    Kernels of one launch share its time. If no launch is known, the nodes of a CUDA graph share its correlation id.
     """
     if is_by_launch:
         return find_nonzero(mark_records(array("q", bytes(8 * len(times_ns))), times_ns))
@@ -134,9 +131,9 @@ def _find_launch_heads(
 
 
 def find_kernel_steps(anchor: KernelAnchor, rank_kernels: KernelLaunches, *, by_launch: bool) -> RankSteps:
-    """Find the steps that begin with the anchor's kernel among all kernels of a rank.
+    """Find the steps of a rank that begin with the anchor's kernel.
 
-    The steps begin at its launches, or at its starts on the GPU where ``by_launch`` is false.
+    They begin at its launches or, if ``by_launch`` is false, at its starts on the GPU.
     """
     sequence = order_kernels(rank_kernels)
     if by_launch and not sequence.is_by_launch:
@@ -155,14 +152,16 @@ def find_kernel_steps(anchor: KernelAnchor, rank_kernels: KernelLaunches, *, by_
     starts = take(kernels.start_ns, take(sequence.kernels, occurrences))
     gpu_begins = [*accumulate(starts, max), max(last_ns, *starts)]
     host_begins = take(sequence.times_ns, occurrences) if by_launch else gpu_begins[:-1]
-    # A window of no length is none: the last one has at least 1 ns.
+    # A window needs a length, so the last step has at least 1 ns.
     host_ends = [*host_begins[1:], max(last_ns, host_begins[-1] + 1)]
     steps = [StepSpan(start, end, 0, name) for start, end in zip(host_begins, host_ends, strict=True)]
     return RankSteps(steps, list(pairwise(gpu_begins)))
 
 
 def _explain_no_steps(anchor: KernelAnchor, sequence: KernelOrder, occurrence_count: int) -> str:
-    """Explain why a kernel anchor gives no steps: its kernel is missing, starts once, or lies inside CUDA graphs."""
+    """Explain why a kernel anchor gives no steps: the kernel is missing, starts only once, or lies inside CUDA
+    graphs.
+    """
     if occurrence_count:
         after = "" if anchor.after is None else f" after {_quote_kernel(anchor.after)}"
         return f"kernel {_quote_kernel(anchor.kernel)} starts once{after}, and a window goes from one start to the next"
@@ -184,10 +183,10 @@ def _explain_no_steps(anchor: KernelAnchor, sequence: KernelOrder, occurrence_co
 
 
 def _suggest_kernel_name(anchor: KernelAnchor, name: str, known_names: Collection[tuple[str, str]]) -> str:
-    """Suggest what to type for a kernel name that matches nothing, as the end of a sentence.
+    """Suggest what to type instead of a kernel name that matches nothing, as the end of a sentence.
 
-    A name that a screen shows is short for one or more exact names, which are then spelled as ``--anchor`` options;
-    otherwise the closest name is suggested, exact or as a screen shows it.
+    A name copied from a report may be short for several exact names, which are then spelled as ``--anchor`` options.
+    Otherwise the closest name is suggested, in its exact form or as reports show it.
     """
     full_names = sorted({full for _, full in known_names})
     if matching_names := match_display_name(name, full_names):
@@ -206,7 +205,7 @@ def _replace_name(anchor: KernelAnchor, name: str, exact_name: str) -> KernelAnc
 
 
 def shorten_name(full_name: str, known_names: Collection[tuple[str, str]]) -> str:
-    """Return a kernel's short name where no other kernel has it, else its demangled one.
+    """Return a kernel's short name if no other kernel has it, else its demangled one.
 
     ``known_names`` holds the (short, demangled) name of each kernel.
     """

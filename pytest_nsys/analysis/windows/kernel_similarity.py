@@ -1,7 +1,7 @@
 """How similar are the kernels of two stretches, and how many kinds of stretches are there?
 
-A stretch is the multiset of the names of its kernels. Two are similar as far as these agree, counted plainly and
-weighted by the mean length of each name. This module uses numpy and not columns, for it compares matrices of counts.
+A stretch is the multiset of the names of its kernels. Similarity is the overlap of two multisets, both unweighted and
+weighted by the mean length of each name. This module uses numpy, not columns, because it compares matrices of counts.
 """
 
 from __future__ import annotations
@@ -12,17 +12,19 @@ from pytest_nsys.core.columns import Vector
 Floats = NDArray[numpy.float64]
 
 MIN_SIMILARITY = 0.90
-"""The similarity from which on two stretches are of one kind."""
+"""The minimum similarity at which two stretches are of one kind."""
 
 MAX_COUNT_CELLS = 1 << 23
-"""The most cells (stretches × names) that are counted at once, which bounds memory to 64 MiB."""
+"""The maximum number of cells (stretches × names) that are counted at once, which bounds memory to 64 MiB."""
 
 _STRETCHES_PER_BLOCK = 256
-"""Stretches that are compared before the next are counted: without kinds the first block already shows it."""
+"""Stretches that are compared before the next are counted: if there are too many kinds, the first block already shows
+it.
+"""
 
 
 class KernelSequence:
-    """Holds the kernels of a rank in their order, as numbers of their names, with their lengths.
+    """Holds the kernels of a rank in order, each as the number of its name, with their lengths.
 
     Every number from 0 to the highest is the name of at least one kernel.
     """
@@ -32,25 +34,25 @@ class KernelSequence:
         self.name_count = int(name_codes.max(initial=-1)) + 1
         counts = numpy.bincount(name_codes, minlength=self.name_count)
         totals = numpy.bincount(name_codes, lengths_ns, self.name_count)
-        # Integers keep the weighted sums exact; a name of no length still counts.
+        # Integers keep the weighted sums exact; a name whose kernels have no length still counts.
         self.weights_ns: Vector = numpy.maximum(1, numpy.rint(totals / counts)).astype(numpy.int64)
 
     def __len__(self) -> int:
         return len(self.name_codes)
 
     def count_names(self, starts: Vector, stops: Vector) -> Vector:
-        """Count how often each name stands in each stretch: an array of shape (stretches, names)."""
+        """Count how often each name occurs in each stretch: an array of shape (stretches, names)."""
         stretches = zip(starts.tolist(), stops.tolist(), strict=True)
         rows = [numpy.bincount(self.name_codes[start:stop], minlength=self.name_count) for start, stop in stretches]
         return numpy.array(rows, numpy.int64).reshape(len(rows), self.name_count)
 
     def measure_similarity(self, counts: Vector, other_counts: Vector) -> Floats:
-        """Measure how similar a stretch is to each of the others, from 0 to 1, where 1 is the same.
+        """Measure how similar a stretch is to each of the others, from 0 to 1 (equal).
 
-        The smaller of both measures counts: of kernels, and of kernels weighted by their mean lengths.
+        It is the smaller of two similarities: of kernel counts, and of counts weighted by mean kernel length.
         """
         differences, sums = numpy.abs(other_counts - counts), other_counts + counts
-        # What differs as a share of what both hold together (Bray-Curtis): 0 of the same, 1 of nothing in common.
+        # Bray-Curtis distance: the difference as a share of the sum, from 0 (equal) to 1 (nothing in common).
         plain_distance = differences.sum(axis=1) / numpy.maximum(1, sums.sum(axis=1))
         weighted_distance = (differences @ self.weights_ns) / numpy.maximum(1, sums @ self.weights_ns)
         similarity: Floats = 1 - numpy.maximum(plain_distance, weighted_distance)
@@ -59,11 +61,11 @@ class KernelSequence:
     def group_into_kinds(
         self, starts: Vector, stops: Vector, max_kinds: int
     ) -> tuple[Vector, Floats, list[Vector]] | None:
-        """Group stretches into kinds; each joins the leader that is most similar to it, or becomes the leader of a new
-        kind.
+        """Group stretches into kinds, each represented by its first stretch, the leader. A stretch joins the most
+        similar leader, or becomes the leader of a new kind.
 
         Returns the kind of each stretch, its similarity to the leader of that kind, and the name counts of each leader;
-        None where there are more than ``max_kinds``.
+        None if there are more than ``max_kinds``.
         """
         leaders: list[Vector] = []
         kinds = numpy.empty(len(starts), numpy.int64)

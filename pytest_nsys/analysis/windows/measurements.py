@@ -1,7 +1,7 @@
 """Which metrics were measured outside of the traces of one capture, and with which units and labels?
 
-All files of the capture are taken together. One name is one metric: it has one unit, one direction and one set of
-labels.
+All measurement files of the capture are read together. Each name is one metric, with one unit, one direction and one
+set of labels.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ NO_MEASUREMENT_FILES = (
 
 
 class MeasurementKind(NamedTuple):
-    """Describes what all measurements of one name have in common; they are judged in ``unit``."""
+    """Describes what all measurements of one name have in common; ``unit`` is the unit in which they are judged."""
 
     unit: str
     better: str | None
@@ -51,7 +51,7 @@ class OutsideMeasurements:
     @cached_property
     def _by_name(self) -> Mapping[str, Sequence[Measurement]]:
         entries = [entry for path in self.paths for entry in read_measurements(path)]
-        # One capture is of one commit and run: a file of another one was given by mistake.
+        # A capture has one commit and run: a file of another one was given by mistake.
         for field in ("commit", "run"):
             _check_same_field(entries, field, field)
         by_name = group_by_key((entry.metric, entry) for entry in entries)
@@ -61,17 +61,17 @@ class OutsideMeasurements:
 
     @property
     def origin(self) -> Measurement:
-        """The first measurement, whose commit and run are those of all. Raises as :attr:`names` does."""
+        """The first measurement; all have its commit and run. Raises as :attr:`names` does."""
         return next(iter(self._by_name.values()))[0]
 
     @property
     def names(self) -> Sequence[str]:
-        """The names of what was measured, sorted. Raises TraceError for files that contradict themselves."""
+        """The names of the measured metrics, sorted. Raises TraceError for files that contradict each other."""
         return sorted(self._by_name)
 
     def find_kind(self, name: str) -> MeasurementKind:
-        """Return the unit, direction and dimensions of a name. Raises NothingMeasured, and TraceError as :attr:`names`
-        does.
+        """Return the unit, direction and dimensions of a name. Raises NothingMeasured for an unknown name, and
+        TraceError as :attr:`names` does.
         """
         first = self._find_entries(name)[0]
         return MeasurementKind(first.unit, first.better, _list_dimensions(first))
@@ -101,7 +101,7 @@ def _list_dimensions(measurement: Measurement) -> tuple[str, ...]:
 
 
 def _check_single_metric(entries: Sequence[Measurement]) -> None:
-    """Raise TraceError where entries of one name differ in unit, direction or labels, or one appears twice."""
+    """Raise TraceError if entries of one name differ in unit, direction or labels, or one appears twice."""
     for field, field_noun in (("written_unit", "unit"), ("better", "direction")):
         _check_same_field(entries, field, field_noun)
     labels: dict[frozenset[object], Measurement] = {}
@@ -124,7 +124,7 @@ def _check_single_metric(entries: Sequence[Measurement]) -> None:
 
 
 def _check_same_field(entries: Sequence[Measurement], field: str, field_noun: str) -> None:
-    """Raise TraceError where an entry has another value in a field than the first entry."""
+    """Raise TraceError if an entry differs from the first one in a field."""
     for entry in entries[1:]:
         value, first_value = (getattr(compared_entry, field) for compared_entry in (entry, entries[0]))
         if value != first_value:

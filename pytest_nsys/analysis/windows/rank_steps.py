@@ -1,9 +1,9 @@
 """From when to when does each step of a rank last, on the host and on the GPU?
 
-Steps follow one another without a gap. With kernels counted by their launches, a step holds what was launched from its
-begin to that of the next step, and has the GPU from its first kernel on the main stream to the next step's: what lies
-between two steps is time of the first. Counted by time, both are the host's. The last of several steps has no next one:
-it ends with its own work, and no mean, median or quantile counts it.
+Steps follow one another without a gap. If kernels are counted by launch, a step holds what was launched from its begin
+to that of the next step. It has the GPU from its first kernel on the main stream to the first one of the next step, so
+a gap between two steps belongs to the first. If kernels are counted by time, both spans are those of the host. The last
+of several steps ends with its own work, and no mean, median or quantile counts it.
 """
 
 from __future__ import annotations
@@ -34,13 +34,14 @@ from pytest_nsys.core.model import Range
 from pytest_nsys.core.tables import Kernels
 
 MIN_MAIN_STREAM_SHARE = Fraction(9, 10)
-"""The share of the highest compute time from which on a stream may be the main stream; the lowest of these is it."""
+"""The main stream is the lowest one whose compute time is at least this share of the highest."""
 
 
 def find_steps_by_time(anchors: Sequence[Range], *, last_end_ns: int | None = None) -> RankSteps:
-    """Find the steps of a rank whose kernels are counted by time: as long on the GPU as on the host.
+    """Find the steps of a rank whose kernels are counted by time; each has the GPU for the time that it takes on the
+    host.
 
-    The last step ends at ``last_end_ns`` where that is later than the end of its range.
+    The last step ends at ``last_end_ns`` if that is later than the end of its range.
     """
     steps = build_step_spans(anchors)
     if last_end_ns is not None and steps:
@@ -51,9 +52,9 @@ def find_steps_by_time(anchors: Sequence[Range], *, last_end_ns: int | None = No
 def find_steps_by_launch(whole_track: RankTrack, anchors: Sequence[Range], *, extend_last_step: bool) -> RankSteps:
     """Find the steps of a rank by what was launched in them; ``whole_track`` holds all kernels of the rank.
 
-    A step without a kernel on the main stream has no window: its time is that of the step before. Labels of several
-    kinds that take turns, as those of micro-batches of which one steps the optimizer, are one step together. What was
-    launched after the last range belongs to the last step, of a single step only with ``extend_last_step``.
+    A step without a kernel on the main stream has no window; its time belongs to the step before. Labels of several
+    kinds that alternate, such as micro-batches of which one steps the optimizer, are one step together. What was
+    launched after the last range belongs to the last step; a single step gets it only with ``extend_last_step``.
     """
     kernels, launch_order = whole_track.kernels, whole_track.launch_order
     steps, has_mixed_kinds = (
@@ -74,7 +75,7 @@ def find_steps_by_launch(whole_track: RankTrack, anchors: Sequence[Range], *, ex
     ]
     if not begun_steps:
         return RankSteps((), missing_reason="no step launches a kernel on the stream that computes most")
-    # Of steps that begin at one moment the first has the time: one of no length is no window.
+    # If steps begin at the same time, the first has the time: a step without length is no window.
     gpu_begins = list(accumulate((begin_ns for _, begin_ns in begun_steps), max))
     begun_steps = [
         step_and_begin
@@ -92,9 +93,9 @@ def find_steps_by_launch(whole_track: RankTrack, anchors: Sequence[Range], *, ex
     )
     latest_ns = (
         MAX_COLUMN_NS if extend_last_step else max(steps[-1].end_ns, end_ns - 1)
-    )  # what the range's end launches, too
+    )  # includes what is launched at the range's end
     last_end_ns = max(_find_end_of_work(whole_track, last_step.start_ns, latest_ns), gpu_begins[-1])
-    if len(begun_steps) == 1:  # the range of a step alone may go on after its work: the host was not done
+    if len(begun_steps) == 1:  # a single step's range may outlast its GPU work: the host was not done
         last_end_ns = max(last_end_ns, last_step.end_ns)
     host_edges_ns = [*(step.start_ns for step, _ in begun_steps), end_ns]
     host_steps = [
@@ -107,7 +108,7 @@ def find_steps_by_launch(whole_track: RankTrack, anchors: Sequence[Range], *, ex
 def _select_main_stream_kernels(whole_track: RankTrack, steps: Sequence[Range]) -> Column:
     """Select the launched kernels of the stream that computes most from the first step on, in order of their launches.
 
-    Of streams that compute nearly as much it is the lowest, of a rank that only communicates the busiest.
+    Of streams that compute nearly as much, the lowest is taken; on a rank that only communicates, the busiest.
     """
     kernels, launched = whole_track.kernels, whole_track.launch_order
     first_launch = bisect_left(take(whole_track.launch_ns, launched), steps[0].start_ns) if steps else 0
@@ -127,7 +128,7 @@ def _select_main_stream_kernels(whole_track: RankTrack, steps: Sequence[Range]) 
         i: _count_steps_with_launches(take(whole_track.launch_ns, on_stream), steps)
         for i, on_stream in kernels_by_stream.items()
     }
-    # Where most steps have no kernel there, as after a change of streams, take the one on which most steps have some.
+    # If most steps have no kernel there, as after a change of streams, take the stream that most steps use.
     if kernels_by_stream and 2 * steps_by_stream[main_stream] < max(steps_by_stream.values()):
         main_stream = min(
             kernels_by_stream, key=lambda i: (-steps_by_stream[i], -time_by_stream_ns[i], kernels.streams[i])
@@ -136,8 +137,8 @@ def _select_main_stream_kernels(whole_track: RankTrack, steps: Sequence[Range]) 
 
 
 def _locate_step_edges(launch_times_ns: Column, steps: Sequence[Range]) -> list[int]:
-    """Return the position among launch times at which each step begins, and the end of the last, to which all the rest
-    belongs.
+    """Return the position among launch times at which each step begins, and the end of the last step, which gets all
+    the rest.
     """
     return [*(bisect_left(launch_times_ns, step.start_ns) for step in steps), len(launch_times_ns)]
 
@@ -147,7 +148,7 @@ def _count_steps_with_launches(launch_times_ns: Column, steps: Sequence[Range]) 
 
 
 def _find_end_of_work(whole_track: RankTrack, start_ns: int, end_ns: int) -> int:
-    """Return when the last kernel, copy or memset ended that was launched in a span of the host, its edges included."""
+    """Return when the last kernel, copy or memset ended that was launched in a host span, both edges included."""
     latest_end_ns = start_ns
     transfers = whole_track.transfers
     transfer_calls = whole_track.trace_context.transfer_calls.get(whole_track.rank.lane) if transfers else None
@@ -163,13 +164,11 @@ def _find_end_of_work(whole_track: RankTrack, start_ns: int, end_ns: int) -> int
 
 
 MAX_ALTERNATING_KINDS = 4
-"""The most kinds of steps that are searched for groups: of more kinds none comes back often enough."""
+"""The maximum number of kinds of steps for which groups are searched: of more kinds none returns often enough."""
 
 
 def _join_alternating_steps(whole_track: RankTrack, steps: list[Range]) -> tuple[list[Range], bool]:
-    """Join steps of several kinds that alternate, and return whether there are kinds that come back without
-    alternating.
-    """
+    """Join steps of several kinds that alternate; also return whether kinds return without alternating."""
     if len(steps) < MIN_STEPS_FOR_GROUPS:
         return steps, False
     launch_times_ns = take(whole_track.launch_ns, whole_track.launch_order)
@@ -183,7 +182,7 @@ def _join_alternating_steps(whole_track: RankTrack, steps: list[Range]) -> tuple
 def group_alternating_steps(
     kernels: Kernels, launch_order: Column, edge_positions: Sequence[int], *, max_group_size: int | None = None
 ) -> tuple[list[range], bool]:
-    """Return which steps are one together, as ranges of their numbers, and whether kinds come back without alternating.
+    """Return which steps belong together, as ranges of their numbers, and whether kinds return without alternating.
 
     Several kinds that alternate are joined in groups of at most ``max_group_size`` that end with the rarest kind;
     otherwise each step stands alone. A step has the kernels of ``launch_order`` from one of ``edge_positions`` to the
@@ -195,25 +194,25 @@ def group_alternating_steps(
         return single_steps, False
     lengths = take(subtract(kernels.end_ns, kernels.start_ns), launch_order)
     name_codes, _ = find_distinct_rows(take(kernels.name, launch_order), take(kernels.full_name, launch_order))
-    edges = as_vector(array("q", edge_positions[:-1]))  # without the last step, which the profiler's end cuts
+    edges = as_vector(array("q", edge_positions[:-1]))  # without the last step, which the end of profiling cuts
     kinds = KernelSequence(as_vector(name_codes), as_vector(lengths)).group_into_kinds(
         edges[:-1], edges[1:], MAX_ALTERNATING_KINDS
     )
     if kinds is None:
         return single_steps, False
-    inner_kinds: list[int] = kinds[0][1:].tolist()  # the profiler's start disturbs the first
+    inner_kinds: list[int] = kinds[0][1:].tolist()  # the start of profiling disturbs the first
     new_kinds = [b for a, b in pairwise(inner_kinds) if a != b]
-    if len({*new_kinds}) == len(new_kinds):  # all alike, or each kind stands together: a warm-up
+    if len({*new_kinds}) == len(new_kinds):  # all alike, or each kind in one block, as after a warm-up
         return single_steps, False
     size = next((n for n in range(2, len(inner_kinds) // 2 + 1) if inner_kinds[n:] == inner_kinds[:-n]), None)
     if size is None or (max_group_size is not None and size > max_group_size):
         return single_steps, size is None
     period = inner_kinds[:size]
-    # The rarest kind ends a group: of micro-batches the one that steps the optimizer.
+    # The rarest kind ends a group, such as the micro-batch that steps the optimizer.
     rarest = min(period, key=lambda kind: (period.count(kind), period.index(kind)))
     end = 1 + max(i for i, kind in enumerate(period) if kind == rarest)  # the first step that ends a group, among all
     return [range(i, min(i + size, count)) for i in range(count) if (i - end - 1) % size == 0], False
 
 
 MIN_STEPS_FOR_GROUPS = 6
-"""The fewest labels that are searched for groups: two whole groups of two, after the first and before the last."""
+"""The minimum number of labels in which groups are searched: the first, two whole groups of two, and the last."""

@@ -1,16 +1,16 @@
 """What does a trace hold around the windows of its ranks, and what is known about each rank's kernels?
 
-Each table is read on first use, once for all ranks: :class:`TraceContext` holds it by lane, and :class:`RankTrack` is
-the part of one rank, whichever of its windows needs it.
+Each table is read on first use, once for all ranks: :class:`TraceContext` holds it by lane. A :class:`RankTrack` is the
+part of one rank, shared by all of its windows.
 
-A kernel's stage and purpose are those of the innermost range around its launch that has one, found by one sweep. Of the
-ranges of the process that contain the launch time, on any thread (the autograd thread launches backward kernels inside
-the main thread's ranges), it is the one of smallest span that carries a stage or a purpose. There is no cap on how far
-back it may have started. A kernel without a launch row is looked up at its GPU start.
+A kernel's stage and purpose are those of the innermost range around its launch that carries a stage or a purpose, found
+in one sweep. All ranges of the process that contain the launch time count, on any thread, because the autograd thread
+launches backward kernels inside the main thread's ranges; innermost means the shortest. It may have started any time
+before. A kernel without a launch row is looked up at its GPU start.
 
-Kernels that run wholly inside another kernel of their stream show that it is no stream: a profiler merged queues, or
-lost their ids, so its order proves nothing. A kernel that merely starts before the previous one ended is a programmatic
-dependent launch, and nodes of CUDA graphs share the stream of the graph's launch: neither shows anything.
+A stream on which kernels run wholly inside others is no ordered stream: a profiler merged queues, or lost their ids, so
+its order proves nothing. A kernel that merely starts before the previous one ended is a programmatic dependent launch,
+and nodes of CUDA graphs share the stream of the graph's launch: neither disproves the order.
 """
 
 from __future__ import annotations
@@ -90,11 +90,11 @@ NO_KERNEL_CONTEXT: KernelContext = (NO_STAGE, None)
 
 
 class KernelContexts(NamedTuple):
-    """Holds the stage and purpose of each kernel of a column of launches."""
+    """Holds the stage and purpose of each kernel, in the order of a column of launches."""
 
     codes: Column  # by kernel an index into the contexts
-    contexts: Sequence[KernelContext]  # each once, the first is NO_KERNEL_CONTEXT
-    doubly_claimed_count: int = 0  # launches that ranges of two threads claim
+    contexts: Sequence[KernelContext]  # without duplicates; the first is NO_KERNEL_CONTEXT
+    doubly_claimed_count: int = 0  # launches inside labelled ranges of two threads
 
     def get_context(self, kernel: int) -> KernelContext:
         """Return the (stage, purpose) of a kernel, by its index."""
@@ -104,7 +104,7 @@ class KernelContexts(NamedTuple):
 class RangeLabelIndex:
     """Finds the stage and purpose that the ranges of a process give at any time.
 
-    One sweep builds it, and then all kernels are looked up at once. ``ranges`` are sorted by start.
+    It is built in one sweep; all kernels are then looked up at once. ``ranges`` are sorted by start.
     """
 
     def __init__(self, ranges: Ranges, find_context: Callable[[str], KernelContext | None]) -> None:
@@ -118,7 +118,7 @@ class RangeLabelIndex:
         )
         code = take(codes_by_name, ranges.name)
         columns, labelled_ranges = (ranges.start_ns, ranges.end_ns, ranges.thread, code), find_nonzero(code)
-        # Of ranges of equal span the later start wins, then the later name: a stable order.
+        # Among ranges of equal length the later start wins, then the later name: a stable order.
         self._edges_ns, codes, self._claimed_twice = find_innermost(
             *(take(column, labelled_ranges) for column in columns)
         )
@@ -137,7 +137,8 @@ EMPTY_LABEL_INDEX = RangeLabelIndex(Ranges.from_ranges(()), lambda _: None)
 """The index of a process without ranges."""
 
 MAX_COLUMN_NS = (1 << 63) - 1
-"""The largest time in ns that a column holds; where all kernels together last no longer, no length, gap or union does.
+"""The largest time in ns that a column holds; if all kernels together are no longer, no length, gap or union exceeds
+it.
 """
 
 FlagsByName = Mapping[tuple[int, int], int]
@@ -147,7 +148,7 @@ FlagsByName = Mapping[tuple[int, int], int]
 class TraceContext:
     """Holds the kernels of some lanes of a trace, and reads on first use what else is recorded about them.
 
-    ``spans`` has the time for which each lane was read, None for all of it.
+    ``spans`` has the time for which each lane was read; None means all of it.
     """
 
     def __init__(
@@ -162,7 +163,7 @@ class TraceContext:
             self._check_length("kernel", lane_kernels)
 
     def _check_length(self, work_noun: str, *works: Kernels) -> None:
-        """Raise TraceError where lengths, gaps and unions would exceed what a column holds."""
+        """Raise TraceError if lengths, gaps or unions would exceed what a column holds."""
         first_ns, last_ns = find_hull(find_work_span(work) for work in works if len(work))
         if last_ns - first_ns > MAX_COLUMN_NS:
             problem = f"from the first {work_noun} to the last are more than 292 years"
@@ -175,7 +176,7 @@ class TraceContext:
 
     @memoize_method
     def flag_communication(self, lane: Lane) -> tuple[Flags, FlagsByName]:
-        """Return a flag per kernel, 1 where it is communication under the convention, and the same flags by name.
+        """Return a flag per kernel, 1 if it is communication under the convention, and the same flags by name.
 
         Each name is looked up once.
         """
@@ -193,7 +194,9 @@ class TraceContext:
         return measure_stream_order(self.kernels.get(lane) or NO_KERNELS)
 
     def find_unordered_streams(self, lane: Lane) -> Mapping[Stream, Fraction]:
-        """Return the streams of a lane that keep no order, each with the share of its time that shows it."""
+        """Return the streams of a lane that keep no order, each with the share of its kernel time inside other
+        kernels.
+        """
         return self.find_stream_order(lane).unordered_streams
 
     @cached_property
@@ -202,22 +205,22 @@ class TraceContext:
 
     @cached_property
     def launch_calls(self) -> Mapping[Lane, LaunchCalls]:
-        """The API call that launched each kernel, by lane."""
+        """The API calls that launched the kernels, by lane."""
         return self.trace.launch_calls(self.kernels)
 
     @cached_property
     def transfer_calls(self) -> Mapping[Lane, LaunchCalls]:
-        """The API call that launched each of the transfers, by lane."""
+        """The API calls that launched the transfers, by lane."""
         return self.trace.launch_calls(self.transfers or {})
 
     @cached_property
     def stream_waits(self) -> Mapping[int, Sequence[StreamWait]] | None:
-        """The stream waits of each process, in order; None where the trace has no record of any."""
+        """The stream waits of each process, in order; None if the trace does not record them."""
         return self.trace.stream_waits()
 
     @cached_property
     def transfers(self) -> Mapping[Lane, Kernels] | None:
-        """The copies and memsets that touch the spans, by lane; None where the trace does not say when they ran."""
+        """The copies and memsets that touch the spans, by lane; None if the trace does not say when they ran."""
         transfers = self.trace.transfers(self.spans)
         for lane, lane_transfers in (transfers or {}).items():
             self._check_length(
@@ -227,17 +230,17 @@ class TraceContext:
 
     @cached_property
     def memory(self) -> Mapping[Lane, Memory] | None:
-        """The memory allocated on each device; None where the trace has no record of it."""
+        """The memory allocated on each device; None if the trace does not record it."""
         return self.trace.memory()
 
     @cached_property
     def sm_clocks(self) -> Mapping[Lane, Series] | None:
-        """Samples of the SM clock in the spans, in Hz; None where the trace has no record of any."""
+        """Samples of the SM clock in the spans, in Hz; None if the trace does not record them."""
         return self.trace.sm_clocks(self.spans)
 
     @cached_property
     def collectives(self) -> Mapping[Lane, Mapping[int, Collective]] | None:
-        """The records of communication kernels, by lane and index; None where the trace has no record of any size."""
+        """The records of communication kernels, by lane and index; None if the trace records the size of none."""
         communication = self._communication_indices
         records_by_lane = self.trace.collectives(
             {lane: self.kernels[lane].take(indices) for lane, indices in communication.items()}
@@ -255,15 +258,15 @@ class TraceContext:
 
     @memoize_method
     def read_api_calls(self, globs: tuple[str, ...]) -> Mapping[int, Sequence[Api]] | None:
-        """Read the API calls around the windows of each process, sorted by start; None where the trace has no record of
-        any.
+        """Read the API calls around the windows of each process, sorted by start; None if the trace does not record
+        them.
         """
         calls_by_process = self.trace.api_calls(globs, self._process_spans)
         return None if calls_by_process is None else {pid: sorted(calls) for pid, calls in calls_by_process.items()}
 
     @memoize_method
     def read_earlier_calls(self, globs: tuple[str, ...]) -> Mapping[int, Sequence[Api]] | None:
-        """Read the API calls around the windows, and all that began earlier, in which a thread may still stand; None as
+        """Read the API calls around the windows and all that began earlier, since a thread may still be in one; None as
         above.
         """
         return self.trace.api_calls(
@@ -272,7 +275,7 @@ class TraceContext:
 
     @cached_property
     def _process_spans(self) -> dict[int, Interval]:
-        """The time by process in which its kernels were looked for, or ran."""
+        """The time of each process in which its kernels were looked for, or ran."""
         kernel_spans = {
             lane: find_work_span(lane_kernels) for lane, lane_kernels in self.kernels.items() if len(lane_kernels)
         }
@@ -294,12 +297,12 @@ class TraceContext:
         return min(starts[0], first), max(starts[-1], last)
 
     def find_label_index(self, global_pid: int) -> RangeLabelIndex:
-        """Return the index of the ranges of a process, an empty one where it has none."""
+        """Return the index of the ranges of a process; an empty one if it has none."""
         return self._label_indexes.get(global_pid) or EMPTY_LABEL_INDEX
 
 
 def find_work_span(work: Kernels) -> Interval:
-    """Return the start of the first kernel and the end of the last, of at least one, in ns."""
+    """Return the start of the first kernel and the end of the last, in ns; ``work`` holds at least one."""
     return work.start_ns[0], find_min_max(work.end_ns)[1]
 
 
@@ -314,16 +317,18 @@ def _merge_spans_by_process(spans: Iterable[tuple[Lane, Interval]]) -> dict[int,
 _START = attrgetter("start_ns")
 
 MAX_CLOCK_SKEW_NS = 100_000
-"""The most by which a profiler's clocks of CPU and GPU differ: in real traces no kernel starts before its launch."""
+"""The maximum difference between a profiler's clocks of CPU and GPU: in real traces no kernel starts before its
+launch.
+"""
 
 
 class LaunchCoverage(NamedTuple):
-    """Counts how many kernels have a launch row, and how many start before it."""
+    """Counts the kernels without a launch row, and those that start before their launch."""
 
     kernel_count: int
     unlaunched_count: int  # kernels without a launch row
     early_count: int  # kernels that start before their launch
-    lead_ns: int  # by how much at most
+    lead_ns: int  # the longest time in ns by which one starts early
 
 
 class RunInterface(Protocol):
@@ -385,9 +390,10 @@ class WindowGroupInterface(Protocol):
 
 
 class RankTrack:
-    """Holds the kernels of one rank around its windows, and what is known about each; read on first use, once.
+    """Holds the kernels of one rank around its windows, and what is known about each; everything is read once, on first
+    use.
 
-    ``trace_context`` reads for all ranks of the trace, ``window_group`` has the windows of all ranks of the run.
+    ``trace_context`` reads for all ranks of the trace; ``window_group`` has the windows of all ranks of the run.
     """
 
     def __init__(self, rank: Rank, trace_context: TraceContext, window_group: WindowGroupInterface) -> None:
@@ -397,50 +403,56 @@ class RankTrack:
 
     @cached_property
     def anchors(self) -> Sequence[Range]:
-        """The anchors that its windows are picked from. Raises UsageMistake where no kind of several is chosen."""
+        """The anchors that its windows are picked from. Raises UsageMistake if there are several kinds and none is
+        chosen.
+        """
         return self.window_group.run.list_pickable_anchors(self.rank, self.window_group.spec)
 
     @property
     def steps_by_kind(self) -> RankSteps | None:
-        """The steps of the rank, of whatever kind; None where its windows are picked from anything else."""
+        """The steps of the rank, of all kinds; None if its windows are not picked from steps."""
         return self.window_group.run.find_rank_steps(self.rank, self.window_group.spec)
 
     @cached_property
     def step_lengths_ns(self) -> Mapping[int, int]:
-        """The time in ns that each whole step its windows are picked from has the GPU, by index; empty without."""
+        """How long each whole step among those its windows are picked from has the GPU, in ns by index; empty if they
+        are not steps.
+        """
         lengths = self.steps_by_kind.measure_lengths_ns() if self.steps_by_kind is not None else {}
         return {i: lengths[step.start_ns] for i, step in enumerate(self.anchors) if step.start_ns in lengths}
 
     @property
     def whole_track(self) -> RankTrack:
-        """The track of all that the rank ran."""
+        """The track of everything that the rank ran."""
         return self.window_group.run.load_whole_run().tracks[self.rank.number]
 
     @property
     def gpu_track(self) -> RankTrack:
-        """The track of all that ran on the GPU in the windows, whenever it was launched."""
+        """The track of everything that ran on the GPU in the windows, whenever it was launched."""
         return self.window_group.gpu_tracks[self.rank.number]
 
     @property
     def read_until_ns(self) -> int | None:
-        """The time to which the trace was read, from where ``context_after`` reads on; None where nothing is left."""
+        """The time up to which the trace was read, where ``context_after`` reads on; None if nothing is left."""
         span = self.trace_context.spans.get(self.rank.lane, (0, 0))
         return None if span is None else span[1]
 
     @property
     def context_after(self) -> TraceContext:
-        """What started after the track, on all lanes of the trace, at least until a compute kernel that takes time."""
+        """What started after the track, on all lanes of the trace, at least until a compute kernel of nonzero
+        length.
+        """
         return self.window_group.contexts_after[self.rank.process.trace]
 
     @property
     def transfers(self) -> Kernels | None:
-        """The copies and memsets around the windows; None where the trace does not say when they ran."""
+        """The copies and memsets around the windows; None if the trace does not say when they ran."""
         transfers_by_lane = self.trace_context.transfers
         return None if transfers_by_lane is None else transfers_by_lane.get(self.rank.lane, NO_KERNELS)
 
     @cached_property
     def memory(self) -> Memory | None:
-        """The memory that the rank had allocated, on all of its devices; None where the trace has no record of it."""
+        """The memory that the rank had allocated on all of its devices; None if the trace does not record it."""
         if (memory_by_lane := self.trace_context.memory) is None:
             return None
         lane = self.rank.lane
@@ -453,7 +465,7 @@ class RankTrack:
 
     @property
     def sm_clocks(self) -> Series | None:
-        """Samples of the SM clock around the windows, in Hz; None where the trace has no record of any."""
+        """Samples of the SM clock around the windows, in Hz; None if the trace does not record them."""
         clocks_by_lane = self.trace_context.sm_clocks
         return None if clocks_by_lane is None else clocks_by_lane.get(self.rank.lane, Series.from_pairs(()))
 
@@ -463,36 +475,34 @@ class RankTrack:
 
     @property
     def communicates(self) -> Flags:
-        """A flag per kernel: 1 where it is communication under the convention."""
+        """A flag per kernel: 1 if it is communication under the convention."""
         return self._communication_flags[0]
 
     @cached_property
     def compute_time(self) -> Intervals:
-        """The intervals in which compute ran, in whichever step."""
+        """The intervals in which compute ran, whichever step launched it."""
         return self.kernels.merge_run_times(find_zeros(self.communicates))
 
     @cached_property
     def communication_time(self) -> Intervals:
-        """The intervals in which communication ran, in whichever step."""
+        """The intervals in which communication ran, whichever step launched it."""
         return self.kernels.merge_run_times(find_nonzero(self.communicates))
 
     @cached_property
     def graph_time(self) -> Intervals:
-        """The intervals in which CUDA graphs ran of which no kernel was traced."""
+        """The intervals in which CUDA graphs ran whose kernels were not traced."""
         transfers = self.transfers or NO_KERNELS
         return transfers.merge_run_times(find_nonzero(mark_equal(transfers.name, GRAPH_ID)))
 
     @cached_property
     def compute_or_transfer_time(self) -> Intervals | None:
-        """The intervals in which compute, a copy or a memset ran; None where the trace does not say when the latter
-        did.
-        """
+        """The intervals in which compute, a copy or a memset ran; None if the trace does not say when copies ran."""
         transfers = self.transfers
         return None if transfers is None else self.compute_time.union(Intervals(transfers.start_ns, transfers.end_ns))
 
     @cached_property
     def busy_time(self) -> Intervals | None:
-        """The intervals in which anything ran; None as :attr:`compute_or_transfer_time` is."""
+        """The intervals in which anything ran; None as for :attr:`compute_or_transfer_time`."""
         return (
             None
             if self.compute_or_transfer_time is None
@@ -501,7 +511,7 @@ class RankTrack:
 
     @cached_property
     def isolated_median_ns(self) -> dict[int, Value]:
-        """The median length of each compute kernel in ns, by demangled name id, over those that no communication
+        """The median length of each compute kernel in ns, by demangled name id, over the runs that no communication
         overlapped.
         """
         compute = find_zeros(self.communicates)
@@ -519,25 +529,27 @@ class RankTrack:
 
     @property
     def unordered_streams(self) -> Mapping[Stream, Fraction]:
-        """The streams that keep no order among the kernels of the windows, each with the share of its time that shows
-        it.
+        """The streams that keep no order in the windows, each with the share of its kernel time inside other
+        kernels.
         """
         return self.window_group.tracks[self.rank.number].trace_context.find_unordered_streams(self.rank.lane)
 
     @cached_property
     def covering_kernels(self) -> Column:
-        """The kernels that lie over several later ones of a stream that else keeps its order: such rows are wrong."""
+        """The kernels that cover several later ones of a stream that otherwise keeps its order: such rows are wrong."""
         return self.trace_context.find_stream_order(self.rank.lane).covering_kernels
 
     @cached_property
     def duplicate_count(self) -> int:
-        """The number of kernels that repeat another one in all but their times: a table that holds them twice."""
+        """The number of kernels that repeat another one in everything but their times, as in a table that holds them
+        twice.
+        """
         launched_kernels = find_zeros(self.kernels.graph_node)
         launched_kernels = take(
             launched_kernels, find_zeros(mark_equal(take(self.kernels.correlation, launched_kernels), NO_LAUNCH))
         )
         correlations = take(self.kernels.correlation, launched_kernels)
-        if len(list_distinct(correlations)) == len(correlations):  # as most are, and quick to see
+        if len(list_distinct(correlations)) == len(correlations):  # true of most tables, and quick to check
             return 0
         lengths = subtract(take(self.kernels.end_ns, launched_kernels), take(self.kernels.start_ns, launched_kernels))
         return len(launched_kernels) - len(
@@ -546,7 +558,7 @@ class RankTrack:
 
     @cached_property
     def uncounted_libraries(self) -> Mapping[tuple[int, int], LibraryMatch]:
-        """The communication library of each kernel that counts as compute all the same, by name ids."""
+        """The communication library of each kernel that the convention nevertheless counts as compute, by name ids."""
         names = self.kernels.names
         compute = (key for key, flag in self._communication_flags[1].items() if not flag)
         library_by_name = ((key, find_communication_library(names[key[0]], names.get(key[1], ""))) for key in compute)
@@ -554,7 +566,7 @@ class RankTrack:
 
     @cached_property
     def fused_identifiers(self) -> Mapping[tuple[int, int], str]:
-        """The part of the name that says of a compute kernel that it communicates as well, by (short, demangled) name
+        """The part of a compute kernel's name that shows that it communicates as well, by (short, demangled) name
         ids.
         """
         names = self.kernels.names
@@ -570,7 +582,9 @@ class RankTrack:
 
     @property
     def read_copies_between_gpus(self) -> Kernels:
-        """The copies of the run that move data between GPUs and are no communication under the convention."""
+        """Return the copies of the run that move data between GPUs and do not count as communication under the
+        convention.
+        """
         lane, copies_by_lane = self.rank.lane, self.window_group.run.read_copies_between_gpus(self.rank.process.trace)
         copy_lanes = sorted(
             copy_lane
@@ -581,7 +595,7 @@ class RankTrack:
 
     @property
     def launch_ns(self) -> Column:
-        """The start of the earliest launch row of each kernel, NO_LAUNCH where there is none."""
+        """The start of the earliest launch row of each kernel; NO_LAUNCH without one."""
         return self.launch_calls.start_ns
 
     @property
@@ -591,17 +605,17 @@ class RankTrack:
 
     @property
     def launch_or_start_ns(self) -> Column:
-        """The time at which each kernel was launched; where no row says so, at which it started."""
+        """The time at which each kernel was launched; its start if no launch row exists."""
         return fill_missing_launches(self.launch_ns, self.kernels.start_ns)
 
     @property
     def collectives(self) -> Mapping[int, Collective] | None:
-        """The records of the communication kernels, by index; None where the trace has no record of any size."""
+        """The records of the communication kernels, by index; None if the trace records the size of none."""
         collectives_by_lane = self.trace_context.collectives
         return None if collectives_by_lane is None else collectives_by_lane.get(self.rank.lane, {})
 
     def select_api_calls(self, globs: tuple[str, ...], span: Interval) -> Sequence[Api] | None:
-        """Return the API calls of the rank's process that start in the span; None where none is on record."""
+        """Return the API calls of the rank's process that start in the span; None if the trace does not record them."""
         calls_by_process = self.trace_context.read_api_calls(globs)
         if calls_by_process is None:
             return None
@@ -612,7 +626,7 @@ class RankTrack:
     def select_copies(self, span: Interval) -> Sequence[Copy] | None:
         """Return the copies that are launched in the span, which begins at most its own length before a window.
 
-        It is None where the trace does not say between which memories copies move.
+        Returns None if the trace does not say between which memories copies move.
         """
         copies_by_lane = self.window_group.copies_by_trace[self.rank.process.trace]
         if copies_by_lane is None:
@@ -621,7 +635,7 @@ class RankTrack:
 
     @cached_property
     def launch_coverage(self) -> LaunchCoverage:
-        """The counts of what launch rows say about the kernels."""
+        """How many kernels have no launch row, and how many start before their launch."""
         launched_kernels = _find_launched_kernels(self.launch_ns)
         leads_ns = subtract(take(self.launch_ns, launched_kernels), take(self.kernels.start_ns, launched_kernels))
         _, lead_ns = find_min_max(leads_ns)
@@ -639,13 +653,15 @@ class RankTrack:
 
     @cached_property
     def lags_ns(self) -> Sequence[int]:
-        """The distance from each launch to its kernel's start in ns, ascending: how far the GPU is behind the CPU."""
+        """The time from each launch to its kernel's start in ns, ascending: how far the GPU is behind the CPU."""
         lags = subtract(take(self.kernels.start_ns, self.launch_order), take(self.launch_ns, self.launch_order))
         return take(lags, sort_indices(lags))
 
     @cached_property
     def longest_kernel_ns(self) -> int:
-        """The length of the longest kernel in ns: how far before a window one that reaches into it may start."""
+        """The length of the longest kernel in ns: a kernel that reaches into a window starts at most this long before
+        it.
+        """
         return find_min_max(subtract(self.kernels.end_ns, self.kernels.start_ns))[1]
 
     @cached_property
@@ -668,28 +684,30 @@ def fill_missing_launches(launches: Column, starts: Column) -> Column:
 
 
 MAX_NESTED_SHARE = Fraction(1, 100)
-"""The largest share of a stream's kernel time that may lie inside other kernels of it, if it keeps its order."""
+"""The maximum share of an ordered stream's kernel time that may lie inside other kernels of the stream."""
 
 
 MIN_COVERED_KERNELS = 3
-"""The number of later kernels of its stream over which a kernel must lie to be wrong, or to show that there is no
+"""A kernel that covers this many later kernels of its stream is a wrong row, or shows that the stream keeps no
 order.
 """
 
 MAX_COVERING_SHARE = Fraction(1, 100)
-"""The largest share of a stream's kernels, at least one, that may lie over several others if it keeps its order."""
+"""The maximum share of an ordered stream's kernels that may cover several others; at least one kernel always may."""
 
 
 class StreamOrder(NamedTuple):
-    """Tells which streams keep no order, and which kernels of the other streams cannot be true."""
+    """Says which streams keep no order, and which kernels of the other streams are wrong rows."""
 
-    unordered_streams: Mapping[Stream, Fraction]  # the share of its kernel time inside other kernels of it
-    covering_kernels: Column  # indices of kernels of ordered streams that lie over several later ones
+    unordered_streams: Mapping[Stream, Fraction]  # the share of its kernel time inside other kernels
+    covering_kernels: Column  # indices of kernels that cover several later ones of an ordered stream
 
 
 def measure_stream_order(kernels: Kernels) -> StreamOrder:
-    """Measure which streams keep their order; nodes of graphs do not count, for one launch starts many of them."""
-    # Nodes of a CUDA graph share the stream of the graph's launch, and run beside each other.
+    """Measure which streams keep their order. Nodes of CUDA graphs do not count, because one launch starts many of
+    them.
+    """
+    # Nodes of a CUDA graph share the stream of the graph's launch, and run concurrently.
     indices = find_zeros(kernels.graph_node)
     nested, covering_each = _find_nested_kernels(kernels, indices)
     wide_kernels = [kernel for kernel, count in Counter(covering_each).items() if count >= MIN_COVERED_KERNELS]
@@ -702,7 +720,7 @@ def measure_stream_order(kernels: Kernels) -> StreamOrder:
         for stream, count in wide_by_stream.items()
         if count == 1 or count <= MAX_COVERING_SHARE * kernels_by_stream[stream]
     }
-    # A few kernels over several others are wrong rows; without them the stream may keep its order.
+    # A few kernels that cover several others are wrong rows; without them the stream may keep its order.
     if wrong_kernels := {kernel for kernel in wide_kernels if kernels.stream[kernel] in ordered_streams}:
         indices = array("q", [kernel for kernel in indices if kernel not in wrong_kernels])
         nested, _ = _find_nested_kernels(kernels, indices)
@@ -714,13 +732,15 @@ def measure_stream_order(kernels: Kernels) -> StreamOrder:
 
 
 def _find_nested_kernels(kernels: Kernels, indices: Column) -> tuple[Column, Column]:
-    """Find which of some kernels lie inside an earlier one of their stream, and the earlier one of each."""
+    """Find which of some kernels lie inside an earlier one of their stream; return them, and the earlier one of
+    each.
+    """
     stream, start, end = (take(column, indices) for column in (kernels.stream, kernels.start_ns, kernels.end_ns))
     longest_first = sort_indices(stream, start)
     starts = take(start, longest_first)
     if sum_column(
         mark_equal(subtract(starts[1:], starts[:-1]), 0)
-    ):  # few streams have two: lengths, in no order, are slow to sort
+    ):  # kernels rarely start together; sorting by length too is slow
         longest_first = sort_indices(stream, start, subtract(start, end))
     is_outermost = mark_records(*(take(column, longest_first) for column in (stream, end)))
     inside, outer = find_zeros(is_outermost), find_nonzero(is_outermost)
@@ -731,7 +751,7 @@ def _find_nested_kernels(kernels: Kernels, indices: Column) -> tuple[Column, Col
 
 
 def _measure_nested_shares(kernels: Kernels, indices: Column, nested: Column) -> Mapping[Stream, Fraction]:
-    """Return the share of kernel time inside other kernels of each stream where that share is too large."""
+    """Return, for each stream where it is too large, the share of kernel time inside other kernels of the stream."""
     if not nested:
         return {}
     size, lengths_ns = len(kernels.streams), subtract(kernels.end_ns, kernels.start_ns)

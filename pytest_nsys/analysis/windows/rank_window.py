@@ -1,11 +1,11 @@
-"""Which kernels are in one window of one rank, who of them communicates, and under which stage?
+"""Which kernels are in one window of one rank, which of them communicate, and under which stage?
 
-A kernel that communicates on a stream which also computes in the window is an in-order *barrier*: never exposed, never
-overlapped. A *communication stream* has no compute kernel in the window. Compute is what runs on compute streams. On a
-stream that keeps no order, communication is judged by time, as on a stream of its own.
+A kernel that communicates on a stream which also computes in the window is an in-order *barrier*: it is never exposed
+and never overlapped. A *communication stream* has no compute kernel in the window. Compute is what runs on compute
+streams. On a stream that keeps no order, communication is judged by time, as on a stream of its own.
 
-A window without a kernel is explained in one line. Where the GPU runs far behind the CPU, no kernel executes inside the
-CPU times of its own range; where a slice was cut out of a trace, the launches are gone. So the line gives the lag, the
+A window without a kernel is explained in one line. If the GPU runs far behind the CPU, no kernel executes inside the
+CPU times of its own range; if a slice was cut out of a trace, the launches are gone. So the line gives the lag, the
 share of kernels without a launch row, and how many anchors hold kernels in each mode.
 """
 
@@ -69,10 +69,10 @@ class StreamUse(NamedTuple):
 class RankWindow:
     """Holds the kernels of one rank that are in one window under the spec's kernels mode.
 
-    In mode clipped the times are cut at the window's edges. ``positions`` are the indices of the kernels in ``track``.
-    ``start_ns`` and ``end_ns`` bound the window in GPU time: the window's own times; with mode launched from the first
-    start to the last end of its kernels; of a step (``is_gpu_step``) until the next one has the GPU. ``full_span_ns``
-    encloses both the kernels and that time.
+    In mode clipped their times are cut at the window's edges. ``positions`` are the indices of the kernels in
+    ``track``. ``start_ns`` and ``end_ns`` bound the window in GPU time. They are the window's own times; with mode
+    launched, the first start and the last end of its kernels; for a step (``is_gpu_step``), the time until the next
+    step has the GPU. ``full_span_ns`` encloses both the kernels and that time.
     """
 
     def __init__(self, track: RankTrack, window: Window, spec: WindowSpec, positions: Indices) -> None:
@@ -85,7 +85,7 @@ class RankWindow:
         self._has_track_kernels = self.kernels is track.kernels
         self.start_ns, self.end_ns = window.start_ns, window.end_ns
         self.is_gpu_step, self.full_span_ns = False, (self.start_ns, self.end_ns)
-        # Kernels run later than they are launched: a window of launches has the GPU's times, of a step without a gap.
+        # Kernels run after their launch: a window of launches gets GPU times, and steps leave no gap.
         if spec.is_by_launch and len(kernels):
             kernel_span_ns = min(kernels.start_ns), max(kernels.end_ns)
             gpu_interval = (
@@ -104,7 +104,7 @@ class RankWindow:
 
     @property
     def anchors(self) -> Sequence[Range]:
-        """The anchors of its rank that the window was picked from."""
+        """The anchors of the rank that the window was picked from."""
         return self.track.anchors
 
     @property
@@ -115,7 +115,7 @@ class RankWindow:
     def gpu_window(self) -> RankWindow:
         """The window of all kernels that ran in its time, cut at its edges, whichever step launched them.
 
-        It is the window itself where it is no step of launches: then its time is already that of its kernels.
+        It is the window itself unless that is a step of launches: otherwise its time is already that of its kernels.
         """
         if not self.is_gpu_step:
             return self
@@ -124,9 +124,9 @@ class RankWindow:
         return RankWindow(self.track.gpu_track, window, spec, select_window_kernels(self.track.gpu_track, window, spec))
 
     def encode_names(self, name_kernel: Callable[[str, str], str]) -> tuple[Column, Sequence[str]]:
-        """Return a number for each kernel, and the names that the numbers stand for, sorted.
+        """Return the names of the kernels as a number per kernel, and the sorted names that the numbers stand for.
 
-        ``name_kernel`` makes a kernel's name of its short name and the demangled one, which may be empty.
+        ``name_kernel`` makes a name from a kernel's short name and its demangled one, which may be empty.
         """
         kernels, names = self.kernels, self.kernels.names
         numbers, ids = find_distinct_rows(kernels.name, kernels.full_name)
@@ -150,12 +150,12 @@ class RankWindow:
 
     @cached_property
     def uncut_durations_ns(self) -> Column:
-        """The length of each kernel in ns, with what the window cuts off."""
+        """The length of each kernel in ns, including what the window cuts off."""
         return self._select_from_track(subtract(self.track.kernels.end_ns, self.track.kernels.start_ns))
 
     @cached_property
     def launch_ns(self) -> Column:
-        """The start of the earliest launch row of each kernel of the window, NO_LAUNCH where there is none."""
+        """The start of the earliest launch row of each kernel of the window; NO_LAUNCH without one."""
         return self._select_from_track(self.track.launch_ns)
 
     @cached_property
@@ -165,7 +165,7 @@ class RankWindow:
 
     @property
     def full_names(self) -> frozenset[str]:
-        """The demangled names of the kernels, or the short ones of kernels without."""
+        """The demangled names of the kernels, and the short names of those without."""
         names = self.kernels.names
         return frozenset(names.get(full) or names[short] for short, full in self.totals_by_name)
 
@@ -177,15 +177,15 @@ class RankWindow:
 
     @cached_property
     def all_communication(self) -> Column:
-        """The communication kernels, barriers too, by index in the window."""
+        """The communication kernels, barriers included, by index in the window."""
         return find_nonzero(self.communicates)
 
     @cached_property
     def _barrier_flags(self) -> Flags:
-        """A flag per kernel of :attr:`all_communication`: 1 where its stream keeps order and computes too, so it is a
-        barrier.
+        """A flag per kernel of :attr:`all_communication`: 1 if it is a barrier, because its stream keeps order and
+        computes, too.
         """
-        # The order of a stream that keeps none proves nothing: its communication is judged by time.
+        # A stream that keeps no order proves nothing: its communication is judged by time.
         unordered_streams = self.track.unordered_streams
         is_ordered_compute_stream = bytearray(
             i in self.compute_streams and s not in unordered_streams for i, s in enumerate(self.kernels.streams)
@@ -204,7 +204,7 @@ class RankWindow:
 
     @property
     def can_hide_barriers(self) -> bool:
-        """Whether compute may run during a barrier: on another stream, for a barrier is in order with its own."""
+        """Whether compute may run during a barrier: only on another stream, because its own runs in order."""
         return bool(self.barriers) and len(self.compute_streams) > 1
 
     @cached_property
@@ -213,7 +213,7 @@ class RankWindow:
         return find_zeros(self.communicates)
 
     def take_starts_and_ends(self, indices: Column) -> tuple[Column, Column]:
-        """Return when the kernels at ``indices`` start, and when they end, in ns."""
+        """Return the starts and the ends of the kernels at ``indices``, in ns."""
         return take(self.kernels.start_ns, indices), take(self.kernels.end_ns, indices)
 
     def iterate_intervals(self, indices: Column) -> Iterator[Interval]:
@@ -248,8 +248,10 @@ class RankWindow:
 
     @cached_property
     def exposed_ns(self) -> Column:
-        """The time in ns of each kernel of ``communication`` during which no compute ran; 0 of any other kernel."""
-        # Compute that another step launched hides the communication of a step all the same.
+        """The time in ns of each kernel during which no compute ran, for the kernels of ``communication``; 0 for any
+        other kernel.
+        """
+        # Compute that another step launched also hides the communication of a step.
         compute_time = self.track.gpu_track.compute_time if self.is_gpu_step else self.compute_time
         hidden_ns = compute_time.measure_cover_per_span(*self.take_starts_and_ends(self.communication))
         exposed_ns = subtract(take(self.durations_ns, self.communication), hidden_ns)
@@ -273,7 +275,7 @@ class RankWindow:
         return contexts._replace(codes=self._select_from_track(contexts.codes))
 
     def count_contexts(self, kernels: Column) -> dict[KernelContext, int]:
-        """Count how many of these communication kernels have each (stage, purpose)."""
+        """Count the kernels that have each (stage, purpose); ``kernels`` are communication."""
         codes, contexts, _ = self._contexts
         counted_contexts = zip(contexts, count_numbers(take(codes, kernels), len(contexts)), strict=True)
         return {context: number for context, number in counted_contexts if number}
@@ -286,7 +288,9 @@ class RankWindow:
 
     @cached_property
     def communication_by_context(self) -> dict[tuple[str, str, str | None], Column]:
-        """The communication kernels, barriers too, by (short name, stage, purpose), each group in order of start."""
+        """The communication kernels, barriers included, by (short name, stage, purpose), each group in order of
+        start.
+        """
         (codes, contexts, _), names = self._contexts, self.kernels.names
         columns = self.kernels.name, codes
         return group_indices_by(
@@ -295,7 +299,7 @@ class RankWindow:
 
     @property
     def stage_codes(self) -> tuple[Column, Sequence[str]]:
-        """A number for each kernel, and the stage that each number stands for; two numbers may stand for one stage."""
+        """A number for each kernel, and the stage of each number; two numbers may have the same stage."""
         codes, contexts, _ = self._contexts
         return codes, [stage for stage, _ in contexts]
 
@@ -329,7 +333,7 @@ class RankWindow:
         )
 
     def _vote_on_purpose(self, communication: Column) -> str:
-        """Return the purpose that all kernels share; ``mixed`` where they disagree, also where one is unknown."""
+        """Return the purpose that all kernels share; ``mixed`` if they disagree, or only some have one."""
         votes = {purpose or UNKNOWN_PURPOSE for _, purpose in self.count_contexts(communication)}
         return votes.pop() if len(votes) == 1 else MIXED_PURPOSE
 
@@ -340,10 +344,10 @@ def select_window_kernels(track: RankTrack, window: Window, spec: WindowSpec) ->
     start_ns, end_ns = window.start_ns, window.end_ns
     if spec.is_whole_run:
         return range(len(starts))
-    # What begins with the next window belongs to that.
+    # What begins together with the next window belongs to the next window.
     bisect_end = bisect_left if marks_steps(track.convention, spec) and window.index is not None else bisect_right
     if spec.kernels is KernelsMode.LAUNCHED:
-        # A period is half open: a launch at the next anchor's start belongs to the next one.
+        # A period is half open: a launch at the next anchor's start belongs to the next period.
         is_half_open = spec.span is Span.PERIOD and window.index is not None
         launch_order, launch_ns = track.launch_order, track.launch_ns
         first = bisect_left(launch_order, start_ns, key=launch_ns.__getitem__)
@@ -352,7 +356,7 @@ def select_window_kernels(track: RankTrack, window: Window, spec: WindowSpec) ->
     if spec.kernels is KernelsMode.CONTAINED:
         first, after = bisect_left(starts, start_ns), bisect_end(starts, end_ns)
         return array("q", [i for i in range(first, after) if ends[i] <= end_ns])
-    # No kernel that reaches into the window starts earlier; one of no length is in it if it starts there.
+    # No kernel that reaches into the window starts earlier. A kernel without length counts if it starts inside.
     first, after = bisect_left(starts, start_ns - track.longest_kernel_ns), bisect_end(starts, end_ns)
     touching_kernels = (
         i
@@ -367,16 +371,16 @@ _DIGIT_RUN = re.compile(r"\d+")
 
 
 def make_name_pattern(name: str) -> str:
-    """Return a range name with each number replaced by the wildcard: an anchor pattern that a person can paste."""
+    """Return a range name with each number replaced by the wildcard: an anchor pattern for a user to paste."""
     return _DIGIT_RUN.sub("%", name)
 
 
 def format_frequent_ranges(names: Sequence[tuple[str, int]]) -> str:
-    """Format the patterns of the most frequent range names with their counts; empty where there are no names."""
+    """Format the patterns of the most frequent range names with their counts; empty without names."""
     counts: Counter[str] = Counter()
     for name, count in names:
         counts[make_name_pattern(name)] += count
-    # Ranges of operators are most frequent, and never a step: they are shown only where there is nothing else.
+    # Ranges of operators are most frequent but never steps: they are shown only if there are no others.
     pattern_counts = {name: n for name, n in counts.items() if not name.startswith(("aten::", "nccl"))} or counts
     most_common = sorted(pattern_counts.items(), key=lambda item: (-item[1], item[0]))[: 2 * MAX_SHOWN_RANGE_NAMES]
     return ", ".join(f"'{sanitize_line(name, 60)}' ({count})" for name, count in most_common)
@@ -405,7 +409,7 @@ def explain_no_anchor(trace: Trace, convention: Convention, rank: Rank, spec: Wi
 
 
 def _find_matching_convention(names: Sequence[str]) -> Convention | None:
-    """Return the first built-in convention whose anchor matches one of these range names; None where none does."""
+    """Return the first built-in convention whose anchor matches one of these range names; None without one."""
     anchored_conventions = (
         (convention, make_pattern_matcher(convention.anchor))
         for convention in BUILT_IN_CONVENTIONS.values()
@@ -417,7 +421,7 @@ def _find_matching_convention(names: Sequence[str]) -> Convention | None:
 def explain_empty_windows(windows: Sequence[RankWindow], whole_track: RankTrack | None) -> str:
     """Explain which windows of a rank hold no kernel, how far the GPU is behind, and what to do.
 
-    ``whole_track`` is all that the rank ran, None where that is the window.
+    ``whole_track`` is everything that the rank ran; None if the window is the whole run.
     """
     rank, spec = windows[0].rank, windows[0].spec
     if whole_track is not None and not len(whole_track.kernels):

@@ -1,7 +1,7 @@
 """Which ranks, anchors and kernels does one run have, in any window?
 
-A run is opened once. Every table is read once per question for all ranks of a trace together, and then memoized: a
-second metric, assertion or gate file with the same window reads nothing.
+A run is opened once. Every table is read once per question, for all ranks of a trace together, and then kept: a second
+metric, assertion or gate file with the same window reads nothing.
 """
 
 from __future__ import annotations
@@ -83,8 +83,8 @@ from pytest_nsys.traces.copies_as_kernels import add_copies
 class Run:
     """Represents one execution of the program: its traces, read under one convention.
 
-    ``measurements`` stand beside the traces, of which there may then be none. Raises TraceError where the traces cannot
-    be judged.
+    ``measurements`` were taken outside of the traces; with them there may be no trace. Raises TraceError if the traces
+    cannot be judged.
     """
 
     def __init__(
@@ -107,17 +107,17 @@ class Run:
 
     @property
     def path(self) -> Path:
-        """The first file of the run, by which messages name it."""
+        """The first file of the run, which stands for the run in messages."""
         return self.traces[0].path if self.traces else self.measurements.paths[0]
 
     @property
     def file_count(self) -> int:
-        """The number of the profiler's files that the run is made of."""
+        """The number of profiler files in the run."""
         return sum(facts.file_count for facts in self.facts)
 
     @cached_property
     def _ranges(self) -> list[Mapping[int, Sequence[Range]]]:
-        """The ranges that are anchors or setup labels, of each trace by process, from one pass."""
+        """The ranges of each trace that are anchors or setup labels, by process, from one pass."""
         patterns = [self.convention.range_anchor, self.convention.setup_pattern]
         return [trace.ranges([p for p in patterns if p is not None]) for trace in self.traces]
 
@@ -152,12 +152,12 @@ class Run:
 
     @property
     def mesh_sizes(self) -> Mapping[str, int]:
-        """The number of ranks along each axis of the mesh, as the setup labels say; empty without labels."""
+        """The number of ranks along each axis of the mesh, from the setup labels; empty without labels."""
         return next((rank.setup.sizes for rank in self.labelled_ranks if rank.setup is not None), {})
 
     @property
     def labelled_ranks(self) -> tuple[Rank, ...]:
-        """The ranks that have a setup label, also in a run without kernels."""
+        """The ranks that have a setup label, even if the run has no kernels."""
         return tuple(rank for rank in self._ranks_and_notes[0] if rank.setup is not None)
 
     @property
@@ -177,8 +177,8 @@ class Run:
     def find_anchors(self, rank: Rank, spec: WindowSpec | None = None) -> Sequence[Range]:
         """Find the anchors of a rank, sorted by start, whether or not a kernel was launched in them.
 
-        They are the closed ranges that match the pattern of the convention, or that of the spec, or the steps of a
-        kernel that is the anchor.
+        They are the closed ranges that match the pattern of the spec, else of the convention, or the steps that a
+        kernel anchor begins.
         """
         anchor = find_anchor(self.convention, spec)
         if isinstance(anchor, KernelAnchor):
@@ -192,19 +192,19 @@ class Run:
     def _counts_by_launch(self, spec: WindowSpec | None) -> bool:
         """Return whether kernels count by their launches.
 
-        The whole run has no mode of its own, so that of the convention counts.
+        The whole run has no mode of its own, so it takes that of the convention.
         """
         mode = self.convention.kernels if spec is None or spec.is_whole_run else spec.kernels
         return mode is KernelsMode.LAUNCHED
 
     def find_rank_steps(self, rank: Rank, spec: WindowSpec) -> RankSteps | None:
-        """Find the steps of a rank that have a window, of whatever kind; None where anchors mark no steps."""
+        """Find the steps of a rank that have a window, of all kinds; None if anchors mark no steps."""
         return (
             self._find_steps(rank.number, self._counts_by_launch(spec)) if marks_steps(self.convention, spec) else None
         )
 
     def count_labels_per_step(self, rank: Rank) -> int:
-        """Return how many labels the longest step of a rank has: several where they alternate, else 1."""
+        """Return how many labels the longest step of a rank has: several if labels alternate, else 1."""
         spec = WindowSpec(kernels=self.convention.kernels)
         if self.convention.kinds or self.convention.kernel_anchor is not None or not self._counts_by_launch(spec):
             return 1
@@ -254,7 +254,7 @@ class Run:
                 return RankSteps((), missing_reason="it ran no kernel")
             rank_kernels = KernelLaunches(trace_context.kernels[lane], trace_context.launch_calls[lane].start_ns)
             return find_kernel_steps(kernel_anchor, rank_kernels, by_launch=by_launch)
-        extend_last_step = bool(self.convention.kinds)  # sampling runs after its range
+        extend_last_step = bool(self.convention.kinds)  # sampling runs after the range of a step
         if by_launch:
             return find_steps_by_launch(
                 self.load_whole_run().tracks[rank.number], anchors, extend_last_step=extend_last_step
@@ -269,19 +269,19 @@ class Run:
 
     @memoize_method
     def read_whole_trace(self, trace_index: int) -> TraceContext:
-        """Read all that the ranks of a trace ran."""
+        """Read everything that the ranks of a trace ran."""
         spans: dict[Lane, Interval | None] = {rank.lane: None for rank in self.list_trace_ranks(trace_index)}
         return TraceContext(
             self.traces[trace_index], self.convention, self.traces[trace_index].kernels(spans) if spans else {}, spans
         )
 
     def select_common_anchors(self, patterns: Sequence[str]) -> frozenset[str]:
-        """Return those patterns of which every rank has a closed range, from one pass over each trace.
+        """Return the patterns that match a closed range of every rank, from one pass over each trace.
 
         In a run without kernels, every labelled rank needs one.
         """
         label_patterns = [self.convention.setup_pattern] if self.convention.setup_pattern is not None else []
-        # One pass finds the ranks' labels too.
+        # The same pass also finds the ranks' setup labels.
         ranges_by_trace = self.read_matching_ranges(tuple(dict.fromkeys([*patterns, *label_patterns])))
         ranks = self.ranks if self.has_kernels else self.labelled_ranks
         ranges_by_rank = [ranges_by_trace[rank.process.trace].get(rank.process.global_pid, ()) for rank in ranks]
@@ -298,9 +298,9 @@ class Run:
         return StepsByKind(self.convention, anchors_by_rank, str(self.path))
 
     def find_anchors_of_kind(self, rank: Rank, spec: WindowSpec) -> Sequence[Range]:
-        """Find the anchors among which a spec picks, also those without a kernel.
+        """Find the anchors among which a spec picks, including those without a kernel.
 
-        Where steps have kinds they are those of the spec's kind; in a span of time, or the whole run, those of any.
+        If steps have kinds, they are those of the spec's kind; for a span of time or the whole run, those of all kinds.
         Raises as :meth:`StepsByKind.select_steps` does.
         """
         anchors = self.find_anchors(rank, spec)
@@ -311,15 +311,15 @@ class Run:
         return self.steps_by_kind.select_steps(rank.number, spec.kind)
 
     def list_pickable_anchors(self, rank: Rank, spec: WindowSpec) -> Sequence[Range]:
-        """List the anchors from which a spec's windows are picked: of steps those with a window, each until the next
-        one.
+        """List the anchors from which a spec's windows are picked; if they are steps, those with a window, each until
+        the next.
 
         Raises as :meth:`StepsByKind.select_steps` does.
         """
         anchors = self.find_anchors_of_kind(rank, spec)
         if not anchors or (rank_steps := self.find_rank_steps(rank, spec)) is None:
             return anchors
-        if not rank_steps.steps:  # whose windows are empty, which says why
+        if not rank_steps.steps:  # leave windows empty, so that the error says why
             return build_step_spans(anchors)
         if not self.convention.kinds:
             return rank_steps.steps
@@ -334,21 +334,24 @@ class Run:
 
     @memoize_method
     def read_matching_ranges(self, patterns: tuple[str, ...]) -> list[Mapping[int, Ranges]]:
-        """Read the ranges whose name matches one of the patterns, of each trace by process.
+        """Read the ranges of each trace whose name matches one of the patterns, by process.
 
-        They are sorted by start; open ones are among them.
+        They are sorted by start and include open ranges.
         """
         return [trace.ranges(patterns) for trace in self.traces]
 
     def list_rank_ranges(self, rank: Rank, patterns: tuple[str, ...]) -> Sequence[Range]:
-        """List the ranges of a rank's process whose name matches one of the patterns, by start, open ones too."""
+        """List the ranges of a rank's process whose name matches one of the patterns, by start, including open
+        ranges.
+        """
         return self.read_matching_ranges(patterns)[rank.process.trace].get(rank.process.global_pid, ())
 
     def pick_windows(self, rank: Rank, spec: WindowSpec) -> list[Window]:
-        """Pick the windows of a rank, before any kernel is read; not for the whole run, which its kernels bound.
+        """Pick the windows of a rank, before any kernel is read. It cannot pick the whole run, which is bounded by its
+        kernels.
 
-        Raises UsageMistake where a kind and a window without kinds are requested, NothingMeasured where there is no
-        anchor.
+        Raises UsageMistake if a kind is requested together with a window that has no kinds, and NothingMeasured if
+        there is no anchor.
         """
         if spec.kind is not None and (spec.explicit_span_ns is not None or spec.anchor is not None):
             window_text = sanitize_line(spec.window) + suggest_word(
@@ -374,7 +377,7 @@ class Run:
         """Return the sorted numbers of the whole steps that all ranks hold, so that ranks are compared on the same
         step.
 
-        It is empty where all ranks hold the same steps, where none is shared, and where names do not count steps.
+        It is empty if all ranks hold the same steps anyway, if none is shared, or if names do not number the steps.
         """
         if not marks_steps(self.convention, spec) or self.convention.kinds or len(self.ranks) < 2:
             return ()
@@ -406,12 +409,12 @@ class Run:
         return self.load_windows(WindowSpec(RUN))
 
     def find_gpu_model(self) -> str | None:
-        """Return the model of the GPUs that the ranks used, several joined by ``+``; None where no trace says it."""
+        """Return the model of the GPUs that the ranks used, several joined by ``+``; None if no trace says it."""
         return " + ".join(sorted({model for models in self.gpu_models_by_rank.values() for model in models})) or None
 
     @cached_property
     def gpu_models_by_rank(self) -> Mapping[int, frozenset[str]]:
-        """The models of the GPUs that each rank used, by rank number; empty where its trace does not say."""
+        """The models of the GPUs that each rank used, by rank number; empty if its trace does not say."""
         models_by_rank: dict[int, frozenset[str]] = {}
         for trace_index, facts in enumerate(self.facts):
             only_model = facts.models if len(facts.models) == 1 else ()
@@ -424,10 +427,10 @@ class Run:
 
     @cached_property
     def ranks_of_shared_gpus(self) -> Sequence[Sequence[Rank]]:
-        """The ranks of each GPU that several processes used, as far as the traces identify GPUs."""
+        """The groups of ranks that share a GPU between several processes, as far as the traces identify GPUs."""
         process_gpus = {(n, pid, uuid) for n, facts in enumerate(self.facts) for (pid, _), uuid in facts.uuids.items()}
         users = Counter(uuid for _, _, uuid in process_gpus)
-        if all(count == 1 for count in users.values()):  # which devices a labelled process used takes reading
+        if all(count == 1 for count in users.values()):  # finding the devices of labelled processes takes reading
             return ()
         rank_devices = [(rank, device) for rank in self.ranks for device in self._list_devices(rank)]
         ranks_by_gpu = group_by_key(
@@ -443,13 +446,15 @@ class Run:
         return [device for device in lane_devices if device is not None]
 
     def identify_gpu(self, process: ProcessId, device: int) -> object:
-        """Return a value that identifies the GPU which a process calls ``device`` among all GPUs of the run."""
+        """Return a value that identifies, among all GPUs of the run, the GPU that a process calls ``device``."""
         uuid = self.facts[process.trace].uuids.get((process.pid, device))
         return (process, device) if uuid is None or process in self._ambiguous_processes else uuid
 
     @cached_property
     def _ambiguous_processes(self) -> frozenset[ProcessId]:
-        """Processes of several machines or containers that share one id, so that nothing identifies their devices."""
+        """Processes of several machines or containers that share one process id, so that nothing identifies their
+        devices.
+        """
         processes_by_number = group_by_key(
             ((process.trace, process.pid), process) for process in {rank.process for rank in self.ranks}
         )
@@ -458,7 +463,7 @@ class Run:
         )
 
     def count_gpus(self, rank_numbers: Collection[int]) -> int:
-        """Count the GPUs of some ranks, one that several of them used once."""
+        """Count the GPUs of some ranks; a GPU that several of them used counts once."""
         sharing_ranks = (
             [rank.number for rank in gpu_ranks if rank.number in rank_numbers]
             for gpu_ranks in self.ranks_of_shared_gpus
@@ -467,9 +472,7 @@ class Run:
 
     @cached_property
     def libraries(self) -> frozenset[str]:
-        """The known libraries whose kernels communicate anywhere in the run, although the convention does not name
-        them.
-        """
+        """The known libraries whose kernels communicate anywhere in the run, without being named in the convention."""
         traces = self.traces if self.convention.libraries else ()
         kernels = {kernel_names for trace in traces for kernel_names in trace.library_kernels()}
         added_kernels = (
@@ -488,7 +491,7 @@ class Run:
 
 
 def select_ranks(ranks: Iterable[Rank], numbers: Collection[int]) -> dict[int, Rank]:
-    """Return the ranks with these numbers, by number; all where none is given.
+    """Return the ranks with these numbers, by number; all if no number is given.
 
     Raises UsageMistake for a number that no rank has.
     """
@@ -506,17 +509,17 @@ class RunWindow:
     """Holds one picked window of every rank, on which a metric of the whole run is measured."""
 
     run: Run
-    by_rank: Mapping[int, RankWindow]  # those of two traces stand on two clocks
-    group: WindowGroup  # what they were picked from
+    by_rank: Mapping[int, RankWindow]  # windows of two traces may use two clocks
+    group: WindowGroup  # the group that they were picked from
 
 
-# A profiler stops within a second of what runs, so no kernel of a session ends later.
+# A profiler stops within a second, so no kernel of a session ends later.
 MAX_PROFILER_STOP_NS = 1_000_000_000
 """The latest time after the end of a profiling session at which one of its kernels may end, in ns."""
 
 
 class UnlaunchedKernels(NamedTuple):
-    """Counts the kernels that have no launch on record, with their time, among all kernels."""
+    """Counts the kernels that have no launch on record, and sums their time, among all kernels."""
 
     unlaunched_count: int = 0  # without a launch
     kernel_count: int = 0  # all of them
@@ -525,7 +528,7 @@ class UnlaunchedKernels(NamedTuple):
 
     @property
     def time_share(self) -> Fraction:
-        """The unlaunched kernels' share of the kernel time, as a fraction."""
+        """The share of kernel time that is in unlaunched kernels, as a fraction."""
         return Fraction(self.unlaunched_ns, self.kernel_ns or 1)
 
     @classmethod
@@ -544,7 +547,9 @@ class UnlaunchedKernels(NamedTuple):
 
 
 class WindowGroup:
-    """Holds the windows of all ranks for one window spec; launches and ranges are read for all on first use."""
+    """Holds the windows of all ranks for one window spec; launches and ranges are read on first use, for all ranks at
+    once.
+    """
 
     def __init__(self, run: Run, spec: WindowSpec) -> None:
         self.run, self.spec = run, spec
@@ -566,7 +571,7 @@ class WindowGroup:
         return (window for windows in self.windows_by_rank.values() for window in windows)
 
     def _pick_rank_windows(self, rank: Rank) -> None:
-        """Pick the windows of a rank; one without a window is an error only when that rank is requested."""
+        """Pick the windows of a rank. A rank without a window is an error only when it is requested."""
         try:
             self.picked_windows[rank.number] = self.run.pick_windows(rank, self.spec)
         except NothingMeasured as error:
@@ -578,7 +583,7 @@ class WindowGroup:
 
     @property
     def _is_by_launch(self) -> bool:
-        """Whether kernels are in the windows that launched them, wherever on the GPU they ran."""
+        """Whether a kernel belongs to the window that launched it, wherever it ran on the GPU."""
         return self.spec.is_by_launch
 
     def _read_trace_context(self, trace_index: int) -> TraceContext:
@@ -590,7 +595,7 @@ class WindowGroup:
             rank.lane: self.picked_windows.get(rank.number, ()) for rank in self._list_measured_ranks(trace_index)
         }
         are_steps = marks_steps(self.run.convention, self.spec) and self.spec.explicit_span_ns is None
-        end_margin_ns = int(are_steps and self._is_by_launch)  # what begins the next step was not launched in this one
+        end_margin_ns = int(are_steps and self._is_by_launch)  # the launch at the end edge belongs to the next step
         hulls = {
             lane: find_hull((w.start_ns, w.end_ns - end_margin_ns) for w in lane_windows)
             for lane, lane_windows in windows.items()
@@ -604,9 +609,9 @@ class WindowGroup:
 
     @cached_property
     def gpu_tracks(self) -> Mapping[int, RankTrack]:
-        """All that ran on each rank's GPU in the windows, by rank number.
+        """Everything that ran on each rank's GPU in the windows, by rank number.
 
-        For windows of launches that is more than was launched in them.
+        For windows of launches this is more than what was launched in them.
         """
         if not self._is_by_launch:
             return self.tracks
@@ -617,7 +622,7 @@ class WindowGroup:
 
     @cached_property
     def _gpu_contexts(self) -> list[TraceContext]:
-        """What each trace ran from the start of the windows' first kernel to the end of their last, whenever it was
+        """What each trace ran from the start of the windows' first kernel to the end of the last, whenever it was
         launched.
         """
         traces_and_spans = [(trace, self._find_filled_spans(number)) for number, trace in enumerate(self.run.traces)]
@@ -627,7 +632,7 @@ class WindowGroup:
 
     @cached_property
     def contexts_after(self) -> list[TraceContext]:
-        """What started after the windows of each trace, on every lane at least until compute did."""
+        """What started after the windows of each trace, on every lane at least until compute started."""
         contexts = []
         for number, trace_context in enumerate(self._gpu_contexts if self._is_by_launch else self.trace_contexts):
             ends = {lane: span[1] for lane, span in trace_context.spans.items() if span is not None}
@@ -640,8 +645,8 @@ class WindowGroup:
     def copies_by_trace(self) -> list[Mapping[Lane, Sequence[Copy]] | None]:
         """The copies of each trace that are launched in the windows, or at most a window's length before one.
 
-        One pass reads them for all ranks. An entry is None for a trace that does not say between which memories they
-        move.
+        One pass reads them for all ranks. An entry is None for a trace that does not say between which memories its
+        copies move.
         """
         copies = []
         for number, trace in enumerate(self.run.traces):
@@ -657,8 +662,8 @@ class WindowGroup:
     def _find_filled_spans(self, trace_index: int) -> dict[Lane, Interval | None]:
         """Return the time from the first filled window of each process to its last one, by lane of a trace.
 
-        It is that of the process and not of the lane: of its devices one may have waited before, or after, its own
-        windows for what another device ran.
+        The time is that of the process, not of the lane: before or after the windows of one device, it may have waited
+        for what another device of the process ran.
         """
         ranks = self._list_measured_ranks(trace_index)
         spans_by_process = group_by_key(
@@ -670,7 +675,7 @@ class WindowGroup:
 
     @cached_property
     def unlaunched(self) -> UnlaunchedKernels:
-        """The kernels without a launch that ran while the windows' kernels did."""
+        """The unlaunched kernels among those that ran while the windows' kernels did."""
         return UnlaunchedKernels.add_up(
             UnlaunchedKernels.measure(trace_context.kernels[lane], calls.start_ns)
             for trace_context in self._gpu_contexts
@@ -679,7 +684,7 @@ class WindowGroup:
 
     @cached_property
     def out_of_session_kernel_count(self) -> int:
-        """The number of kernels around the windows that start before the profiler's session, or end after it."""
+        """The number of kernels around the windows that start before the profiler's session or end after it."""
         count = 0
         for track in self.tracks.values():
             starts = track.kernels.start_ns
@@ -689,7 +694,7 @@ class WindowGroup:
             session_ns = facts.sessions_ns.get(process.global_pid, facts.session_ns)
             if (
                 session_ns is not None and len(starts) and starts[0] <= session_ns
-            ):  # else its times count from elsewhere
+            ):  # otherwise its times have another origin
                 count += len(starts) - bisect_right(starts, session_ns)
                 latest_end_ns = session_ns + MAX_PROFILER_STOP_NS
                 if find_min_max(track.kernels.end_ns)[1] > latest_end_ns:
@@ -709,9 +714,9 @@ class WindowGroup:
         return [RankWindow(track, w, self.spec, select_window_kernels(track, w, self.spec)) for w in windows]
 
     def require_filled_windows(self, rank_numbers: Container[int] | None = None) -> dict[int, list[RankWindow]]:
-        """Return the windows by rank number, of all ranks or of some, none of them empty.
+        """Return the windows of all ranks, or of some, by rank number; none of them is empty.
 
-        Raises NothingMeasured where a rank has no window, or an empty one.
+        Raises NothingMeasured if a rank has no window, or an empty one.
         """
         chosen_numbers = [
             n
@@ -720,7 +725,7 @@ class WindowGroup:
         ]
         for number in chosen_numbers:
             windows = self.windows_by_rank.get(number, [])
-            if number not in self._errors_by_rank and not all(map(len, windows)):  # explained once, whoever asks
+            if number not in self._errors_by_rank and not all(map(len, windows)):  # explained once, then kept
                 track = None if self.spec.is_whole_run else self.run.load_whole_run().tracks[number]
                 self._errors_by_rank[number] = NothingMeasured(explain_empty_windows(windows, track))
             if number in self._errors_by_rank:
@@ -729,14 +734,14 @@ class WindowGroup:
 
     @memoize_method
     def list_run_windows(self, rank_numbers: frozenset[int] | None = None) -> Sequence[RunWindow]:
-        """Return the windows of all ranks, or of some, as run windows: the first window of each rank, then the second,
-        and so on.
+        """Return the windows of all ranks, or of some, as run windows: first the first window of every rank, then the
+        second, and so on.
 
-        Raises NothingMeasured as :meth:`require_filled_windows` does, and where the ranks have different numbers of
+        Raises NothingMeasured as :meth:`require_filled_windows` does, and if the ranks have different numbers of
         windows.
         """
         if rank_numbers is not None and rank_numbers >= {*self.windows_by_rank, *self._errors_by_rank}:
-            return self.list_run_windows()  # what was summed over all ranks is kept there
+            return self.list_run_windows()  # reuses the memoized sums over all ranks
         windows_by_rank = self.require_filled_windows(rank_numbers)
         counts = {len(windows) for windows in windows_by_rank.values()}
         if len(counts) > 1:
@@ -756,16 +761,16 @@ def _extend_backwards(window: RankWindow) -> Interval:
     return min(before_ns, window.window.start_ns), max(window.end_ns, window.window.end_ns)
 
 
-# The first read looks 1 ms ahead at least, each next one eight times as far: few reads, and little too much.
+# The first read looks at least 1 ms ahead, each further one eight times as far: few reads, and little excess.
 _MIN_REACH_NS, _REACH_GROWTH = 1_000_000, 8
 
 
 def read_until_compute(
     trace: Trace, convention: Convention, ends: Mapping[Lane, int], first_reach_ns: int
 ) -> TraceContext:
-    """Read what started on each lane after a time, at least until a compute kernel that takes time, or to the end.
+    """Read what started on each lane after a time, at least until a compute kernel of nonzero length, or to the end.
 
-    ``ends`` has the time by lane. ``first_reach_ns`` is how far ahead the first read looks.
+    ``ends`` has the time in ns by lane. ``first_reach_ns`` is how far ahead the first read looks.
     """
     reach_ns = dict.fromkeys(ends, max(first_reach_ns, _MIN_REACH_NS))
     kernels_by_lane: dict[Lane, Kernels] = {}

@@ -21,14 +21,14 @@ if TYPE_CHECKING:
     from pytest_nsys.analysis.windows.run import Run
 
 RunConditions = Mapping[str, Sequence[str | int] | None]
-"""Conditions that are compared but do not name a baseline file; a value is None where nothing states it."""
+"""Conditions that are compared but do not name a baseline file; a value is None if nothing states it."""
 
 STATED_RUN_FIELDS = ("gpu", "world", "micro_batch", "sequence_length")
-"""Keys that a gate file may state about a run, besides the sizes of mesh axes."""
+"""Keys that a gate file may state about a run, in addition to the sizes of mesh axes."""
 
 
 class Launcher(enum.StrEnum):
-    """Tells how the program was launched, judged by the number of GPUs per trace file."""
+    """Says how the program was launched, judged by the number of GPUs per trace file."""
 
     PER_NODE = "1-process-per-node"
     PER_GPU = "1-process-per-gpu"
@@ -37,7 +37,7 @@ class Launcher(enum.StrEnum):
     @classmethod
     def classify(cls, gpu_count: int, file_count: int) -> Launcher:
         """Return whether each process drives one GPU or a whole node."""
-        # A file of two GPUs or more is of a node; near one GPU per file leaves room for a host without any.
+        # Near one GPU per file: one process per GPU, with room for a file of a host without GPU.
         per_file = Fraction(gpu_count, file_count)
         if per_file >= 2:
             return cls.PER_NODE
@@ -48,7 +48,7 @@ class Launcher(enum.StrEnum):
 class RunKey:
     """Holds what makes two runs comparable.
 
-    A field is None where the trace does not say it, or there is none; None equals only None.
+    A field is None if the trace does not say it, or it does not exist; None equals only None.
     """
 
     convention: str | None  # its fingerprint
@@ -63,7 +63,7 @@ class RunKey:
         return asdict(self) | {"mesh": None if self.mesh is None else dict(sorted(self.mesh.items()))}
 
     def list_contradictions(self, stated_facts: Mapping[str, Label]) -> Iterator[tuple[str, Label, Label]]:
-        """Yield each fact that a person states and the run contradicts: (name, stated value, value of the run)."""
+        """Yield each stated fact that the run contradicts: (name, stated value, value of the run)."""
         run_facts = {**(self.mesh or {}), **self.as_json()}
         for name, stated_value in stated_facts.items():
             run_value = run_facts.get(name)
@@ -80,9 +80,9 @@ class RunKey:
 
 
 def build_run_key(runs: Sequence[Run], stated_facts: Mapping[str, Label]) -> RunKey:
-    """Build the key that the captures of one program share; ``stated_facts`` count where the traces do not say a value.
+    """Build the key that the captures of one program share; ``stated_facts`` fill in what the traces do not say.
 
-    Raises TraceError where the captures are of different programs.
+    Raises TraceError if the captures are of different programs.
     """
     first_key, *other_keys = (_build_capture_key(run, stated_facts) for run in runs)
     for other_key in other_keys:
@@ -113,12 +113,12 @@ def _build_capture_key(capture: Run, stated_facts: Mapping[str, Label]) -> RunKe
 
 
 def collect_run_conditions(runs: Sequence[Run]) -> RunConditions:
-    """Collect the conditions of a run that are compared with those of a baseline, sorted values by name.
+    """Collect the conditions of a run that are compared with those of a baseline: sorted values by name.
 
-    They hold how many anchors the ranks have (as far as that changes a figure), the stated steps, the GPUs, the
-    launcher, the anchors' names with their numbers replaced, the profiler's major version, and what is stated about
-    pipeline, blocks, batch and network. Of steps that have kinds the anchor's name is the kind, where all steps are of
-    one, and their numbers are told without being compared.
+    They hold the number of anchors of the ranks (as far as it changes a figure), the stated steps, the GPUs, the
+    launcher, the anchors' names with numbers replaced, the profiler's major version, and what is stated about pipeline,
+    blocks, batch and network. If steps have kinds and all are of one kind, the kind replaces the anchor's name, and the
+    number of steps is shown but not compared.
     """
     run_ranks = [(run, rank) for run in runs for rank in run.ranks]
     anchors = [run.find_anchors(rank) for run, rank in run_ranks]
@@ -127,7 +127,7 @@ def collect_run_conditions(runs: Sequence[Run]) -> RunConditions:
         re.sub(r"[0-9]+", "N", name) for name in {anchor.name for rank_anchors in anchors for anchor in rank_anchors}
     }
     kinds = {kind for run in runs for kind in run.steps_by_kind.counts_by_kind}
-    if runs[0].convention.kinds:  # how many there are, and with what work, is up to the requests
+    if runs[0].convention.kinds:  # the requests decide how many steps there are, and their work
         anchor_patterns, anchors = kinds if len(kinds) == 1 else set(), []
     traced_runs, workload = [run for run in runs if run.traces], runs[0].workload
     peak_gb_per_s, batch = workload.peak_gb_per_s, format_batch(workload)
@@ -154,10 +154,10 @@ def collect_run_conditions(runs: Sequence[Run]) -> RunConditions:
 
 
 def _format_step_count(step_count: int, labels_per_step: int) -> str:
-    """Format a number of steps as coarsely as it changes a figure: one has no median, and the median of few is
-    unreliable.
+    """Format a number of steps only as exactly as it matters to a figure: one step has no median, few have an
+    unreliable one.
 
-    Steps that span several labels (``labels_per_step``) are another unit than steps of one label, so the text says it.
+    Steps of several labels (``labels_per_step``) are other units than steps of one label, so the text says so.
     """
     number = (
         "1" if step_count == 1 else f"2 to {FEW_ANCHORS - 1}" if step_count < FEW_ANCHORS else f"{FEW_ANCHORS} and more"
@@ -166,27 +166,25 @@ def _format_step_count(step_count: int, labels_per_step: int) -> str:
 
 
 def count_stored_steps(conditions: Mapping[str, Any]) -> int:
-    """Return the highest number of anchors of one kind that a rank had, read from stored conditions; 0 where none is
-    stored.
-    """
-    # A baseline is a file that somebody may have edited: any type may stand there.
+    """Return the highest number of anchors of one kind on a rank, read from stored conditions; 0 if none is stored."""
+    # A baseline file may have been edited: its values may have any type.
     stored_counts = (conditions.get(name) for name in ("step_counts", "kind_steps"))
     counts = (count for stored in stored_counts if isinstance(stored, list | tuple) for count in stored)
     return max((count for count in counts if isinstance(count, int)), default=0)
 
 
 def list_profiler_versions(runs: Sequence[Run]) -> tuple[str, ...]:
-    """List the versions of the profilers that wrote the traces of some runs, sorted, each once."""
+    """List the profiler versions that wrote the traces of some runs, sorted, without duplicates."""
     versions = {facts.profiler_version for run in runs for facts in run.facts}
     return tuple(sorted(v for v in versions if v is not None))
 
 
 def format_profiler_version(version: str) -> str:
-    """Format a profiler's version for people: torch.profiler writes the version of its schema alone."""
+    """Format a profiler's version for people; torch.profiler writes only the version of its schema."""
     return f"schema {version}" if version.isdigit() else version
 
 
 def _format_stored_bandwidth(gb_per_s: Value) -> str:
-    """Format a bandwidth in GB/s as baseline files have stored it since the first: ``3 350 GB/s``."""
+    """Format a bandwidth in GB/s in the form that baseline files have always used: ``3 350 GB/s``."""
     integer_part, point, decimals = format_decimal(gb_per_s, 3).partition(".")
     return f"{int(integer_part):_}".replace("_", " ") + f"{point}{decimals} GB/s"

@@ -1,6 +1,6 @@
-"""Of which kind is each step of an engine that serves requests, how long does it last, and how many tokens has it?
+"""Which kind is each step of an engine that serves requests, how long does it last, and how many tokens does it have?
 
-The engine runs one step after the other on one thread, so a step lasts until the next one begins, of whichever kind.
+The engine runs one step after the other on one thread, so a step lasts until the next one begins, of any kind.
 """
 
 from __future__ import annotations
@@ -16,11 +16,13 @@ from pytest_nsys.core.model import Range
 
 SECOND_NS = 1_000_000_000
 MIN_STEPS_TO_DROP_FIRST = 3
-"""The number of steps from which on the first one is left out of means, medians and quantiles."""
+"""The minimum number of steps at which the first one is left out of means, medians and quantiles."""
 
 
 def find_most_frequent_kind(counts: Mapping[str, int]) -> str | None:
-    """Return the most frequent kind, of several as frequent the convention's first; None where steps have no kinds."""
+    """Return the most frequent kind; of equally frequent ones the first in the convention. None if steps have no
+    kinds.
+    """
     return max(counts, key=counts.__getitem__, default=None)
 
 
@@ -39,7 +41,7 @@ def sort_by_count(counts: Mapping[str, int]) -> list[tuple[str, int]]:
 class StepsByKind:
     """Holds the steps of a run under a convention whose steps have kinds, by rank and by kind.
 
-    They are made of its ``anchors`` by rank number. ``path`` names the run in messages.
+    ``anchors`` are the steps by rank number. ``path`` names the run in messages.
     """
 
     def __init__(self, convention: Convention, anchors: Mapping[int, Sequence[Range]], path: str) -> None:
@@ -64,14 +66,14 @@ class StepsByKind:
         }
         """The same numbers, of those kinds that every rank has."""
 
-        # Ranks are compared on one kind, so one that all of them have goes first.
+        # Ranks are compared on one kind, so a kind that all of them have is preferred.
         self.default_kind = find_most_frequent_kind(self.shared_counts or self.counts_by_kind)
         """The kind that is measured by default: the most frequent, of those that every rank has if any is."""
 
     def describe_work(self) -> list[str]:
         """Describe, per kind, its share of the steps and its mean tokens: ``decode: 90% of the steps, 8 tokens each``.
 
-        The tokens are left out where labels do not say them.
+        The tokens are left out if the labels do not say them.
         """
         all_steps = [step for steps in self.by_rank.values() for step in steps]
         works = [work for step in all_steps if (work := self._convention.parse_step(step.name)) is not None]
@@ -84,16 +86,15 @@ class StepsByKind:
         return texts
 
     def explain_missing_kind(self, kind: str | None) -> str | None:
-        """Explain that the run has no step of a kind that is requested; None where it has one."""
+        """Explain that the run has no step of the requested kind; None if it has one."""
         if kind is None or kind in self.counts_by_kind or not self.counts_by_kind:
             return None
         return f"the run has no {kind} step, only {format_kind_counts(self.counts_by_kind)}"
 
     def select_steps(self, rank: int, kind: str | None) -> Sequence[Range]:
-        """Return the steps of a kind on a rank; without a kind those of the only one that there is.
+        """Return the steps of a kind on a rank; without a kind, those of the only kind there is.
 
-        Raises UsageMistake where there are several kinds and none is given, NothingMeasured where no step is of the
-        kind.
+        Raises UsageMistake if there are several kinds and none is given, NothingMeasured if no step is of the kind.
         """
         counts, chosen_kind = self.counts_by_kind, kind
         if chosen_kind is None:
@@ -106,7 +107,7 @@ class StepsByKind:
 
 
 def check_single_kind(counts_by_owner: Mapping[str, Mapping[str, int]]) -> None:
-    """Raise UsageMistake where an owner has steps of several kinds. ``counts_by_owner`` has how many of each, by its
+    """Raise UsageMistake if an owner has steps of several kinds. ``counts_by_owner`` has the counts by kind, by owner's
     name.
     """
     if any(len(counts) > 1 for counts in counts_by_owner.values()):
@@ -121,13 +122,13 @@ def check_single_kind(counts_by_owner: Mapping[str, Mapping[str, int]]) -> None:
 
 
 def sum_kind_counts(counts: Iterable[Mapping[str, int]]) -> Counter[str]:
-    """Sum how many steps of each kind there are together."""
+    """Return the total number of steps of each kind."""
     return sum(map(Counter, counts), Counter())
 
 
 def drop_first_step(lengths_ns: Mapping[int, int]) -> dict[int, int]:
-    """Return the step lengths in ns by index that means, medians and quantiles count: all but the first, of three or
-    more.
+    """Return the step lengths, in ns by index, that count in means, medians and quantiles: of three or more all but the
+    first.
     """
     items = list(lengths_ns.items())
     # The start of the profiler disturbs the first step.

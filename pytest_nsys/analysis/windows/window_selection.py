@@ -1,13 +1,13 @@
-"""Who are the ranks of a run, and which spans of each are its windows?
+"""What are the ranks of a run, and which spans of each are its windows?
 
-The same trace always gives the same windows, so runs compare. The default is the anchor at index n // 2 of all anchors
-of the rank. Other windows are: an index, ``first``, ``last``, ``steady`` (the middle half, whose value is the median
-over its windows), ``run`` (first kernel to end of last), an explicit span, or a range name, whose ranges are then the
-anchors.
+The same trace always gives the same windows, so runs can be compared. The default is the anchor at index n // 2 of all
+anchors of the rank. Other windows are: an index, ``first``, ``last``, ``steady`` (the middle half, whose value is the
+median over its windows), ``run`` (start of the first kernel to end of the last), an explicit span, or a range name,
+whose ranges are then the anchors.
 
-Ranks are identified by setup label where there is one, else by the order of file, process and device. The files of a
-run are joined by their labels. A process has one label (repeating it is fine), and a rank appears once. A process id is
-no name: it differs between two runs of the same program, so it never enters a row.
+Ranks are identified by setup label if there is one, else by the order of file, process and device. The files of a run
+are joined by their labels. A process has one label (repeating it is fine), and a rank appears once. A process id is no
+name: it differs between two runs of the same program, so it never enters a row.
 """
 
 from __future__ import annotations
@@ -48,39 +48,41 @@ STEADY = "steady"
 _EXPLICIT_SPAN = re.compile(r"(-?\d+):(-?\d+)")
 WINDOW_WORDS = (MEDIAN, RUN, STEADY, "first", "last")
 NO_WINDOW = ""
-"""The window of what was measured outside of a trace."""
+"""The window of values that were measured outside of a trace."""
 
 
 def shorten_steady_label(window: str) -> str:
-    """Return a window's label for a view of one window: of steady steps only their kind, empty where they have none."""
+    """Return a window's label for a view of one window: for steady steps only their kind, empty if they have none."""
     word, _, kind = window.partition(" ")
     return kind if word == STEADY and kind in ("", *STEP_KIND_NAMES) else window
 
 
 def suggest_window_word(window: str) -> str:
-    """Return a hint where ``window`` is nearly a word, and so no range name; empty for a word and for a pattern
-    (``%``).
+    """Return a hint if ``window`` is nearly a window word, and so hardly a range name; empty for a word and for a
+    pattern (``%``).
     """
     return "" if window in WINDOW_WORDS or "%" in window else suggest_word(window, WINDOW_WORDS, cutoff=0.75)
 
 
 @dataclass(frozen=True, slots=True)
 class WindowSpec:
-    """Describes which window is measured, and which kernels count as in it."""
+    """Describes which window is measured, and which kernels count as part of it."""
 
-    window: str = MEDIAN  # as in a gate file: word, index, span or range name
+    window: str = MEDIAN  # in gate-file syntax: word, index, span or range name
     span: Span = Span.RANGE
     kernels: KernelsMode = KernelsMode.CONTAINED
     kind: str | None = None  # only steps of this kind are picked and counted; None: of all steps
 
     @property
     def window_label(self) -> str:
-        """The text that rows of the window are stored under; steps of two kinds are never one series."""
+        """The text under which rows of the window are stored; it names the kind, so that steps of two kinds are never
+        one series.
+        """
         return self.window if self.kind is None else f"{self.window} {self.kind}"
 
     @property
     def option_text(self) -> str:
-        """The text with which ``--window`` selects it."""
+        """The argument of ``--window`` that selects the window."""
         return self.kind if self.kind is not None and self.window == MEDIAN else self.window_label
 
     @property
@@ -95,7 +97,7 @@ class WindowSpec:
 
     @property
     def source_noun(self) -> str:
-        """The noun for what a window is picked from: ``anchor``, or ``decode step``."""
+        """The noun for what a window is picked from: ``anchor``, or for example ``decode step``."""
         return "anchor" if self.kind is None else f"{self.kind} step"
 
     @property
@@ -104,17 +106,17 @@ class WindowSpec:
 
     @property
     def is_outside_trace(self) -> bool:
-        """Whether there is no window at all, as of what was measured outside of a trace."""
+        """Whether there is no window, because the value was measured outside of a trace."""
         return self.window == NO_WINDOW
 
     @property
     def is_by_launch(self) -> bool:
-        """Whether the window is a span of the CPU, and what is measured are the kernels launched in it."""
+        """Whether the window is a span on the CPU, which holds the kernels launched in it."""
         return self.kernels is KernelsMode.LAUNCHED and not self.is_whole_run
 
     @property
     def explicit_span_ns(self) -> tuple[int, int] | None:
-        """The (start, end) in ns where the window is given as ``START:END``, else None."""
+        """The (start, end) in ns if the window is given as ``START:END``, else None."""
         match = _EXPLICIT_SPAN.fullmatch(self.window)
         return (int(match[1]), int(match[2])) if match else None
 
@@ -124,7 +126,7 @@ class WindowSpec:
 
     @property
     def anchor(self) -> str | None:
-        """The range name that replaces the convention's anchor, where the window is given by name, else None."""
+        """The range name that replaces the convention's anchor if the window is given by name, else None."""
         if self.window in WINDOW_WORDS or self.explicit_span_ns or self.index is not None:
             return None
         return self.window
@@ -138,23 +140,23 @@ class WindowSpec:
 
 
 def find_anchor(convention: Convention, spec: WindowSpec | None) -> Anchor | None:
-    """Return the anchor that marks the windows: the range that the spec names, else the convention's own; None without
-    any.
+    """Return the anchor that marks the windows: the range that the spec names, else the convention's own; None if
+    neither exists.
     """
     return (spec and spec.anchor) or convention.anchor
 
 
 def marks_steps(convention: Convention, spec: WindowSpec | None = None) -> bool:
-    """Return whether anchors mark steps, which follow one another without a hole whatever the span.
+    """Return whether anchors mark steps, which follow one another without a gap, whatever the span.
 
-    A part of a step, and a range that somebody names, are measured by themselves.
+    A part of a step and a range that the user names are measured by themselves.
     """
     is_named_range = spec is not None and spec.anchor is not None
     return convention.anchor is not None and not is_named_range and not convention.marks_parts
 
 
 OUTSIDE_TRACE_SPEC = WindowSpec(NO_WINDOW)
-"""The spec of what was measured outside of a trace."""
+"""The spec of values that were measured outside of a trace."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,12 +167,14 @@ class UsedWindow:
     rank: int
     window: Window
     is_by_launch: bool = False  # whether it spans launches, on the CPU
-    kind: str | None = None  # of a step that has one: its time on the CPU says nothing, as it waits for the GPU
+    kind: str | None = (
+        None  # the step's kind, if it has one: its CPU time then says nothing, because it waits for the GPU
+    )
 
 
 class ExaminedWindow(NamedTuple):
-    """Describes the windows that explain a row: of the ranks of one capture the window at one position of those of a
-    spec.
+    """Describes the windows that explain a row: for each rank of one capture, the window at one position in the spec's
+    order.
     """
 
     spec: WindowSpec
@@ -180,18 +184,18 @@ class ExaminedWindow(NamedTuple):
 
     @property
     def anchor_index(self) -> int | None:
-        """The anchor's index, as ``--window`` takes it; None where the ranks' indices differ, or there is none."""
+        """The anchor's index, as ``--window`` takes it; None if the ranks' indices differ, or there is no index."""
         indices = {window.window.index for window in self.windows}
         return indices.pop() if len(indices) == 1 and self.spec.anchor is None else None
 
 
 def choose_window_noun(windows: Iterable[UsedWindow]) -> str:
-    """Return what to call these windows: ``step`` where all their names say so, else ``window``.
+    """Return what to call these windows: ``step`` if all their names say so, else ``window``.
 
-    Units that a kernel begins are steps, as ``show`` calls them: who wants a layer names it.
+    Units that begin with a kernel anchor are steps, as ``show`` calls them; a user who wants a layer gives it a name.
     """
     names = {used_window.window.name.lower() for used_window in windows}
-    step_words = ("step", "iteration", "execute_")  # vLLM's begin so
+    step_words = ("step", "iteration", "execute_")  # vLLM's step names begin with execute_
     is_step_name = (name.startswith(KERNEL_ANCHOR_PREFIX) or any(word in name for word in step_words) for name in names)
     return "step" if all(is_step_name) else "window"
 
@@ -203,9 +207,9 @@ def complete_window_spec(
     kernels: KernelsMode | None = None,
     kind: str | None = None,
 ) -> WindowSpec:
-    """Build a window spec, and take what is left open from the convention.
+    """Build a window spec, taking from the convention whatever is None.
 
-    Where steps have kinds, ``window`` may end in one: ``decode``, ``steady decode``. A step lasts until the next
+    If steps have kinds, ``window`` may end in one: ``decode``, ``steady decode``. A step lasts until the next one
     begins, so its span is its period.
     """
     *earlier_words, last_word = window.split(" ")
@@ -214,33 +218,33 @@ def complete_window_spec(
     kind = kind if kind in convention.kind_names else None
     spec = WindowSpec(window, span or convention.span, kernels or convention.kernels, kind)
     if spec.is_whole_run:
-        return WindowSpec(RUN, kind=kind)  # has neither anchors nor edges: however it is asked for, it is read once
+        return WindowSpec(RUN, kind=kind)  # has neither anchors nor edges, so all spans and modes share one reading
     return replace(spec, span=Span.RANGE) if spec.explicit_span_ns or marks_steps(convention, spec) else spec
 
 
 def assume_single_step(workload: Workload, spec: WindowSpec, *, has_anchor: bool) -> Workload:
-    """Return the workload with one step, where a window holds a whole run or an explicit span and nobody states how
-    many.
+    """Return the workload; if it states no number of steps, with one step for an explicit span, or for a whole run
+    without anchor.
     """
     is_single_step = spec.explicit_span_ns is not None or (spec.is_whole_run and not has_anchor)
     return workload._replace(steps=1) if is_single_step and workload.steps is None else workload
 
 
 def list_open_fields(window: object = None, span: object = None, kernels: object = None) -> tuple[str, ...]:
-    """List the fields of a window spec that nobody requested; a window says its kind."""
+    """List the fields of a window spec that were not requested. A requested window decides the kind, too."""
     requested_fields = {"window": window, "span": span, "kernels": kernels, "kind": window}
     return tuple(name for name, value in requested_fields.items() if value is None)
 
 
 def select_steady_indices(count: int, whole_count: int | None = None) -> range:
-    """Return the middle half of the anchors, [n // 4, n − n // 4), as far as they are among the first ``whole``."""
+    """Return the indices of the middle half of the anchors, [n // 4, n − n // 4), below ``whole_count``."""
     return range(count // 4, min(count - count // 4, count if whole_count is None else whole_count))
 
 
 def pick_anchor_windows(anchors: Sequence[Range], spec: WindowSpec) -> list[Window]:
     """Pick the windows of one rank from its anchors, which are sorted by start.
 
-    Raises NothingMeasured where an index does not exist, or the period of the last anchor is requested.
+    Raises NothingMeasured if an index does not exist, or the period of the last anchor is requested.
     """
     count, whole_count = len(anchors), count_whole_steps(anchors)
     indices: Sequence[int]
@@ -275,7 +279,7 @@ def map_step_numbers(anchors: Sequence[Range]) -> dict[int, int]:
 
 
 def count_whole_steps(anchors: Sequence[Range]) -> int:
-    """Count the anchors that are whole: the last of several steps has no next one, so it is not."""
+    """Count the anchors that are whole steps: the last of several has no successor, so it is not."""
     are_steps = bool(anchors) and isinstance(anchors[0], StepSpan)
     return len(anchors) - 1 if are_steps and len(anchors) > 1 else len(anchors)
 
@@ -296,7 +300,7 @@ def _build_anchor_window(anchors: Sequence[Range], index: int, spec: WindowSpec)
 
 
 class StepSpan(Range):
-    """Describes a step on the host: from its own begin to that of the next step, of the last one to the end of its
+    """Describes a step on the host: from its begin to that of the next step, or for the last step to the end of its
     work.
     """
 
@@ -304,7 +308,9 @@ class StepSpan(Range):
 
 
 def remove_nested_ranges(ranges: Sequence[Range]) -> list[Range]:
-    """Return the ranges of one pattern, sorted by start, without those inside another of them on the same thread."""
+    """Return the ranges of one pattern, sorted by start, without those inside another of these ranges on the same
+    thread.
+    """
     ends: dict[int, int] = {}
     outermost = []
     for span in sorted(ranges, key=lambda span: (span.start_ns, -span.end_ns)):
@@ -317,8 +323,8 @@ def remove_nested_ranges(ranges: Sequence[Range]) -> list[Range]:
 def build_step_spans(anchors: Sequence[Range]) -> list[Range]:
     """Return the anchors as steps that last until the next one begins.
 
-    An anchor inside another one is a part of that; of several that begin at one moment, as on two threads, the longest
-    is the step.
+    An anchor inside another one is a part of it. If several begin at the same time, as on two threads, the longest is
+    the step.
     """
     anchor_by_start = {anchor.start_ns: anchor for anchor in reversed(remove_nested_ranges(anchors))}
     steps: list[Range] = [StepSpan(*anchor_by_start[at_ns]) for at_ns in sorted(anchor_by_start)]
@@ -341,17 +347,15 @@ class RankSteps:
     """Holds the steps of a rank that have a window, on the host and on the GPU."""
 
     steps: Sequence[Range]  # on the host, by start
-    gpu_spans: Sequence[Interval] = ()  # from when to when each step has the GPU
-    missing_reason: str = ""  # why there are none, as the end of a sentence
-    has_mixed_kinds: bool = (
-        False  # whether steps under one label are of several kinds that come back and do not alternate
-    )
+    gpu_spans: Sequence[Interval] = ()  # the (start, end) in which each step has the GPU
+    missing_reason: str = ""  # why there are no steps, as the end of a sentence
+    has_mixed_kinds: bool = False  # whether steps under one label are of several kinds that return without alternating
 
     @classmethod
     def restore(cls, step_spans: StepSpans, anchors: Sequence[Range], default_name: str = "") -> RankSteps:
-        """Restore the steps that a cut stores of the whole run.
+        """Restore the steps of the whole run that a cut stores.
 
-        A step is named like the anchor that begins with it, or ``default_name`` where none does.
+        A step is named after the anchor that begins with it, or ``default_name`` if there is none.
         """
         anchor_by_start = {anchor.start_ns: anchor for anchor in anchors}
         default_range = Range(0, 0, 0, default_name)
@@ -366,13 +370,13 @@ class RankSteps:
         return StepSpans([(step.start_ns, step.end_ns) for step in self.steps], self.gpu_spans)
 
     def measure_lengths_ns(self) -> dict[int, int]:
-        """Return how long each whole step has the GPU in ns, by its begin on the host."""
+        """Return how long each whole step has the GPU in ns, by the time at which it begins on the host."""
         steps_on_gpu = zip(self.steps, self.gpu_spans, strict=True)
         lengths = {step.start_ns: end - start for step, (start, end) in steps_on_gpu}
         return dict(list(lengths.items())[: count_whole_steps(self.steps)])
 
     def find_gpu_span(self, start_ns: int) -> Interval | None:
-        """Return the (start, end) in which the step that begins at a host time has the GPU; None where no step begins
+        """Return the (start, end) in which the step that begins at a host time has the GPU; None if no step begins
         then.
         """
         index = bisect_left(self.steps, start_ns, key=lambda step: step.start_ns)
@@ -389,9 +393,9 @@ _MAX_SHOWN_RANKS = 8
 
 
 def read_setup_labels(trace: Trace, ranges: Mapping[int, Sequence[Range]], convention: Convention) -> SetupLabels:
-    """Find the setup labels of a trace among its ``ranges``, by process, else in its own record of them.
+    """Return the setup label of each process, from ``ranges``, else from the trace's own record of labels.
 
-    Raises TraceError for a process with two different ones.
+    Raises TraceError for a process with two different labels.
     """
     label_by_process: dict[int, Setup] = {}
     prefix = (convention.setup_pattern or "").partition("%")[0]
@@ -414,7 +418,7 @@ def find_ranks(
 ) -> tuple[tuple[Rank, ...], tuple[Note, ...]]:
     """Find the ranks of a run, sorted by number, and notes on how they were identified.
 
-    ``stored_numbers`` are those that each trace gives its ranks itself, as a cut does.
+    ``stored_numbers`` are the rank numbers that each trace stores itself, as a cut does.
     """
     if any(labels):
         return _find_labelled_ranks(traces, labels)
@@ -428,7 +432,7 @@ def find_ranks(
 def _find_labelled_ranks(
     traces: Sequence[Trace], labels: Sequence[SetupLabels]
 ) -> tuple[tuple[Rank, ...], tuple[Note, ...]]:
-    """Find the ranks by the setup labels of their processes, which every file must have."""
+    """Find the ranks by the setup labels of their processes; every file must have one."""
     ranks: dict[int, Rank] = {}
     for number, (trace, trace_labels) in enumerate(zip(traces, labels, strict=True)):
         if not trace_labels:
@@ -440,7 +444,7 @@ def _find_labelled_ranks(
                     f"rank {setup.rank} appears twice in this run ({namesake.trace}, process {namesake.pid}; "
                     f"{rank.trace}, process {rank.pid})"
                 )
-                if namesake.trace == rank.trace:  # no choice of files tells them apart
+                if namesake.trace == rank.trace:  # both are in one file, so choosing files cannot help
                     raise TraceError(f"{conflict}: {_ONE_LABEL_PER_PROCESS}")
                 raise SeveralCaptures(f"{conflict}: {_GIVE_FILES_OF_ONE_RUN}")
             ranks[setup.rank] = rank
@@ -450,7 +454,7 @@ def _find_labelled_ranks(
 
 
 def _check_sizes(ranks: Sequence[Rank]) -> None:
-    """Raise TraceError where two labels state different sizes of the mesh."""
+    """Raise TraceError if two labels state different sizes of the mesh."""
     first = ranks[0].setup
     assert first is not None  # every rank here has a label
     for rank in ranks:
@@ -463,10 +467,12 @@ def _check_sizes(ranks: Sequence[Rank]) -> None:
 
 
 def count_absent_ranks(ranks: Sequence[Rank]) -> tuple[int, int, str]:
-    """Return how many ranks no trace holds, how many there should be, and the first absent numbers as text.
+    """Return the number of ranks that no trace holds, the number that there should be, and the first absent numbers as
+    text.
 
-    The sizes in the setup labels tell how many there should be. Without sizes they are the numbers missing below the
-    highest, of more than one rank: a single one may be all that was recorded, as rank 3 of a job is.
+    The sizes in the setup labels give the number that there should be. Without sizes, the absent numbers are those
+    missing below the highest, if there is more than one rank: a single one may be all that was recorded, such as rank 3
+    of a job.
     """
     setup = ranks[0].setup if ranks else None
     if setup is None or (not setup.sizes and len(ranks) == 1):
@@ -475,7 +481,7 @@ def count_absent_ranks(ranks: Sequence[Rank]) -> tuple[int, int, str]:
 
 
 def count_clocks(ranks: Sequence[Rank]) -> int:
-    """Count the clocks on which the ranks' times stand."""
+    """Count the different clocks that the ranks' times are on."""
     return len({rank.process.clock for rank in ranks})
 
 
