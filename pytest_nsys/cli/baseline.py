@@ -157,7 +157,7 @@ def show(folder: str, format: Format) -> None:
 
     The default is baselines/. Of gate files, or a folder of them, those that a gate run finds.
     """
-    root = Path(GateAddress.parse(folder).file)
+    root = Path(GateAddress.parse_file_and_configuration(folder).file)
     if not root.exists():
         raise UsageMistake(f"{root}: there is no such folder: give that of the baselines, or the gate files")
     paths = _find_baseline_files(folder)
@@ -184,7 +184,7 @@ def _find_baseline_files(path_text: str) -> list[Path]:
         return [root]
     if files_below := sorted(path for path in root.rglob("*.json") if path.name != SCHEMA_NAME):
         return files_below
-    if not has_gate_files(Path(GateAddress.parse(path_text).file)):
+    if not has_gate_files(Path(GateAddress.parse_file_and_configuration(path_text).file)):
         return []
     gate_baselines = (
         path

@@ -74,11 +74,14 @@ def _split_gates_and_traces(words: tuple[str, ...]) -> tuple[list[str], list[str
     """Return the gate files and folders of them, and the rest, which are traces. Raises UsageMistake for other YAML."""
     if not words:
         return (["."] if has_gate_files(Path()) else []), []
-    files = [file for word in words for file in _expand_gate_glob(GateAddress.parse(word).file)]
+    files = [file for word in words for file in _expand_gate_glob(GateAddress.parse_file_and_configuration(word).file)]
     gates = [file for file in files if file and has_gate_files(Path(file))]
     traces = [file for file in files if file not in gates]
     for word in words:
-        if GateAddress.parse(word).configuration and Path(GateAddress.parse(word).file).is_file():
+        if (
+            GateAddress.parse_file_and_configuration(word).configuration
+            and Path(GateAddress.parse_file_and_configuration(word).file).is_file()
+        ):
             with contextlib.suppress(GateFileError):  # which is told of the file
                 load_configuration(Path(word))
     if yaml_file := next((word for word in traces if word.endswith(YAML_SUFFIXES) and Path(word).is_file()), None):

@@ -102,7 +102,9 @@ def compare(
     captures = [[find_traces(value, Path()) for value in side] for side in sides]
     traces = [path for side in captures for capture in side for path in capture]
     input_files = [(path, "is one of the traces") for path in traces]
-    input_files += [(Path(GateAddress.parse(gate).file), "is one of the gate files") for gate in gates]
+    input_files += [
+        (Path(GateAddress.parse_file_and_configuration(gate).file), "is one of the gate files") for gate in gates
+    ]
     input_files += [
         (path, "is one of the measurements")
         for side in measurements_by_side
@@ -176,11 +178,11 @@ def _draw_assertion_pictures(
 
 def _check_artifacts(folder: str, traces: Sequence[Path]) -> None:
     """Raise UsageMistake where no windows can be written into the folder."""
-    from pytest_nsys.plugin.artifacts import check_folder
+    from pytest_nsys.plugin.artifacts import check_output_folder
 
     if not folder.strip():
         raise UsageMistake("--artifacts is empty: write --artifacts=DIR")
-    check_folder(f"--artifacts={sanitize_line(folder)}", Path(folder), traces)
+    check_output_folder(f"--artifacts={sanitize_line(folder)}", Path(folder), traces)
 
 
 def _write_failed_windows(folder: Path, pairs_and_verdicts: Sequence[tuple[OtherRun, Verdict]]) -> None:

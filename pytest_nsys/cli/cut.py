@@ -109,7 +109,7 @@ def _cut_for_gate(gate_file: str, measure_options: MeasureOptions, traces: Seque
         raise UsageMistake(
             f"--gate says what is measured, of every rank: leave {measure_options.typed_options[0][0]} out"
         )
-    if not Path(GateAddress.parse(gate_file).file).is_file():
+    if not Path(GateAddress.parse_file_and_configuration(gate_file).file).is_file():
         raise UsageMistake(f"--gate {sanitize_line(gate_file)}: is not a file: give one gate file")
     gate = load_configuration(Path(gate_file))
     with open_cache(None, "") as library:
@@ -204,7 +204,7 @@ def _choose_default_target(
     )
     window, ranks = measure_options.window or "", [f"rank{number}" for number in measure_options.ranks]
     name_parts = [re.sub(r"[^\w.-]+", "-", window)[:MAX_WINDOW_NAME].strip("-"), *ranks]
-    name_parts += [f"gate-{Path(GateAddress.parse(gate).stem).name}"] if gate is not None else []
+    name_parts += [f"gate-{Path(GateAddress.parse_file_and_configuration(gate).stem).name}"] if gate is not None else []
     name = ".".join([get_trace_stem(named_after), *filter(None, name_parts)])
     path = traces[0].parent / f"{name}{suffix}"
     if not os.access(path.parent, os.W_OK):

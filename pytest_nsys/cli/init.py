@@ -70,7 +70,7 @@ from pytest_nsys.tools.files import write_atomically
 from pytest_nsys.traces.trace_files import find_traces, find_usual_convention, read_cut_mark
 from pytest_nsys.verdicts.evaluate import GateContext, evaluate
 from pytest_nsys.verdicts.gate_windows import pack_gate_windows
-from pytest_nsys.verdicts.refresh import Refresh, WindowPacker, WrittenBaseline
+from pytest_nsys.verdicts.refresh import GateBaselineRefresh, WindowPacker, WrittenBaseline
 from pytest_nsys.verdicts.refresh_modes import RefreshMode
 from pytest_nsys.verdicts.stored_baseline import StoredBaseline
 
@@ -530,7 +530,9 @@ def store_rows(
     if not assertions:
         return None
     context = GateContext(captures, gate, StoredBaseline(captures, gate, store))
-    refresh = Refresh(gate, context, reason, RefreshMode.ALL, format_path=os.path.relpath, pack_windows=keep)
+    refresh = GateBaselineRefresh(
+        gate, context, reason, RefreshMode.ALL, format_path=os.path.relpath, pack_windows=keep
+    )
     refresh.wanted_assertions += assertions
     return refresh.write()
 

@@ -83,7 +83,7 @@ def run_pytest(plugin: SessionPlugin, gate_files: Sequence[str], baseline_dir: s
         sys.path.insert(0, working_folder)
     baseline_options = [f"--nsys-baseline-dir={baseline_dir}"] if baseline_dir else []
     worker_options = ["-n", "0"] if find_spec("xdist") else []
-    plugin.addresses = [*map(GateAddress.parse, gate_files)]
+    plugin.addresses = [*map(GateAddress.parse_file_and_configuration, gate_files)]
     files = dict.fromkeys(address.file for address in plugin.addresses)
     code = pytest.main([*files, "-m", "nsys", *baseline_options, *worker_options, *arguments], plugins=[plugin])
     if plugin.is_interrupted:
@@ -237,7 +237,12 @@ def list_gates_with_stores(gate_files: Sequence[str], baseline_dir: str | None) 
     Raises UsageMistake where there are none; what is wrong with a gate file is printed as pytest says it.
     """
     if missing_path := next(
-        (gate_file for gate_file in gate_files if not Path(GateAddress.parse(gate_file).file).exists()), None
+        (
+            gate_file
+            for gate_file in gate_files
+            if not Path(GateAddress.parse_file_and_configuration(gate_file).file).exists()
+        ),
+        None,
     ):
         raise UsageMistake(f"{sanitize_line(missing_path)}: there is no such file or folder")
     collected_gates, problems = collect_gates(gate_files, baseline_dir)

@@ -23,7 +23,7 @@ from dataclasses import MISSING, dataclass, fields
 from functools import lru_cache, partial
 from typing import Any, NamedTuple
 
-from pytest_nsys.core.engine_steps import SGLANG_KINDS, VLLM_KINDS, StepKind, StepWork
+from pytest_nsys.core.engine_steps import SGLANG_KINDS, VLLM_KINDS, EngineStepKind, StepWork
 from pytest_nsys.core.expressions import Expression
 from pytest_nsys.core.families import FAMILIES, Families, Family, demangle_identifiers, find_communication_library
 from pytest_nsys.core.model import KernelsMode, Setup, Span
@@ -147,7 +147,7 @@ class Convention:
     families: Families = FAMILIES  # The table that kernels are counted by.
     copies: tuple[CopyKind, ...] = ()  # Kinds of copies that are communication, too, in the order of CopyKind.
     # Kinds of steps, which are never in one median; an anchor is of the first that fits its name.
-    kinds: tuple[StepKind, ...] = ()
+    kinds: tuple[EngineStepKind, ...] = ()
     part: bool = False  # Whether an anchor is a part of a step, as a chunk is, and no step.
 
     def __post_init__(self) -> None:
@@ -460,7 +460,7 @@ _ENCODERS: Mapping[str, Callable[[Any], Any]] = {
 _DECODERS: Mapping[str, Callable[[Any], Any]] = {
     **dict.fromkeys(("name", "setup", "stage"), partial(_check_type, str | None)),
     "anchor": _decode_anchor,
-    "kinds": lambda value: tuple(StepKind(name, _check_type(str, anchors)) for name, anchors in value.items()),
+    "kinds": lambda value: tuple(EngineStepKind(name, _check_type(str, anchors)) for name, anchors in value.items()),
     "purposes": lambda value: tuple(
         Purpose(name, _check_texts(globs["stages"]), _check_texts(globs["ranges"])) for name, globs in value.items()
     ),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 
-class StepKind(NamedTuple):
+class EngineStepKind(NamedTuple):
     """Describes a kind of step of an engine that serves requests, such as decode.
 
     The group ``tokens`` of the pattern is the work; if there are several (``tokens1`` …), their sum.
@@ -26,8 +26,8 @@ _NO_REQUEST = r"0\([^()]*\)"
 _REQUESTS = r"[1-9][0-9]*\((?:sq)?(?P<{}>[0-9]+)[^()]*\)"
 
 
-def _make_vllm_kind(name: str, context: str, generation: str) -> StepKind:
-    return StepKind(name, rf"execute_(?:[0-9]+_)?context_{context}_generation_{generation}")
+def _make_vllm_kind(name: str, context: str, generation: str) -> EngineStepKind:
+    return EngineStepKind(name, rf"execute_(?:[0-9]+_)?context_{context}_generation_{generation}")
 
 
 VLLM_KINDS = (
@@ -41,14 +41,14 @@ vLLM's ``gpu_worker.py`` may tell more: ``execute_920_context_1(sq888sk888sqsq78
 """
 
 SGLANG_KINDS = (
-    StepKind("prefill", r"step\[(?:EXTEND|SPLIT_PREFILL) bs=[0-9]+(?: toks=(?P<tokens>[0-9]+))?(?: [^]]*)?\]"),
-    StepKind("decode", r"step\[DECODE bs=(?P<tokens>[0-9]+)(?: [^]]*)?\]"),
-    StepKind(
+    EngineStepKind("prefill", r"step\[(?:EXTEND|SPLIT_PREFILL) bs=[0-9]+(?: toks=(?P<tokens>[0-9]+))?(?: [^]]*)?\]"),
+    EngineStepKind("decode", r"step\[DECODE bs=(?P<tokens>[0-9]+)(?: [^]]*)?\]"),
+    EngineStepKind(
         "mixed",
         r"step\[MIXED bs=[0-9]+(?: c=[0-9]+ g=[0-9]+ c_sq=(?P<tokens1>[0-9]+) .*?g_sq=(?P<tokens2>[0-9]+))?"
         r"(?: [^]]*)?\]",
     ),
-    StepKind("verify", r"step\[TARGET_VERIFY bs=[0-9]+(?: [^]]*)?\]"),
+    EngineStepKind("verify", r"step\[TARGET_VERIFY bs=[0-9]+(?: [^]]*)?\]"),
 )
 """Modes of a forward pass (sgl-project/sglang#23419, and #24911 for what ``roofline_annotations`` adds). ``verify`` is
 of a target model that decodes speculatively, and its label does not say how many tokens that accepts.

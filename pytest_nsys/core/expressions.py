@@ -57,7 +57,7 @@ class Expression:
 
     def fullmatch(self, name: str) -> re.Match[str] | None:
         """Match the whole name; return None where it does not match."""
-        return self._run_with_timer(name, lambda: self._pattern.fullmatch(name))
+        return self._run_with_time_limit(name, lambda: self._pattern.fullmatch(name))
 
     def find_last_group(self, name: str, group: str) -> str | None:
         """Return the text of the group at the last match that has it, None where none does."""
@@ -65,9 +65,9 @@ class Expression:
         def search_group() -> str | None:
             return next((m[group] for m in [*self._pattern.finditer(name)][::-1] if m[group]), None)
 
-        return self._run_with_timer(name, search_group)
+        return self._run_with_time_limit(name, search_group)
 
-    def _run_with_timer(self, name: str, match_name: Callable[[], MatchT]) -> MatchT:
+    def _run_with_time_limit(self, name: str, match_name: Callable[[], MatchT]) -> MatchT:
         """Run a match, with a timer if the expression might be slow. Raises TraceError if it takes too long."""
         if not self._needs_timer:
             return match_name()

@@ -83,7 +83,7 @@ class GateAddress(NamedTuple):
     configuration: str = ""
 
     @classmethod
-    def parse(cls, text: str) -> GateAddress:
+    def parse_file_and_configuration(cls, text: str) -> GateAddress:
         """Parse what a user typed; brackets have a meaning only after a gate file's name."""
         match = _GATE_ADDRESS.fullmatch(text)
         return cls(match["file"], match["name"]) if match and has_gate_name(match["file"]) else cls(text)

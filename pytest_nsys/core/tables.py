@@ -184,7 +184,7 @@ class Series(NamedTuple):
     value: array[int]
 
     @classmethod
-    def from_pairs(cls, pairs: Iterable[tuple[int, int]]) -> Series:
+    def from_time_value_pairs(cls, pairs: Iterable[tuple[int, int]]) -> Series:
         """Build a series from (time, number) pairs, which come in the order of time."""
         times, values = array("q"), array("q")
         for time, number in pairs:
@@ -226,4 +226,4 @@ def sum_levels(series: Sequence[Series]) -> Series:
     for time, place, level in changes:
         current_levels[place] = level
         sums.append((time, sum(current_levels)))
-    return Series.from_pairs(sums)
+    return Series.from_time_value_pairs(sums)

@@ -183,7 +183,7 @@ def draft_sentences(figures: CaptureFigures) -> list[DraftSentence]:
     wall_metrics = choose_wall_metrics(measure_sharing(windows))
     if communicates:
         sentences += _draft_streams(figures)
-    sentences += _draft_barriers(figures, wall_metrics, communicates=communicates)
+    sentences += _draft_barrier_limits(figures, wall_metrics, communicates=communicates)
     sentences += _draft_launched(figures)
     sentences += _draft_syncs(figures)
     sentences += _draft_pageable_copies(figures)
@@ -228,7 +228,7 @@ def _draft_streams(figures: CaptureFigures) -> Iterator[DraftSentence]:
             )
 
 
-def _draft_barriers(
+def _draft_barrier_limits(
     figures: CaptureFigures, wall_metrics: WallMetrics, *, communicates: bool
 ) -> Iterator[DraftSentence]:
     rows = figures.read_rows("barrier_ns")

@@ -86,7 +86,7 @@ def accept_rows(
         rows.append(row)
     judgement = summarize_rows(rows, judgement.warnings)
     if judgement.outcome is not Outcome.ACCEPTED:
-        refusal = branch_refresh.refused or _describe_refused_row(assertion, refused_rows, branch_rows)
+        refusal = branch_refresh.refused or _describe_row_not_accepted(assertion, refused_rows, branch_rows)
         return judgement, AcceptanceTexts(f"; not accepted on this branch: {refusal}" if refusal else "")
     message_suffix = f"; accepted on this branch ({branch_refresh.reason})"
     red_reason = _describe_other_red(assertion, judgement) or ("" if lets_pass else LET_PASS_HINT)
@@ -150,7 +150,7 @@ def _describe_accepted_row(assertion: Assertion, judgement: Judgement, reason: s
     return f"accepted on this branch: {f'{place} {change_text}'.lstrip()}{more_rows}: {reason}"
 
 
-def _describe_refused_row(
+def _describe_row_not_accepted(
     assertion: Assertion, refused_rows: list[JudgedRow], branch_rows: Mapping[RowKey, JudgedRow]
 ) -> str:
     """Describe the worst row whose value is not the one that the branch stored."""

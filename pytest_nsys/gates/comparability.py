@@ -113,27 +113,27 @@ def find_all_differences(
     return (*find_differences(current, baseline, compared_fields), *work_differences)
 
 
-class _KindWork(NamedTuple):
+class _StepKindWork(NamedTuple):
     """Holds the share of a kind in percent and the mean tokens of its steps, and the text that says both."""
 
     share_percent: int
     tokens: Fraction
     text: str
 
-    def is_other(self, baseline: _KindWork) -> bool:
+    def is_other(self, baseline: _StepKindWork) -> bool:
         other_tokens = abs(self.tokens - baseline.tokens) > MOST_OTHER_WORK * max(self.tokens, baseline.tokens)
         return other_tokens or abs(self.share_percent - baseline.share_percent) > 100 * MOST_OTHER_WORK
 
 
-def _parse_kind_work(work_lines: object) -> Mapping[str, list[_KindWork]]:
+def _parse_kind_work(work_lines: object) -> Mapping[str, list[_StepKindWork]]:
     """Parse the lines of ``StepsByKind.describe_work`` into entries by kind of step: one for each different line."""
-    works: dict[str, list[_KindWork]] = {}
+    works: dict[str, list[_StepKindWork]] = {}
     for line in work_lines if isinstance(work_lines, list | tuple) else ():
         match = re.fullmatch(
             r"(\w+): (([0-9]{1,3})% of the steps(?:, ([0-9]{1,18}(?:\.[0-9])?) tokens each)?)", str(line)
         )
         if match is not None:
-            works.setdefault(match[1], []).append(_KindWork(int(match[3]), Fraction(match[4] or 0), match[2]))
+            works.setdefault(match[1], []).append(_StepKindWork(int(match[3]), Fraction(match[4] or 0), match[2]))
     return works
 
 

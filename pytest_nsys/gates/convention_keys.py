@@ -95,7 +95,7 @@ def load_convention(value: ConventionSource | None, anchor: Anchor | None = None
     if value is None or isinstance(value, Convention):
         convention = value
     elif isinstance(value, str | os.PathLike):
-        address = GateAddress.parse(os.fspath(value))
+        address = GateAddress.parse_file_and_configuration(os.fspath(value))
         convention = load_built_in_or_file(
             address.file,
             {**BUILT_IN_CONVENTIONS, AUTO: None},

@@ -8,7 +8,7 @@ from pytest_nsys.analysis.steps.search_text import SearchResult, describe_chosen
 from pytest_nsys.core.conventions import BUILT_IN_CONVENTIONS, Convention, describe_convention
 
 
-class FoundConvention(NamedTuple):
+class ConventionOrigin(NamedTuple):
     """Describes how a gate file with ``convention: auto`` got its convention."""
 
     where: str  # "trace", "base" or "baseline"

@@ -61,7 +61,7 @@ def load_configuration(path: Path) -> GateFile:
 
     Raises GateFileError, and ArgumentMistake if the path does not name one configuration.
     """
-    file, name = GateAddress.parse(str(path))
+    file, name = GateAddress.parse_file_and_configuration(str(path))
     gate = load_gate_file(Path(file))
     gate_found = next((candidate for candidate in gate.judged_gates if candidate.configuration == name), None)
     if gate_found is not None:

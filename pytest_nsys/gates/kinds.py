@@ -29,7 +29,7 @@ from pytest_nsys.core.conventions import (
     KernelAnchor,
     Purpose,
 )
-from pytest_nsys.core.engine_steps import StepKind
+from pytest_nsys.core.engine_steps import EngineStepKind
 from pytest_nsys.core.errors import suggest_or_list, suggest_word
 from pytest_nsys.core.families import OTHER_FAMILY, Families, Family
 from pytest_nsys.core.model import KernelsMode, Label, Span
@@ -412,7 +412,7 @@ def _read_purposes(reader: NodeReader, node: Node, key: str) -> tuple[Purpose, .
     return tuple(purposes)
 
 
-def _read_step_kinds(reader: NodeReader, node: Node, key: str) -> tuple[StepKind, ...]:
+def _read_step_kinds(reader: NodeReader, node: Node, key: str) -> tuple[EngineStepKind, ...]:
     expressions = [
         (word, reader.read_text(value, f"kind {sanitize_line(word.value, 40)}"))
         for word, value in reader.read_entries(node, key)
@@ -422,7 +422,7 @@ def _read_step_kinds(reader: NodeReader, node: Node, key: str) -> tuple[StepKind
             reader.add_mistake(
                 word, f"'{sanitize_line(word.value, 40)}' is no word for a kind of steps, as 'decode' is"
             )
-    return tuple(StepKind(word.value, text or "") for word, text in expressions)
+    return tuple(EngineStepKind(word.value, text or "") for word, text in expressions)
 
 
 def _read_copy_kinds(reader: NodeReader, node: Node, key: str) -> tuple[CopyKind, ...]:

@@ -32,7 +32,7 @@ from pytest_nsys.core.notebook_display import render_object
 from pytest_nsys.core.text_format import sanitize_line
 from pytest_nsys.core.units import ANY_UNIT, BARE
 from pytest_nsys.core.workload import Workload
-from pytest_nsys.gates.found_convention import FoundConvention
+from pytest_nsys.gates.found_convention import ConventionOrigin
 
 AllowMissing = Mapping[str, frozenset[int]]
 """Names the ranks that may lack a stage, by a glob of stages; ``*`` also stands for metrics that have no stages."""
@@ -349,7 +349,7 @@ class GateFile:
     span: Span | None = None
     kernels: KernelsMode | None = None
     allow_missing: AllowMissing = field(default_factory=dict)
-    found_convention: FoundConvention | None = None  # how auto came by the convention
+    found_convention: ConventionOrigin | None = None  # how auto came by the convention
     configuration: str = ""
     configuration_names: tuple[str, ...] = ()  # of all configurations of the file
     matrix: tuple[GateFile, ...] = ()

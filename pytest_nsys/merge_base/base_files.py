@@ -65,7 +65,9 @@ class CommitFiles:
 
     @cached_property
     def own_entries(self) -> dict[str, TreeEntry]:
-        """The entries that the commit itself lists, by path. Raises BaselineError."""
+        """Return the files and submodules that the tree of the commit lists, without what the submodules hold, by path.
+        Raises BaselineError.
+        """
         return list_tree(self.top, self.commit)
 
     @cached_property

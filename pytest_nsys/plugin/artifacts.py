@@ -57,7 +57,7 @@ def start(config: pytest.Config) -> None:
     setting_text = (
         f"--nsys-artifacts={option}" if option is not None else f"nsys_artifacts={config.getini(ARTIFACTS_SETTING)}"
     )
-    check_folder(sanitize_line(setting_text), folder, list_named_traces(config))
+    check_output_folder(sanitize_line(setting_text), folder, list_named_traces(config))
     install(config, sys.modules[__name__], "nsys-artifacts")
 
 
@@ -107,7 +107,7 @@ _UNSAFE_CHARACTERS = re.compile(r"[^A-Za-z0-9._-]+|__+")
 
 def build_file_name(gate: str, assertion: str) -> str:
     """Return ``<gate>__<assertion>.json.gz``. ``gate`` is the gate file's path as its baselines know it."""
-    gate_stem = GateAddress.parse(gate).stem
+    gate_stem = GateAddress.parse_file_and_configuration(gate).stem
     safe_name = f"{_sanitize_name_part(gate_stem)}__{_sanitize_name_part(assertion)}"
     if safe_name != f"{gate_stem}__{assertion}".lower():  # file systems may not tell capitals apart
         safe_name += "-" + sha256(f"{gate}\0{assertion}".encode("utf-8", "surrogatepass")).hexdigest()[:HASH_DIGITS]
@@ -143,7 +143,7 @@ def draw_windows(verdict: Verdict, head: Captures, base: Captures | None = None)
     return [draw_run(head_window.run, head_window.spec, ranks, HEAD)]
 
 
-def check_folder(setting_text: str, folder: Path, traces: Iterable[Path]) -> None:
+def check_output_folder(setting_text: str, folder: Path, traces: Iterable[Path]) -> None:
     """Raise UsageMistake where a folder, which may be new, takes no files, or holds traces that are read."""
     existing_folder = next(path for path in (folder, *folder.parents) if os.path.lexists(path))
     if not existing_folder.is_dir():
@@ -163,7 +163,7 @@ def write_window(folder: Path, gate: str, verdict: Verdict, head: Captures, base
     """
     path = folder / build_file_name(gate, verdict.assertion.name)
     read_files = [(trace, "is one of the traces") for side in (head, base) if side is not None for trace in side.paths]
-    check_folder(str(folder), folder, [trace for trace, _ in read_files])
+    check_output_folder(str(folder), folder, [trace for trace, _ in read_files])
     folder.mkdir(parents=True, exist_ok=True)
     check_report_target(str(path), path, read_files, is_cut=True)
     text = render_perfetto_json(draw_windows(verdict, head, base))

@@ -19,7 +19,7 @@ from pytest_nsys.reports.stored.unresolved_failures import (
 )
 from pytest_nsys.tools.git import format_merge_advice
 from pytest_nsys.verdicts.gate_windows import pack_gate_windows
-from pytest_nsys.verdicts.refresh import Refresh, WrittenBaseline
+from pytest_nsys.verdicts.refresh import GateBaselineRefresh, WrittenBaseline
 from pytest_nsys.verdicts.refresh_modes import RefreshMode, RefreshOptions
 
 
@@ -40,7 +40,7 @@ class SessionRefresh:
         self.write_errors: list[NsysError] = []
         self.restarted: list[str] = []  # assertions whose past in the history ends here
         self.unresolved: list[UnresolvedFailure] = []  # what is still red once all is written
-        self._refreshes: dict[str, Refresh] = {}
+        self._refreshes: dict[str, GateBaselineRefresh] = {}
         self.acceptance = session.config.stash.get(ACCEPTANCE, RefreshOptions())
 
     def is_chosen(self, assertion: Assertion) -> bool:
@@ -53,7 +53,7 @@ class SessionRefresh:
         """Return which rows are written."""
         return self.acceptance.mode
 
-    def get_refresh(self, gate: GateFile) -> Refresh:
+    def get_refresh(self, gate: GateFile) -> GateBaselineRefresh:
         """Return the refresh of a gate file's baseline, one for all of its items."""
         if gate.address not in self._refreshes:
             reason = str(self.session.config.getoption("nsys_reason"))
@@ -61,7 +61,7 @@ class SessionRefresh:
                 self.session.get_context(gate),
                 pack_gate_windows if self.acceptance.keeps_windows else None,
             )
-            self._refreshes[gate.address] = Refresh(
+            self._refreshes[gate.address] = GateBaselineRefresh(
                 context.gate, context, reason, self.mode, self.session.format_path, windows_keeper
             )
         return self._refreshes[gate.address]

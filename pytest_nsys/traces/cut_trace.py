@@ -159,7 +159,7 @@ class CutTrace:
         self._ranks_by_lane = {rank.lane: rank for rank in mark.ranks}
 
     @classmethod
-    def from_mark(cls, inner: Trace, mark: CutMark) -> Trace:
+    def from_cut_file(cls, inner: Trace, mark: CutMark) -> Trace:
         """Return the trace of a cut, which answers each question of the protocol."""
         return cast(Trace, cls(inner, mark))
 
@@ -294,7 +294,7 @@ class CutTrace:
         it.
         """
         memory_by_lane = {
-            rank.lane: Memory(Series.from_pairs(rank.memory), rank.freed_earlier)
+            rank.lane: Memory(Series.from_time_value_pairs(rank.memory), rank.freed_earlier)
             for rank in self.mark.ranks
             if rank.memory is not None
         }
@@ -308,7 +308,9 @@ class CutTrace:
         """Return samples of the SM clock in the windows of each lane; None where there were none on record."""
         samples_by_lane = {lane: self._ranks_by_lane[lane].sm_clocks for lane in spans if lane in self._ranks_by_lane}
         clocks_by_lane = {
-            lane: Series.from_pairs(samples) for lane, samples in samples_by_lane.items() if samples is not None
+            lane: Series.from_time_value_pairs(samples)
+            for lane, samples in samples_by_lane.items()
+            if samples is not None
         }
         return clocks_by_lane or None
 

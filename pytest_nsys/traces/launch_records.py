@@ -180,12 +180,12 @@ def _mark_recorded(calls: ApiCalls, kernels: Column, work: RecordedWork) -> Colu
     other_ids = work.other_ids
     marks = columns.look_up_keys(kernels, _make_ones(kernels), 0, calls.correlation)
     marks = columns.take_maximum(marks, columns.look_up_keys(other_ids, _make_ones(other_ids), 0, calls.correlation))
-    for i in _find_by_next_id(calls, marks, kernels, work.find_launching_ids):
+    for i in _find_calls_by_following_kernel_id(calls, marks, kernels, work.find_launching_ids):
         marks[i] = 1
     return marks
 
 
-def _find_by_next_id(
+def _find_calls_by_following_kernel_id(
     calls: ApiCalls, marks: Column, kernels: Column, find_launching_ids: Callable[[Interval], Set[int]]
 ) -> Iterator[int]:
     """Yield the calls without work for which a kernel has one of the next ids, before any other launch of the thread.

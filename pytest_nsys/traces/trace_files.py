@@ -256,7 +256,7 @@ def _open_sqlite(path: Path) -> Trace:
             return trace
         from pytest_nsys.traces.cut_trace import CutTrace  # nor do whole traces pay for what reads a part of one
 
-        return CutTrace.from_mark(trace, mark)
+        return CutTrace.from_cut_file(trace, mark)
     from pytest_nsys.traces.rocpd.database import RocpdDatabase  # gates on exports of nsys do not pay for it
 
     return RocpdDatabase(path, file)

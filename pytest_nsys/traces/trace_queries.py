@@ -254,4 +254,7 @@ def measure_memory_levels(allocations: Iterable[Allocation]) -> dict[Lane, Memor
             live_allocations[process_address] = (lane, size_bytes)
             level[lane] += size_bytes
             changes[lane].append((start, level[lane]))
-    return {lane: Memory(Series.from_pairs(changes[lane]), freed_earlier[lane]) for lane in {*changes, *freed_earlier}}
+    return {
+        lane: Memory(Series.from_time_value_pairs(changes[lane]), freed_earlier[lane])
+        for lane in {*changes, *freed_earlier}
+    }

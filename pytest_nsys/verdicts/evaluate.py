@@ -31,7 +31,7 @@ from pytest_nsys.core.text_format import format_count, sanitize_line, shorten_pa
 from pytest_nsys.core.units import HASH
 from pytest_nsys.gates.accepted_rows import BranchRefresh, accept_rows, is_acceptable
 from pytest_nsys.gates.assertion_resolution import resolve_assertion
-from pytest_nsys.gates.found_convention import FoundConvention
+from pytest_nsys.gates.found_convention import ConventionOrigin
 from pytest_nsys.gates.judgement import (
     BadRuns,
     Judgement,
@@ -100,7 +100,7 @@ def resolve_gate_convention(
         return gate
     if fit_base is not None:
         base_choice = fit_base(())
-        base_found = FoundConvention("base", _fit_alone(fit_run, [base_choice.convention]), base_choice.search_result)
+        base_found = ConventionOrigin("base", _fit_alone(fit_run, [base_choice.convention]), base_choice.search_result)
         return replace(gate, convention=base_choice.convention, found_convention=base_found)
     baselines: list[Baseline] = []
     if store is not None:
@@ -109,11 +109,11 @@ def resolve_gate_convention(
     known_conventions = [baseline.convention for baseline in baselines if baseline.convention is not None]
     if not known_conventions:
         choice = fit_run(())
-        trace_found = FoundConvention("trace", choice.convention, choice.search_result)
+        trace_found = ConventionOrigin("trace", choice.convention, choice.search_result)
         return replace(gate, convention=choice.convention, found_convention=trace_found)
     run_convention = _fit_alone(fit_run, known_conventions)
     read_as = run_convention if run_convention in known_conventions or is_refresh else known_conventions[0]
-    return replace(gate, convention=read_as, found_convention=FoundConvention("baseline", run_convention))
+    return replace(gate, convention=read_as, found_convention=ConventionOrigin("baseline", run_convention))
 
 
 def _fit_alone(fit_run: ConventionFitter, known_conventions: Sequence[Convention]) -> Convention:

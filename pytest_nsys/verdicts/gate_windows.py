@@ -90,7 +90,9 @@ def pack_gate_windows(context: GateContext, ranks: frozenset[int] | None = None)
 
 
 class RepresentativeRanks(NamedTuple):
-    """Holds the ranks that represent a run best."""
+    """Holds the numbers of the ranks that represent a run: of each judged metric the worst, and the worst, the middle
+    and the best.
+    """
 
     worst: frozenset[int]  # the worst rank of each judged metric
     spread: frozenset[int]  # the worst, the middle and the best rank of each judged metric

@@ -103,7 +103,7 @@ _UNCHANGED_TEXTS = {
 
 
 @dataclass
-class Refresh:
+class GateBaselineRefresh:
     """Refreshes the baseline of one gate file, with the rows of the assertions that ``wanted_assertions`` collects."""
 
     gate: GateFile

@@ -17,7 +17,7 @@ from pytest_nsys.core.conventions import (
     encode_convention,
     make_pattern_matcher,
 )
-from pytest_nsys.core.engine_steps import StepKind
+from pytest_nsys.core.engine_steps import EngineStepKind
 from pytest_nsys.core.families import Family
 from pytest_nsys.core.model import KernelsMode, Span
 from tests.support.measure import rows, windows
@@ -158,7 +158,7 @@ OTHERS = {
     "kernels": replace(PITHTRAIN, kernels=KernelsMode.LAUNCHED),
     "copies": replace(PITHTRAIN, copies=(CopyKind.PEER,)),
     "families": replace(PITHTRAIN, families=(Family("gemm", ("*gemm*",)),)),
-    "kinds": replace(PITHTRAIN, kinds=(StepKind("decode", "decode .*"),)),
+    "kinds": replace(PITHTRAIN, kinds=(EngineStepKind("decode", "decode .*"),)),
     "part": replace(PITHTRAIN, anchor="chunk%", part=True),
 }
 
@@ -177,7 +177,7 @@ def test_a_kernel_anchor_is_in_the_fingerprint_with_what_it_is_after() -> None:
 
 @pytest.mark.parametrize("anchor", ["step%", KernelAnchor("gemm"), KernelAnchor("gemm", "all_gather")])
 def test_an_anchor_is_spelled_and_read(anchor: str | KernelAnchor) -> None:
-    convention = replace(PITHTRAIN, anchor=anchor, kinds=(StepKind("decode", "d.*"),))
+    convention = replace(PITHTRAIN, anchor=anchor, kinds=(EngineStepKind("decode", "d.*"),))
     assert decode_convention(json.loads(json.dumps(encode_convention(convention)))) == convention
 
 

@@ -7,7 +7,7 @@ from pytest_nsys.core.tables import ALWAYS_NS, Series, sum_levels
 
 TIMES = st.integers(0, 12)
 SERIES = st.lists(st.tuples(TIMES, st.integers(0, 9)), max_size=6).map(
-    lambda pairs: Series.from_pairs(sorted_by_time(pairs))
+    lambda pairs: Series.from_time_value_pairs(sorted_by_time(pairs))
 )
 
 
@@ -33,7 +33,7 @@ def test_levels_of_a_span(series: Series, one: int, other: int) -> None:
 def test_samples_of_a_span(series: Series, one: int, other: int) -> None:
     low, high = sorted((one, other))
     own = [(at, value) for at, value in zip(*series, strict=True) if low <= at <= high]
-    assert series.select_between(low, high) == Series.from_pairs(own)
+    assert series.select_between(low, high) == Series.from_time_value_pairs(own)
 
 
 @given(st.lists(SERIES, max_size=3), TIMES)
@@ -43,4 +43,4 @@ def test_a_sum_of_levels_is_theirs_at_every_moment(each: list[Series], time: int
 
 
 def test_a_level_that_was_always_there_is_before_every_time() -> None:
-    assert list(Series.from_pairs([(ALWAYS_NS, 7), (5, 9)]).select_levels(-(1 << 62), 4).value) == [7]
+    assert list(Series.from_time_value_pairs([(ALWAYS_NS, 7), (5, 9)]).select_levels(-(1 << 62), 4).value) == [7]

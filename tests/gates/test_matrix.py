@@ -114,7 +114,7 @@ def test_one_configuration_is_named_behind_the_file(tmp_path: Path) -> None:
 
 
 def test_addresses() -> None:
-    assert GateAddress.parse("perf/a.nsys.yaml[b-1]") == GateAddress("perf/a.nsys.yaml", "b-1")
-    assert GateAddress.parse("perf/a[1]") == GateAddress("perf/a[1]")
+    assert GateAddress.parse_file_and_configuration("perf/a.nsys.yaml[b-1]") == GateAddress("perf/a.nsys.yaml", "b-1")
+    assert GateAddress.parse_file_and_configuration("perf/a[1]") == GateAddress("perf/a[1]")
     assert GateAddress("perf/a.nsys.yaml", "b").stem == "perf/a@b"
     assert str(GateAddress("perf/a.nsys.yaml")) == "perf/a.nsys.yaml"

@@ -12,7 +12,7 @@ import pytest
 from pytest_nsys.analysis.windows.run_conditions import RunKey
 from pytest_nsys.stored.baselines.baseline_file import Baseline
 from pytest_nsys.stored.baselines.store import BaselineStore
-from pytest_nsys.verdicts.refresh import Refresh
+from pytest_nsys.verdicts.refresh import GateBaselineRefresh
 from pytest_nsys.verdicts.refresh_modes import RefreshMode
 from tests.support.gates import Project, built_once
 from tests.support.git_project import commit, isolate, start
@@ -226,13 +226,13 @@ def test_a_refresh_reads_what_another_has_written_meanwhile(accepted: Project, m
     """What is stored is read again under the lock, not as it was when the trace was measured."""
     (path,) = (accepted.root / "baselines").rglob("*.json")
     other = path.read_text().replace("[200000]", "[200000, 205000]")
-    write = Refresh.write
+    write = GateBaselineRefresh.write
 
-    def late(self: Refresh) -> object:
+    def late(self: GateBaselineRefresh) -> object:
         path.write_text(other)
         return write(self)
 
-    monkeypatch.setattr(Refresh, "write", late)
+    monkeypatch.setattr(GateBaselineRefresh, "write", late)
     accepted.trace(exposed_us=210)
     accepted.refresh(RUN, mode=RefreshMode.ACCEPT_RUN)
     assert list(stored(accepted).values()) == [[200, 205, 210]] * 4

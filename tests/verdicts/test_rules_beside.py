@@ -48,7 +48,7 @@ from pytest_nsys.tools import git
 from pytest_nsys.verdicts.comparison import OneSidedItem, TwoRuns, _list_one_sided, _measure_badness
 from pytest_nsys.verdicts.evaluate import GateContext, _describe_earlier_runs, _format_pipeline_message, evaluate
 from pytest_nsys.verdicts.references import OtherRun
-from pytest_nsys.verdicts.refresh import Refresh, Refusal, WrittenBaseline
+from pytest_nsys.verdicts.refresh import GateBaselineRefresh, Refusal, WrittenBaseline
 from pytest_nsys.verdicts.refresh_modes import RefreshMode
 from pytest_nsys.verdicts.stored_baseline import StoredBaseline
 from pytest_nsys.verdicts.structure_diff import _describe_shared_stream
@@ -388,10 +388,10 @@ def test_a_calibration_is_refused_for_too_few_traces_or_by_one_of_them(
     monkeypatch: pytest.MonkeyPatch, traces: int, refusal: Refusal
 ) -> None:
     context: Any = Captured(SimpleNamespace(runs=range(traces), capture_count=traces))
-    refresh = Refresh(cast(Any, None), context, "why", RefreshMode.CALIBRATE)
+    refresh = GateBaselineRefresh(cast(Any, None), context, "why", RefreshMode.CALIBRATE)
     monkeypatch.setitem(vars(refresh), "_captures_by_file", {"a.sqlite": 1, "b.sqlite": 2})
     gone = Refusal("gone", Outcome.NO_DATA)
-    monkeypatch.setattr(Refresh, "_find_refusal", lambda _, of: gone if of.captures == 2 else None)
+    monkeypatch.setattr(GateBaselineRefresh, "_find_refusal", lambda _, of: gone if of.captures == 2 else None)
     assert refresh.refresh_refusal == refusal
 
 

@@ -339,7 +339,7 @@ def _build_marked_rank(windows: RunCut, rank: Rank) -> MarkedRank:
         freed_earlier=memory.earlier_frees if memory is not None else 0,
         sm_clocks=None
         if clocks is None
-        else [*zip(*clocks.get(rank.lane, Series.from_pairs(())).select_between(*ran_ns), strict=True)],
+        else [*zip(*clocks.get(rank.lane, Series.from_time_value_pairs(())).select_between(*ran_ns), strict=True)],
     )
 
 

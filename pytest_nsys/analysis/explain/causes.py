@@ -155,7 +155,7 @@ def _explain_lengths(is_included: Callable[[BreakdownRow, MetricLabels], bool]) 
     )
 
 
-def _is_in_stage(row: BreakdownRow, labels: MetricLabels) -> bool:
+def _is_communication_in_stage(row: BreakdownRow, labels: MetricLabels) -> bool:
     """Return whether a row is communication of the stage in ``labels``, or of any stage if there is none."""
     return row.is_hideable and labels.get("stage", row.stage) == row.stage
 
@@ -165,7 +165,8 @@ def _compare_exposed(baseline: Breakdown, current: Breakdown, labels: MetricLabe
     exposed.
     """
     sides = [
-        group_by_key((row.name, row) for row in side.rows if _is_in_stage(row, labels)) for side in (baseline, current)
+        group_by_key((row.name, row) for row in side.rows if _is_communication_in_stage(row, labels))
+        for side in (baseline, current)
     ]
     lengths: list[dict[tuple[RowActivity, str], int]] = [{}, {}]
     hidden_ns: list[Counter[tuple[str, str]]] = [Counter(), Counter()]
@@ -208,7 +209,7 @@ def _compare_exposed(baseline: Breakdown, current: Breakdown, labels: MetricLabe
 
 
 def _sum_exposed_ns(breakdown: Breakdown, labels: MetricLabels) -> int:
-    return sum(row.exposed_ns for row in breakdown.rows if _is_in_stage(row, labels))
+    return sum(row.exposed_ns for row in breakdown.rows if _is_communication_in_stage(row, labels))
 
 
 def _select_time(side: Breakdown, activities: Iterable[RowActivity]) -> Amounts:
@@ -271,7 +272,7 @@ EXPOSED = RowExplainer(_compare_exposed, _sum_exposed_ns, has_budget=True)
 COVER = RowExplainer(_compare_exposed, lambda *_: None, has_budget=True)
 """Explains concurrent communication, which counts once in the row but several times in its parts."""
 
-COMMUNICATION = _explain_lengths(_is_in_stage)
+COMMUNICATION = _explain_lengths(_is_communication_in_stage)
 BARRIERS = _explain_lengths(lambda row, _: row.is_barrier)
 COMPUTE = _explain_lengths(lambda row, _: row.activity is RowActivity.KERNEL)
 ALL_EXPOSED, IDLE = (

@@ -33,26 +33,26 @@ STATE_STEPS_HINT = (
 )
 
 
-class KernelUsage(NamedTuple):
+class KernelTimeAndCount(NamedTuple):
     """Holds the summed time of kernels and their number; of all GPUs and steps, or of one."""
 
     time_ns: Value = 0
     launches: Value = 0
 
-    def add(self, addend: KernelUsage) -> KernelUsage:
-        return KernelUsage(self.time_ns + addend.time_ns, self.launches + addend.launches)
+    def add(self, addend: KernelTimeAndCount) -> KernelTimeAndCount:
+        return KernelTimeAndCount(self.time_ns + addend.time_ns, self.launches + addend.launches)
 
-    def divide_by(self, divisor: int) -> KernelUsage:
+    def divide_by(self, divisor: int) -> KernelTimeAndCount:
         """Return the usage divided by GPUs times steps: that of one GPU in one step."""
         if divisor == 1:
             return self
-        return KernelUsage(
+        return KernelTimeAndCount(
             simplify_fraction(Fraction(self.time_ns) / divisor), simplify_fraction(Fraction(self.launches) / divisor)
         )
 
 
-def _sum_usages(usages: Iterable[tuple[K, KernelUsage]]) -> dict[K, KernelUsage]:
-    sums: dict[K, KernelUsage] = {}
+def _sum_usages(usages: Iterable[tuple[K, KernelTimeAndCount]]) -> dict[K, KernelTimeAndCount]:
+    sums: dict[K, KernelTimeAndCount] = {}
     for key, usage in usages:
         sum_so_far = sums.get(key)
         sums[key] = usage if sum_so_far is None else sum_so_far.add(usage)
@@ -111,12 +111,12 @@ class FamilySums:
         raise NothingMeasured(f"{self.run.traces[0].path}: {_explain_unknown_steps(anchor_counts)}; {STATE_STEPS_HINT}")
 
     @cached_property
-    def usage_by_name(self) -> Mapping[tuple[str, str], KernelUsage]:
+    def usage_by_name(self) -> Mapping[tuple[str, str], KernelTimeAndCount]:
         """Return the usage of all GPUs and steps together, by (short name, demangled name), with the copies that a
         family names.
         """
         named_usages = (
-            ((window.kernels.names[short], window.kernels.names.get(full, "")), KernelUsage(*sums))
+            ((window.kernels.names[short], window.kernels.names.get(full, "")), KernelTimeAndCount(*sums))
             for window in self._windows
             for (short, full), sums in window.totals_by_name.items()
         )
@@ -142,20 +142,20 @@ class FamilySums:
         return group_by_key((family, names) for names, family in self.family_by_name.items())
 
     @cached_property
-    def usage_by_family(self) -> Mapping[str, KernelUsage]:
+    def usage_by_family(self) -> Mapping[str, KernelTimeAndCount]:
         """Return the usage of one GPU in one step, by family in the order of the table, ``other`` last."""
         table = self.run.convention.families
         sums = _sum_usages((self.family_by_name[names], usage) for names, usage in self.usage_by_name.items())
         zero_families = list_zero_families(table, sums)
         family_names = [name for name in list_family_names(table) if name in sums or name in zero_families]
-        return {name: sums.get(name, KernelUsage()).divide_by(self.divisor) for name in family_names}
+        return {name: sums.get(name, KernelTimeAndCount()).divide_by(self.divisor) for name in family_names}
 
     @cached_property
-    def total(self) -> KernelUsage:
+    def total(self) -> KernelTimeAndCount:
         """Return the usage of one GPU in one step, of all families."""
         return (
             _sum_usages(((), usage) for usage in self.usage_by_name.values())
-            .get((), KernelUsage())
+            .get((), KernelTimeAndCount())
             .divide_by(self.divisor)
         )
 
@@ -174,12 +174,12 @@ class FamilySums:
         """Return the length of the window in ns, the mean over the ranks."""
         return mean([w.length_ns for w in self._windows])
 
-    def measure_window_share(self, usage: KernelUsage) -> Value:
+    def measure_window_share(self, usage: KernelTimeAndCount) -> Value:
         """Return the share of the ranks' windows that this usage of one GPU in one step takes."""
         length_ns = sum(w.length_ns for w in self._windows)
         return simplify_fraction(Fraction(usage.time_ns) * self.divisor / length_ns) if length_ns else 0
 
-    def list_kernels(self, family: str, custom_divisor: int | None = None) -> list[tuple[str, KernelUsage]]:
+    def list_kernels(self, family: str, custom_divisor: int | None = None) -> list[tuple[str, KernelTimeAndCount]]:
         """Return the kernels of a family by demangled name, the longest time first.
 
         The usage is that of one GPU in one step or, with ``custom_divisor``, the total divided by that.

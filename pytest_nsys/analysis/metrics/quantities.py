@@ -10,7 +10,7 @@ from fractions import Fraction
 from functools import partial
 
 from pytest_nsys.analysis.metrics.collectives import group_transfers
-from pytest_nsys.analysis.metrics.families import FamilySums, KernelUsage, sum_families
+from pytest_nsys.analysis.metrics.families import FamilySums, KernelTimeAndCount, sum_families
 from pytest_nsys.analysis.metrics.registry import Metric, MetricScope, MetricSource
 from pytest_nsys.analysis.windows.rank_window import RankWindow, StreamUse
 from pytest_nsys.analysis.windows.run import RunWindow
@@ -68,7 +68,7 @@ def group_size(window: RankWindow) -> Mapping[tuple[str, str], int]:
 
 
 def _make_kernel_quantity(
-    read_value: Callable[[KernelUsage, FamilySums], Value],
+    read_value: Callable[[KernelTimeAndCount, FamilySums], Value],
 ) -> Callable[[RunWindow], KernelValues]:
     def measure_kernels(window: RunWindow) -> KernelValues:
         sums = sum_families(window)
@@ -80,7 +80,7 @@ def _make_kernel_quantity(
     return measure_kernels
 
 
-def _divide_by_total(usage: KernelUsage, sums: FamilySums) -> Value:
+def _divide_by_total(usage: KernelTimeAndCount, sums: FamilySums) -> Value:
     return simplify_fraction(Fraction(usage.time_ns) / sums.total.time_ns) if sums.total.time_ns else 0
 
 

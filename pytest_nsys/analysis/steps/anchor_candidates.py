@@ -236,7 +236,7 @@ def read_closed_ranges(run: Run) -> ClosedRanges:
     return ClosedRanges(
         {
             (trace_index, pid): ranges.take(find_zeros(mark_equal(ranges.end_ns, OPEN_END_NS)))
-            for trace_index, ranges_by_process in enumerate(run.read_matching_ranges(("%",)))
+            for trace_index, ranges_by_process in enumerate(run.read_matching_ranges_by_trace(("%",)))
             for pid, ranges in sorted(ranges_by_process.items())
         }
     )
@@ -487,7 +487,7 @@ class MedianWindowContents:
         return max((median(track.lags_ns) for track in self._tracks_around_windows if track.lags_ns), default=0)
 
     @property
-    def unlaunched_share(self) -> Fraction:
+    def share_without_launch_record(self) -> Fraction:
         """The share of the kernels that have no launch row, of the worst rank."""
         coverages = (track.launch_coverage for track in self._tracks_around_windows)
         return max(
@@ -501,6 +501,6 @@ class MedianWindowContents:
         contained, launched = self[KernelsMode.CONTAINED], self[KernelsMode.LAUNCHED]
         if contained.kernel_count and 2 * contained.time_ns >= launched.time_ns:
             return KernelsMode.CONTAINED
-        if launched.kernel_count and self.unlaunched_share <= MAX_UNLAUNCHED_SHARE:
+        if launched.kernel_count and self.share_without_launch_record <= MAX_UNLAUNCHED_SHARE:
             return KernelsMode.LAUNCHED
         return next((mode for mode in (KernelsMode.CLIPPED, KernelsMode.CONTAINED) if self[mode].kernel_count), None)

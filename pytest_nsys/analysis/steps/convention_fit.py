@@ -453,7 +453,7 @@ def _explain_mode(mode: KernelsMode, contents: MedianWindowContents) -> tuple[st
         return ("contained: what a window launches also runs in it.", counts_text)
     if mode is KernelsMode.LAUNCHED:
         return (f"launched: the GPU runs {format_value(contents.lag_ns)} behind the CPU.", counts_text)
-    unlaunched_share = format_share(contents.unlaunched_share)
+    unlaunched_share = format_share(contents.share_without_launch_record)
     return (
         f"clipped: {unlaunched_share} of the kernels have no launch row, so they count where they ran.",
         counts_text,

@@ -307,13 +307,13 @@ def choose_units(sequence: RankSequence, is_accepted: UnitFilter = lambda _: Tru
 
     Only units that ``is_accepted`` accepts count. The list is empty if nothing repeats.
     """
-    units = _choose_at_level(sequence, 0, is_accepted)
+    units = _choose_largest_unit_at_level(sequence, 0, is_accepted)
     if units:
         unit = units[0]
         is_late = unit.first_position > MAX_LATE_SHARE * unit.median_size
         if not is_late and unit.segments.similarities[unit.segment_numbers].min() > 1 - MIN_TURN_DIFFERENCE:
             return units
-    pair_units = _choose_at_level(sequence, 1, is_accepted)
+    pair_units = _choose_largest_unit_at_level(sequence, 1, is_accepted)
     if pair_units and (not units or len(pair_units[0]) > len(units[0]) or _is_rather_step(pair_units[0], units[0])):
         return pair_units
     return units
@@ -343,7 +343,7 @@ def find_same_unit(sequence: RankSequence, positions: Vector, unit: RepeatedUnit
     return same_unit if same_unit is not None and has_kernels_in_order(same_unit) else None
 
 
-def _choose_at_level(sequence: RankSequence, level: int, is_accepted: UnitFilter) -> list[RepeatedUnit]:
+def _choose_largest_unit_at_level(sequence: RankSequence, level: int, is_accepted: UnitFilter) -> list[RepeatedUnit]:
     """Choose the largest unit, of one kind or of several, among those that the markers of one level begin."""
     segments_by_marker = [
         segments for marker in find_markers(sequence, level) if (segments := cut_segments(sequence, marker)) is not None

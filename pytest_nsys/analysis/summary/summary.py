@@ -17,7 +17,7 @@ from typing import NamedTuple
 from pytest_nsys.analysis.budget.budget import measure_rank_budgets
 from pytest_nsys.analysis.captures.captures import DEFAULT_NOTE_METRICS, Captures, resolve_default_spec
 from pytest_nsys.analysis.explain.budget_lines import BudgetPart, describe_bounds, describe_uncertain_gaps
-from pytest_nsys.analysis.metrics.families import FamilySums, KernelUsage
+from pytest_nsys.analysis.metrics.families import FamilySums, KernelTimeAndCount
 from pytest_nsys.analysis.metrics.registry import METRICS
 from pytest_nsys.analysis.metrics.throughput import measure_kind_steps, measure_step_lengths, select_counted_periods
 from pytest_nsys.analysis.steps.search_text import SearchResult
@@ -165,7 +165,7 @@ class Summary:
         )
 
     @property
-    def kind_of_several(self) -> str | None:
+    def summarized_step_kind(self) -> str | None:
         """The kind of steps that is summed up, if there are several; else None."""
         return self.environment.selection.step_kind if self.step.kinds else None
 
@@ -359,14 +359,14 @@ class _SummaryBuilder:
                 yield RankBudget(number, budget.lines.window_ns, budget.lines.parts, budget.lines.at_least)
 
     @cached_property
-    def usage_by_name(self) -> dict[str, tuple[KernelUsage, str]]:
+    def usage_by_name(self) -> dict[str, tuple[KernelTimeAndCount, str]]:
         """Time and number of the kernels of each demangled name over all windows, and their family."""
         sums = FamilySums(
             self.captures.runs[0], [window for rank_windows in self.windows.values() for window in rank_windows]
         )
-        usages: dict[str, tuple[KernelUsage, str]] = {}
+        usages: dict[str, tuple[KernelTimeAndCount, str]] = {}
         for (short, full), usage in sums.usage_by_name.items():
-            sum_so_far, family = usages.get(full or short, (KernelUsage(), sums.family_by_name[short, full]))
+            sum_so_far, family = usages.get(full or short, (KernelTimeAndCount(), sums.family_by_name[short, full]))
             usages[full or short] = sum_so_far.add(usage), family
         return usages
 

@@ -467,7 +467,7 @@ class RankTrack:
     def sm_clocks(self) -> Series | None:
         """Samples of the SM clock around the windows, in Hz; None if the trace does not record them."""
         clocks_by_lane = self.trace_context.sm_clocks
-        return None if clocks_by_lane is None else clocks_by_lane.get(self.rank.lane, Series.from_pairs(()))
+        return None if clocks_by_lane is None else clocks_by_lane.get(self.rank.lane, Series.from_time_value_pairs(()))
 
     @cached_property
     def _communication_flags(self) -> tuple[Flags, FlagsByName]:

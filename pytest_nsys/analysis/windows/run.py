@@ -282,7 +282,7 @@ class Run:
         """
         label_patterns = [self.convention.setup_pattern] if self.convention.setup_pattern is not None else []
         # The same pass also finds the ranks' setup labels.
-        ranges_by_trace = self.read_matching_ranges(tuple(dict.fromkeys([*patterns, *label_patterns])))
+        ranges_by_trace = self.read_matching_ranges_by_trace(tuple(dict.fromkeys([*patterns, *label_patterns])))
         ranks = self.ranks if self.has_kernels else self.labelled_ranks
         ranges_by_rank = [ranges_by_trace[rank.process.trace].get(rank.process.global_pid, ()) for rank in ranks]
         names_by_rank = [{r.name for r in rank_ranges if r.end_ns != OPEN_END_NS} for rank_ranges in ranges_by_rank]
@@ -327,13 +327,15 @@ class Run:
         return [step for step in rank_steps.steps if step.start_ns in begins_ns]
 
     def _find_range_anchors(self, rank: Rank, pattern: str) -> Sequence[Range]:
-        ranges = self._ranges if pattern == self.convention.range_anchor else self.read_matching_ranges((pattern,))
+        ranges = (
+            self._ranges if pattern == self.convention.range_anchor else self.read_matching_ranges_by_trace((pattern,))
+        )
         matches = make_pattern_matcher(pattern)
         process_ranges = ranges[rank.process.trace].get(rank.process.global_pid, ())
         return [r for r in process_ranges if r.end_ns != OPEN_END_NS and matches(r.name)]
 
     @memoize_method
-    def read_matching_ranges(self, patterns: tuple[str, ...]) -> list[Mapping[int, Ranges]]:
+    def read_matching_ranges_by_trace(self, patterns: tuple[str, ...]) -> list[Mapping[int, Ranges]]:
         """Read the ranges of each trace whose name matches one of the patterns, by process.
 
         They are sorted by start and include open ranges.
@@ -344,7 +346,7 @@ class Run:
         """List the ranges of a rank's process whose name matches one of the patterns, by start, including open
         ranges.
         """
-        return self.read_matching_ranges(patterns)[rank.process.trace].get(rank.process.global_pid, ())
+        return self.read_matching_ranges_by_trace(patterns)[rank.process.trace].get(rank.process.global_pid, ())
 
     def pick_windows(self, rank: Rank, spec: WindowSpec) -> list[Window]:
         """Pick the windows of a rank, before any kernel is read. It cannot pick the whole run, which is bounded by its

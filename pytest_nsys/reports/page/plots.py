@@ -123,7 +123,7 @@ def _describe_point(point: TrendPoint, trend: Trend) -> str:
 
 
 def _describe_acceptance(point: TrendPoint) -> str:
-    return sanitize_line(f"accepted at {point.place}: {point.acceptance_reason}", 400)
+    return sanitize_line(f"accepted at {point.run_text}: {point.acceptance_reason}", 400)
 
 
 MAX_TREND_NOTES = 3

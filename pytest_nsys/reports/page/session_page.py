@@ -16,7 +16,7 @@ from pytest_nsys.reports.drawings.pictures import Picture, PicturesByAssertion, 
 from pytest_nsys.reports.page.assertion_view import BAR_MIDDLE, BAR_WIDTH, build_assertion_view, list_doubts, list_notes
 from pytest_nsys.reports.page.root_view import Section, build_section_views, list_sections, list_window_keys
 from pytest_nsys.reports.page.templating import TemplateData, render_page
-from pytest_nsys.reports.page.timeline_view import LANE_COLUMNS, KernelMark, build_timeline_views, list_marks
+from pytest_nsys.reports.page.timeline_view import LANE_COLUMNS, BlamedKernels, build_timeline_views, list_marks
 from pytest_nsys.reports.page.trend_view import load_past
 from pytest_nsys.reports.session.comparison_tables import build_comparison_tables, describe_comparison
 from pytest_nsys.reports.session.headline import format_headline
@@ -178,7 +178,7 @@ def _count_drawn_items(picture: Picture) -> int:
 
 def _collect_marks(
     records: Sequence[AssertionRecord], pictures: PicturesByAssertion, drawn_pictures: Sequence[Picture]
-) -> dict[str, list[KernelMark]]:
+) -> dict[str, list[BlamedKernels]]:
     """Return for each window the kernels that caused what is bad in it."""
     causes_by_key: dict[str, list[RowExplanation]] = {}
     for record in records:

@@ -91,7 +91,7 @@ NOBODY = -1
 LANE_COLUMNS = (*make_text_columns("lane", "purpose"), *make_number_columns("kernels", "busy", "exposed"))
 
 
-class KernelMark(NamedTuple):
+class BlamedKernels(NamedTuple):
     """Describes the kernels that caused what is bad."""
 
     name: str
@@ -99,7 +99,7 @@ class KernelMark(NamedTuple):
     is_host: bool = False  # whether it is a call, or the kernel that the host launched late
 
 
-MarksByPicture = Mapping[str, Collection[KernelMark]]
+MarksByPicture = Mapping[str, Collection[BlamedKernels]]
 """What is marked, by the key of a picture."""
 
 NO_MARKS: MarksByPicture = MappingProxyType({})
@@ -200,9 +200,9 @@ def build_timeline_views(
 _MARKED_KINDS = (RowActivity.KERNEL, RowActivity.COLLECTIVE, RowActivity.COPY, RowActivity.MEMSET)
 
 
-def list_marks(rows: Iterable[RowExplanation], rank: int) -> list[KernelMark]:
+def list_marks(rows: Iterable[RowExplanation], rank: int) -> list[BlamedKernels]:
     """Return the kernels, copies and calls of a rank that are at the root of worse rows; without a root what leads."""
-    found_marks: dict[KernelMark, None] = {}
+    found_marks: dict[BlamedKernels, None] = {}
     rows = list(rows)
     has_roots = any(row.root_causes for row in rows)
     for row in rows:
@@ -212,7 +212,7 @@ def list_marks(rows: Iterable[RowExplanation], rank: int) -> list[KernelMark]:
             if root.activity in _MARKED_KINDS and root.instead_of:
                 found_marks[_make_mark(root.instead_of, root.stage)] = None
             if root.activity in (RowActivity.CALL, RowActivity.HOST) and root.name:
-                found_marks[KernelMark(root.name, None, is_host=True)] = None
+                found_marks[BlamedKernels(root.name, None, is_host=True)] = None
         leading_cause = row.explanation.leading_cause
         if (
             not has_roots
@@ -224,8 +224,8 @@ def list_marks(rows: Iterable[RowExplanation], rank: int) -> list[KernelMark]:
     return [*found_marks]
 
 
-def _make_mark(name: str, stage: str) -> KernelMark:
-    return KernelMark(name, stage if stage not in ("", NO_STAGE) else None)
+def _make_mark(name: str, stage: str) -> BlamedKernels:
+    return BlamedKernels(name, stage if stage not in ("", NO_STAGE) else None)
 
 
 def _format_cause_names(causes: Sequence[str]) -> str:
@@ -235,13 +235,13 @@ def _format_cause_names(causes: Sequence[str]) -> str:
     )
 
 
-def _find_cause_name(bar: Bar) -> str:
+def _find_bar_name_in_causes(bar: Bar) -> str:
     """Return the name by which a cause knows what a bar draws; transfers have but one name."""
     return bar.stable_name or bar.name
 
 
 def _build_timeline_view(
-    picture: Picture, number: int, frame: Frame, marks: Collection[KernelMark], run_name: str
+    picture: Picture, number: int, frame: Frame, marks: Collection[BlamedKernels], run_name: str
 ) -> TemplateData:
     """Return what the template draws of one rank, base above head, or ``why`` there is nothing."""
     head = picture.head
@@ -263,7 +263,7 @@ def _build_timeline_view(
     scene = _Scene(ident, length_ns, stages, marks, main_lanes, named_parts)
     side_views = [_build_side_view(side, scene) for side in named_windows]
     bars = [bar for lane in lanes for bar in lane.bars]
-    drawn_names = {_find_cause_name(bar) for bar in bars}
+    drawn_names = {_find_bar_name_in_causes(bar) for bar in bars}
     causes = [*dict.fromkeys(mark.name for mark in marks if mark.name in drawn_names or mark.is_host)]
     joined_kernels = sum(bar.kernel_count for bar in bars if bar.kernel_count > 1)
     notes = [f"{joined_kernels} short kernels are drawn together with their neighbours"] if joined_kernels else []
@@ -310,12 +310,14 @@ class _Scene(NamedTuple):
     ident: str
     length_ns: int
     stages: Sequence[str]  # of both sides, in the order of their colours
-    marks: Collection[KernelMark]
+    marks: Collection[BlamedKernels]
     main_lanes: frozenset[str]  # lanes that are never folded
     named_parts: frozenset[ShownPart]  # parts of gaps that the legend has by name
 
 
-def _choose_main_lanes(lanes: Iterable[TimelineLane], marks: Collection[KernelMark], length_ns: int) -> frozenset[str]:
+def _choose_main_lanes(
+    lanes: Iterable[TimelineLane], marks: Collection[BlamedKernels], length_ns: int
+) -> frozenset[str]:
     """Return the lanes to see first: those of a cause, those that compute, then by how long they were exposed, and
     busy.
 
@@ -324,7 +326,7 @@ def _choose_main_lanes(lanes: Iterable[TimelineLane], marks: Collection[KernelMa
     causes = {mark.name for mark in marks}
 
     def rate_lane(same_lanes: Sequence[TimelineLane]) -> tuple[bool, bool, int, int]:
-        has_cause = any(_find_cause_name(bar) in causes for lane in same_lanes for bar in lane.bars)
+        has_cause = any(_find_bar_name_in_causes(bar) in causes for lane in same_lanes for bar in lane.bars)
         busiest, most_exposed = max(lane.busy_ns for lane in same_lanes), max(lane.exposed_ns for lane in same_lanes)
         return has_cause, same_lanes[0].kind == "compute", most_exposed, busiest
 
@@ -435,7 +437,8 @@ def _build_lane_view(
     marked_spans = (
         span
         for span, bar in bars
-        if {KernelMark(_find_cause_name(bar), bar.stage), KernelMark(_find_cause_name(bar), None)} & marks
+        if {BlamedKernels(_find_bar_name_in_causes(bar), bar.stage), BlamedKernels(_find_bar_name_in_causes(bar), None)}
+        & marks
     )
     lane_paths = (
         *(_make_path(css, spans, KERNEL_SHAPE) for css, spans in sorted(spans_by_class.items())),

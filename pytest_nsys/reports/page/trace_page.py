@@ -27,7 +27,7 @@ from pytest_nsys.reports.drawings.pictures import Picture
 from pytest_nsys.reports.page.budget_view import find_css_class
 from pytest_nsys.reports.page.templating import render_page
 from pytest_nsys.reports.page.timeline_view import LANE_COLUMNS, build_strip_views, build_timeline_views
-from pytest_nsys.reports.screens.findings import describe_nothing_found, format_finding, format_win
+from pytest_nsys.reports.screens.findings import describe_no_findings, format_finding, format_win
 from pytest_nsys.reports.screens.first_screen import describe_measured_windows, format_stage, list_environment_facts
 from pytest_nsys.reports.screens.next_steps import format_detail_command, list_next_steps
 from pytest_nsys.reports.session.headline import as_sentence
@@ -106,7 +106,9 @@ def measure_view_section(name: str, request: ViewRequest, traces: Sequence[str])
 
 
 def make_view_section(rendered_view: RenderedView, command: str) -> ViewSection:
-    """Return the section of a view that was measured."""
+    """Return the section of a trace's page that shows a measured view: its tables, its drawn bars, its notes and the
+    command that prints it.
+    """
     tables = [_shorten_table(table) for table in rendered_view.format_for_page()]
     drawing = "\n".join(rendered_view.draw_bars()).rstrip()
     remarks = [*rendered_view.summary.lines_below, *(note.text for note in rendered_view.notes)]
@@ -153,7 +155,7 @@ def render_trace_page(summary: Summary, drawing: TraceDrawing) -> str:
                 summary.traces,
                 summary.options,
                 summary.first_capture_paths,
-                summary.kind_of_several,
+                summary.summarized_step_kind,
                 is_cut=summary.environment.is_cut,
             )
         ],
@@ -218,7 +220,7 @@ def _describe_nothing_found(summary: Summary) -> str:
     computes = [budget.shares[BudgetPart.COMPUTE] for budget in summary.budgets if budget.parts]
     if summary.findings or not computes:
         return ""
-    return as_sentence(describe_nothing_found(min(computes), summary.environment.selection.measured_unit))
+    return as_sentence(describe_no_findings(min(computes), summary.environment.selection.measured_unit))
 
 
 def _build_kernel_table(kernels: KernelShares, whole_name: str) -> Table:

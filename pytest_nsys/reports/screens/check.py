@@ -110,7 +110,7 @@ def render_check_json(result: CheckResult) -> str:
 
 def render_check_text(result: CheckResult) -> str:
     """Return the result of a check as one screen: what is there, then what is wrong."""
-    lines = [*_render_surroundings(result.surroundings)]
+    lines = [*_render_python_and_plugin(result.surroundings)]
     for part in (_render_gate_files(result), _render_run_shape(result.run) if result.run is not None else ()):
         lines += ["", *part_lines] if (part_lines := [*part]) else []
     doubts = result.run.doubts if result.run is not None else []
@@ -140,7 +140,7 @@ def _wrap_line(label: str, text: str, indent: str = "") -> list[str]:
     return [f"{label if not n else '':{LABEL_WIDTH}}{part}" for n, part in enumerate(parts)]
 
 
-def _render_surroundings(surroundings: Surroundings) -> Iterator[str]:
+def _render_python_and_plugin(surroundings: Surroundings) -> Iterator[str]:
     yield from _wrap_line("python", f"{surroundings.python} ({surroundings.executable})")
     ini_text = (
         os.path.relpath(surroundings.plugin.inifile, surroundings.plugin.rootdir)

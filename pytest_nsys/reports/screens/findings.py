@@ -51,7 +51,7 @@ def format_finding_command(finding: Finding, traces: Sequence[str]) -> str:
     return " ".join(["pytest-nsys", *(reversed(words) if finding.detail_command.startswith("--view") else words)])
 
 
-def describe_nothing_found(compute_share: Fraction, noun: str = "step") -> str:
+def describe_no_findings(compute_share: Fraction, noun: str = "step") -> str:
     """Return what stands in place of findings, with the share of the steps that computes."""
     return f"nothing stands out: {format_percent(compute_share)} of the {noun} computes"
 

@@ -34,7 +34,7 @@ from pytest_nsys.core.numbers import (
 from pytest_nsys.core.text_format import format_count, format_ranks, sanitize_line
 from pytest_nsys.core.units import BARE, TIME
 from pytest_nsys.reports.screens.dominant_activity import describe_dominant_activity
-from pytest_nsys.reports.screens.findings import describe_nothing_found, format_finding, format_win
+from pytest_nsys.reports.screens.findings import describe_no_findings, format_finding, format_win
 from pytest_nsys.reports.screens.next_steps import format_detail_command, list_next_steps, list_unit_commands
 from pytest_nsys.reports.screens.rank_bars import TENTHS_IN_ALL, format_tenths, render_rank_bars
 from pytest_nsys.reports.tables.bars import Pen
@@ -325,7 +325,7 @@ class FirstScreen:
         if not findings:
             compute_shares = [budget.shares[BudgetPart.COMPUTE] for budget in self.summary.budgets if budget.parts]
             nothing_text = (
-                describe_nothing_found(min(compute_shares), self._measured_noun)
+                describe_no_findings(min(compute_shares), self._measured_noun)
                 if compute_shares
                 else "no rank has a budget"
             )
@@ -378,7 +378,7 @@ class FirstScreen:
                 summary.traces,
                 summary.options,
                 summary.first_capture_paths,
-                summary.kind_of_several,
+                summary.summarized_step_kind,
                 is_cut=summary.environment.is_cut,
             )
         ]

@@ -104,7 +104,7 @@ def build_screen_object(summary: Summary) -> Json:
                 summary.traces,
                 summary.options,
                 summary.first_capture_paths,
-                summary.kind_of_several,
+                summary.summarized_step_kind,
                 is_cut=summary.environment.is_cut,
             )
         ],

@@ -30,8 +30,8 @@ from pytest_nsys.reports.session.story import (
     StoryRoot,
     StoryStep,
     build_story,
-    is_kernel_window,
     is_step_time,
+    measures_kernel_span,
     sort_by_severity,
 )
 from pytest_nsys.reports.words.change_text import SHARE_DIGITS, format_before_after, format_change_share
@@ -206,7 +206,7 @@ def describe_step_length(step: StoryStep, suffix: str = "") -> str:
 
 
 def _shorten_address(address: str) -> str:
-    parsed_address = GateAddress.parse(address)
+    parsed_address = GateAddress.parse_file_and_configuration(address)
     return parsed_address.configuration or parsed_address.file
 
 
@@ -256,7 +256,7 @@ def _describe_effect(red: RedAssertion, story_root: StoryRoot, display_names: Ma
     subject = red.record.subject.removesuffix("_ns").replace("_", " ") if unit == TIME else red.record.subject
     if quantile := row.labels.get("quantile"):
         subject = f"{quantile} of {subject}"
-    if is_kernel_window(red.record):
+    if measures_kernel_span(red.record):
         subject = "the kernels of the step"
     if row.baseline is None:
         return f", {subject} {format_crossed_limit(row, red.record.verdict)}"

@@ -40,7 +40,7 @@ from pytest_nsys.reports.tables.formats import (
 from pytest_nsys.reports.words.cause_text import (
     MAX_PARTS,
     describe_leading_cause,
-    describe_shared_rows,
+    describe_rows_of_one_cause,
     format_explained_change,
     format_row_labels,
     group_by_cause,
@@ -404,7 +404,7 @@ def _render_cause_parts(rows: Sequence[RowExplanation], *, is_same_told: bool) -
             continue
         if number_:
             yield from (
-                f"- {escape_prose(describe_shared_rows([row, *same_rows]))}: "
+                f"- {escape_prose(describe_rows_of_one_cause([row, *same_rows]))}: "
                 f"{escape_prose(describe_leading_cause(row))}",
                 "",
             )
@@ -412,7 +412,7 @@ def _render_cause_parts(rows: Sequence[RowExplanation], *, is_same_told: bool) -
         yield from (f"Why {place} changed{f' by {change}' if change else ''}:", "")
         yield from _render_table(build_text_table("", (make_number_column(""), "cause"), cells, max_length=400))
         yield from (
-            (f"The same: {escape_prose(describe_shared_rows(same_rows))}.", "")
+            (f"The same: {escape_prose(describe_rows_of_one_cause(same_rows))}.", "")
             if same_rows and not is_same_told
             else ()
         )

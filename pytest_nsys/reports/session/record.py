@@ -12,7 +12,6 @@ from pytest_nsys.reports.words.verdict_text import (
     ANY_CHANGE,
     describe_reason,
     describe_row_limit,
-    format_ceiling,
     format_limit,
     format_margin,
     format_row_limit,
@@ -20,6 +19,7 @@ from pytest_nsys.reports.words.verdict_text import (
     format_smallest_change,
     format_subject,
     format_value_and_limit,
+    format_waiver_ceiling,
     list_window_lines,
 )
 
@@ -264,7 +264,7 @@ def describe_worst(verdict: Verdict) -> dict[str, str]:
         "value": "" if row.value is None else format_value_and_limit(row, unit)[0],
         "limit": "" if row.value is None else describe_row_limit(verdict.assertion, unit, row),
         "margin": format_margin(row, verdict),
-        "ceiling": format_ceiling(row, verdict),
+        "ceiling": format_waiver_ceiling(row, verdict),
         "sees": format_smallest_change(row, verdict),
     }
 

@@ -88,9 +88,9 @@ def describe_addresses(addresses: Sequence[str], story: Story) -> str:
     """Return in how many gate files or configurations something happened: ``8 of 8 configurations``; of one its name
     too.
     """
-    files = {GateAddress.parse(address).file for address in story.world_sizes}
+    files = {GateAddress.parse_file_and_configuration(address).file for address in story.world_sizes}
     total = format_count(len(story.world_sizes), "configuration" if len(files) == 1 else "gate file")
-    first_address = GateAddress.parse(addresses[0])
+    first_address = GateAddress.parse_file_and_configuration(addresses[0])
     name = (
         f" ({sanitize_line(first_address.configuration if len(files) == 1 else addresses[0])})"
         if len(addresses) == 1

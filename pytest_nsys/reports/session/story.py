@@ -148,7 +148,9 @@ class Story(NamedTuple):
 
     @property
     def leading_addresses(self) -> list[str]:
-        """Where what leads happened."""
+        """Return the addresses of the gate files (``perf/step.nsys.yaml[llama-8b]``) of the leading root; of all that
+        failed where there is no root.
+        """
         return self.roots[0].gate_addresses if self.roots else self.failed_addresses
 
     @property
@@ -233,7 +235,7 @@ def is_step_time(record: AssertionRecord) -> bool:
     return metric in STEP_TIMES and SINGLE_STEP_AGGREGATES.issuperset(aggregates)
 
 
-def is_kernel_window(record: AssertionRecord) -> bool:
+def measures_kernel_span(record: AssertionRecord) -> bool:
     """Whether a record is of how long the kernels of a step take, from the first to the last, and not of the step
     itself.
     """

@@ -78,7 +78,7 @@ def _build_root_json(root: StoryRoot, text: str) -> Json:
 
 
 def _build_address_json(address: str) -> Json:
-    parsed_address = GateAddress.parse(address)
+    parsed_address = GateAddress.parse_file_and_configuration(address)
     return {"file": sanitize_line(parsed_address.file, LONGEST_NAME), "configuration": parsed_address.configuration}
 
 

@@ -19,7 +19,7 @@ from pytest_nsys.reports.session.headline import format_headline
 from pytest_nsys.reports.session.record import AssertionRecord
 from pytest_nsys.reports.session.root_sentence import choose_story_names, format_root_sentence
 from pytest_nsys.reports.session.session import Session, format_counts
-from pytest_nsys.reports.session.story import NotJudged, RedAssertion, Story, build_story, is_kernel_window
+from pytest_nsys.reports.session.story import NotJudged, RedAssertion, Story, build_story, measures_kernel_span
 from pytest_nsys.reports.words.change_text import format_before_after
 from pytest_nsys.reports.words.verdict_text import NOTE_PREFIX, describe_reason, format_crossed_limit, format_row_place
 
@@ -230,7 +230,7 @@ def describe_red_reason(red: RedAssertion) -> str:
         limit_text = format_before_after(*format_distinctly(row.baseline or 0, row.value or 0, record.verdict.unit))
     if row is None or not limit_text:  # as by a warning, or as an expected failure that did not happen
         return record.message.removeprefix(f"{record.full_name}: ")
-    of_kernels = "the kernels of the step, " if is_kernel_window(record) else ""
+    of_kernels = "the kernels of the step, " if measures_kernel_span(record) else ""
     return of_kernels + ", ".join(filter(None, (limit_text, format_row_place(row, record.verdict))))
 
 

@@ -100,7 +100,7 @@ def _format_last_shift(trend: Trend) -> str | None:
         return None
     shift = trend.shifts[-1]
     change, moment = format_change(shift.after, shift.before, trend.unit), trend.points[shift.position]
-    return f"{change} at {moment.place}"
+    return f"{change} at {moment.run_text}"
 
 
 def _convert_value(value: Value | None, unit: str) -> object:
@@ -169,7 +169,7 @@ def list_accepted_refreshes(trends: Sequence[Trend]) -> Iterator[str]:
     for trend in trends:
         for moment in trend.points:
             if moment.acceptance_reason is not None:
-                metrics_by_refresh.setdefault((moment.place, moment.acceptance_reason), {})[trend.quantity] = None
+                metrics_by_refresh.setdefault((moment.run_text, moment.acceptance_reason), {})[trend.quantity] = None
     for (place, reason), metrics in metrics_by_refresh.items():
         yield f"accepted at {place}: {reason} ({', '.join(metrics)})"
 

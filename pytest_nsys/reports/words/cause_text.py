@@ -55,9 +55,9 @@ def render_cause_lines(rows: Sequence[RowExplanation], *, verbose: bool = False)
     if verbose and worst_row.explanation.budget_change is not None:
         lines.append(describe_budget_change(worst_row.explanation.budget_change))
     if same_rows:
-        lines.append(f"the same: {describe_shared_rows(same_rows)}")
+        lines.append(f"the same: {describe_rows_of_one_cause(same_rows)}")
     for group in other_groups[: MAX_CAUSES - 1]:
-        lines.append(f"{describe_shared_rows(group)}: {describe_leading_cause(group[0])}")
+        lines.append(f"{describe_rows_of_one_cause(group)}: {describe_leading_cause(group[0])}")
     rest_count = sum(map(len, other_groups[MAX_CAUSES - 1 :]))
     return [*lines, *([f"… {format_count(rest_count, 'row')} with other causes"] if rest_count else [])]
 
@@ -83,7 +83,7 @@ def find_cause_key(row: RowExplanation) -> object:
     return sanitize_line(cause.root.name, 60) or str(cause.root.activity)
 
 
-def describe_shared_rows(rows: Sequence[RowExplanation]) -> str:
+def describe_rows_of_one_cause(rows: Sequence[RowExplanation]) -> str:
     """Return rows of one cause by their labels with their changes.
 
     Rows that differ by rank alone read ``ranks 0–2 (+2.51 to +2.53 ms)``; of others the first is named, and how many

@@ -39,7 +39,7 @@ class TrendPoint:
     acceptance_reason: str | None = None  # the reason of a refresh that made this run the baseline
 
     @property
-    def place(self) -> str:
+    def run_text(self) -> str:
         """The run in words: ``474e9573e0, 2026-01-10``; without a commit its time alone."""
         return f"{self.commit}, {self.time[:10]}" if self.commit else self.time
 
@@ -133,4 +133,4 @@ def describe_shift(trend: Trend, shift: Shift) -> str:
     """Return a shift in words: ``1.11 ms → 1.22 ms (+9.6%) at 474e9573e0, 2026-01-10``."""
     baseline_text, current_text = format_distinctly(shift.before, shift.after, trend.unit)
     change = format_change(shift.after, shift.before, trend.unit)
-    return f"{baseline_text} → {current_text} ({change}) at {trend.points[shift.position].place}"
+    return f"{baseline_text} → {current_text} ({change}) at {trend.points[shift.position].run_text}"

@@ -312,7 +312,7 @@ def format_margin(row: JudgedRow, verdict: Verdict) -> str:
     return format_distance(row.margin, verdict.unit)
 
 
-def format_ceiling(row: JudgedRow, verdict: Verdict) -> str:
+def format_waiver_ceiling(row: JudgedRow, verdict: Verdict) -> str:
     """Return how far a waived row may go, and what is left to there; empty where the row is not waived."""
     if row.ceiling is None or row.value is None:
         return ""

@@ -281,7 +281,7 @@ def find_orphans(folder: Path, root: Path, known_stores: Collection[BaselineStor
         return orphans
     stores, files_read = (
         {store.folder for store in known_stores},
-        {GateAddress.parse(store.gate).file for store in known_stores},
+        {GateAddress.parse_file_and_configuration(store.gate).file for store in known_stores},
     )
     for gate_folder in sorted(path for path in folder.iterdir() if path.is_dir() and not path.is_symlink()):
         files = sorted(path for path in gate_folder.iterdir() if not path.name.endswith(WINDOW_SUFFIX))
@@ -296,7 +296,7 @@ def find_orphans(folder: Path, root: Path, known_stores: Collection[BaselineStor
         except BaselineError:
             continue
         gate = gates.pop()
-        file = GateAddress.parse(gate).file
+        file = GateAddress.parse_file_and_configuration(gate).file
         exists = file not in files_read and any((base_folder / file).exists() for base_folder in (folder.parent, root))
         if not gates and not exists:
             orphans.append(OrphanedBaselines(gate_folder, gate, tuple(files)))

@@ -169,7 +169,7 @@ class AssertionHistory:
                 return None
             open_history, bad_runs, is_judged = _OpenHistory(self, connection, {}), list[PastRun](), False
             for run in open_history.iterate_runs({"branch": branch}):
-                verdicts = open_history.list_own_verdicts(run)
+                verdicts = open_history.list_assertion_verdicts(run)
                 if bad_verdicts := [verdict for verdict in verdicts if verdict["outcome"] in _BAD_OUTCOMES]:
                     bad_runs.append(PastRun(run.time, run.commit, any(map(_has_failed_session, bad_verdicts))))
                 elif any(verdict["outcome"] in _ENDING_OUTCOMES for verdict in verdicts):
@@ -202,7 +202,7 @@ class _OpenHistory:
             if is_comparable(request.key, past_facts, request.comparable_on, unit=unit, window=window, kind=kind):
                 yield run
 
-    def list_own_verdicts(self, run: StoredRun) -> list[Mapping[str, Any]]:
+    def list_assertion_verdicts(self, run: StoredRun) -> list[Mapping[str, Any]]:
         """List the verdicts of the assertion in a run."""
         return self.request.identity.select_own_verdicts(self._list_measured_verdicts(run))
 
@@ -220,7 +220,7 @@ class _OpenHistory:
         )
 
     def classify(self, run: StoredRun) -> RunState:
-        return classify_run(self.list_own_verdicts(run), self.request.identity.assertion)
+        return classify_run(self.list_assertion_verdicts(run), self.request.identity.assertion)
 
     def can_follow(self, run: StoredRun) -> bool:
         """Return whether a limit may follow the run."""

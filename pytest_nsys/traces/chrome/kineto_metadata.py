@@ -443,7 +443,7 @@ def _build_memory_series(changes: list[tuple[int, int, int]]) -> Series:
     # Sorting is stable: changes of one moment stay in the order of the file.
     changes.sort(key=lambda change: change[0])
     _, total_bytes, size_bytes = changes[0]
-    return Series.from_pairs(
+    return Series.from_time_value_pairs(
         [
             (ALWAYS_NS, max(total_bytes - size_bytes, 0)),
             *((time_ns, total_bytes) for time_ns, total_bytes, _ in changes),

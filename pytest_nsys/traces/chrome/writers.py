@@ -104,7 +104,7 @@ def open_json(path: Path) -> Trace:
     if (mark := read_json_cut_mark(path)) is None:
         return writer.open_trace(path, {})
     numbers = {rank.process >> MACHINE_BITS: rank.pid for rank in mark.ranks}
-    return CutTrace.from_mark(writer.open_trace(path, numbers), mark)
+    return CutTrace.from_cut_file(writer.open_trace(path, numbers), mark)
 
 
 def describe_foreign_json(paths: Iterable[Path]) -> str | None:

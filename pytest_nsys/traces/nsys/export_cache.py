@@ -63,7 +63,9 @@ class ExportedTrace(NsysSqlite):
 
 @dataclass(frozen=True)
 class ExportRequest:
-    """Describes the export that is requested."""
+    """Describes a SQLite export to find or write: of which report or folder, with which hash of its content, and by
+    which version of the program that writes it.
+    """
 
     source: Path
     digest: str  # hash of the source's content

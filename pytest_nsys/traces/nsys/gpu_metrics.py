@@ -68,7 +68,7 @@ def read_sm_clocks(file: SqliteFile, spans: Mapping[Lane, Interval | None]) -> M
             else ()
         )
         if pairs := sorted(pair for gpu in set(gpus) for pair in samples.get(gpu, ())):
-            clocks_by_lane[lane] = Series.from_pairs(pairs)
+            clocks_by_lane[lane] = Series.from_time_value_pairs(pairs)
     return clocks_by_lane
 
 

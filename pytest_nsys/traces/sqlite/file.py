@@ -228,7 +228,7 @@ class SqliteFile:
 
     @memoize_method
     def read_columns(self, table: str) -> dict[str, str]:
-        """Return name as written and declared type of each column of ``table``, by lower-case name."""
+        """Return the declared type of each column of ``table``, by the lower-case name of the column."""
         info = self.fetch_rows(f'PRAGMA table_info("{table}")')
         return {str(name).lower(): str(kind) for _, name, kind, *_ in info}
 

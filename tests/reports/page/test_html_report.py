@@ -30,7 +30,7 @@ from pytest_nsys.core.intervals import Intervals
 from pytest_nsys.reports.drawings.pictures import Picture
 from pytest_nsys.reports.page.session_page import render_session_page
 from pytest_nsys.reports.page.templating import LONG_WORD, NO_BREAK, break_words, embed_json, keep_units_together
-from pytest_nsys.reports.page.timeline_view import KernelMark, build_timeline_views, list_marks
+from pytest_nsys.reports.page.timeline_view import BlamedKernels, build_timeline_views, list_marks
 from pytest_nsys.stored.baselines.store import build_window_path, compute_digest
 from tests.support import git_project
 from tests.support.commands import run
@@ -244,11 +244,11 @@ def test_a_root_is_marked_in_its_stage_and_on_its_rank() -> None:
 
     slow = Change(RootCause(ChangeKind.LONGER, RowActivity.COLLECTIVE, "SendRecv", "stage4_f"), 1, 5, 10)
     late = Change(RootCause(ChangeKind.LATER, RowActivity.HOST, "gemm"), 1, 5, 10)
-    assert list_marks([row(1, slow)], 1) == [KernelMark("SendRecv", "stage4_f")]
-    assert list_marks([row(0, slow)], 1) == [KernelMark("SendRecv", "stage4_f")]  # that rank 0 waits for
+    assert list_marks([row(1, slow)], 1) == [BlamedKernels("SendRecv", "stage4_f")]
+    assert list_marks([row(0, slow)], 1) == [BlamedKernels("SendRecv", "stage4_f")]  # that rank 0 waits for
     assert list_marks([row(1, slow)], 0) == []
-    assert list_marks([row(1, late)], 1) == [KernelMark("gemm", None, is_host=True)]
-    assert list_marks([row(1)], 1) == [KernelMark("gemm", "stage4_f")]
+    assert list_marks([row(1, late)], 1) == [BlamedKernels("gemm", None, is_host=True)]
+    assert list_marks([row(1)], 1) == [BlamedKernels("gemm", "stage4_f")]
     assert list_marks([row(1)], 0) == []
 
 

@@ -15,7 +15,7 @@ from pytest_nsys.analysis.summary.lost_time import FindingKind
 from pytest_nsys.cli.options import MeasureOptions
 from pytest_nsys.core.kernel_names import make_display_names
 from pytest_nsys.reports.screens.findings import (
-    describe_nothing_found,
+    describe_no_findings,
     format_finding,
     format_finding_command,
     format_win,
@@ -210,7 +210,7 @@ def test_where_there_is_less_room_less_is_told(width: int, text: str) -> None:
 
 
 def test_nothing_stands_out() -> None:
-    assert describe_nothing_found(Fraction(97, 100)) == "nothing stands out: 97% of the step computes"
+    assert describe_no_findings(Fraction(97, 100)) == "nothing stands out: 97% of the step computes"
 
 
 REAL = sorted(path for path in DATA.glob("*/*") if path.name.endswith((".sqlite", ".json.gz")))
