@@ -1,7 +1,7 @@
 """What does pytest-nsys offer to a program? Performance gates for GPU training: YAML assertions on traces, as pytest
 items.
 
-pytest has no assertion to rewrite here (PYTEST_DONT_REWRITE), so it may be imported before pytest starts.
+It needs no assertion rewriting by pytest (PYTEST_DONT_REWRITE), so it may be imported before pytest starts.
 """
 
 from __future__ import annotations
@@ -75,12 +75,12 @@ _PUBLIC_NAMES = {
 
 
 def __dir__() -> list[str]:
-    """List the public names, which a notebook then completes: they load on first use."""
+    """List the public names for completion in a notebook, though they are loaded on first use."""
     return sorted({*globals(), *__all__})
 
 
 def __getattr__(name: str) -> Any:
-    # Each loads with what it needs: a training program takes profiled_step alone, and the command needs no pytest.
+    # Each name loads only what it needs: a training program uses only profiled_step, and the command needs no pytest.
     source_name = "VERSION" if name == "__version__" else name
     for module, names in _PUBLIC_NAMES.items():
         if source_name in names:

@@ -1,4 +1,4 @@
-"""``python -m pytest_nsys``: the command, where its script is not on the path."""
+"""``python -m pytest_nsys``: the command, if its script is not on the path."""
 
 from pytest_nsys.cli import main
 

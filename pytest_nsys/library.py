@@ -1,6 +1,6 @@
 """How does Python use a run? Open it, ask for rows, judge a sentence or a gate file, compare it with another.
 
-The fixtures and the commands stand on the same functions. What goes wrong is a subclass of NsysError, in one line.
+The fixtures and the commands use the same functions. Errors are subclasses of NsysError with a one-line message.
 """
 
 from __future__ import annotations
@@ -88,7 +88,9 @@ class MetricRow:
         return self.labels[dimension]
 
     def as_record(self) -> RowRecord:
-        """Return the row as one plain dict: a fraction becomes a float, and what has the unit ``1`` always is one."""
+        """Return the row as one plain dict: fractions become floats, and values with the unit ``1`` are always
+        floats.
+        """
         return {
             "metric": self.metric,
             **self.labels,
@@ -100,9 +102,10 @@ class MetricRow:
 class NsysRun:
     """Holds the captures of one program under one convention, opened when first asked for.
 
-    As a context manager, or by ``close()``, it lets the files go; asked again it opens them again. ``captures_for`` are
-    the captures as a gate file has them measured, ``resolve`` finds the convention of one that names none, perhaps with
-    an anchor. ``named_convention`` None: the convention that the run fits. ``paths`` are as they were given.
+    As a context manager, or by ``close()``, it closes the files; a later request opens them again. ``captures_for``
+    returns the captures to be measured as a gate file says; ``resolve`` finds the convention for a gate file that names
+    none, with an anchor if one is given. If ``named_convention`` is None, the convention is the one that the run fits.
+    ``paths`` are as given.
     """
 
     def __init__(
@@ -129,7 +132,7 @@ class NsysRun:
         return f"<{type(self).__name__} {', '.join(self._paths)}>"
 
     def under(self, convention: ConventionSource, anchor: Anchor | None = None) -> Self:
-        """Return the same run read with another convention: a built-in name, a YAML file, or one of your own."""
+        """Return the same run, read with another convention: a built-in name, a YAML file, or your own."""
         new_convention = load_convention(convention, anchor)
         return type(self)(
             *(self.captures_for, new_convention, self._workload, self.close),
@@ -139,7 +142,7 @@ class NsysRun:
         )
 
     def resolve_gate(self, gate: GateFile) -> GateFile:
-        """Return the gate file with its convention: the one that it names, else the one that this run is read under."""
+        """Return the gate file with its convention: the one that it names, else that of this run."""
         if gate.convention is not None:
             return gate
         if self._named_convention is not None:
@@ -148,24 +151,24 @@ class NsysRun:
 
     @property
     def unresolved_gate(self) -> GateFile:
-        """A gate file without assertions, under the convention that was named, if any was."""
+        """A gate file without assertions, with the named convention if there is one."""
         return GateFile(Path(), (), self._named_convention, workload=self._workload)
 
     @property
     def gate(self) -> GateFile:
-        """A gate file without assertions, with the convention that the run is read under. Raises UsageMistake,
-        TraceError.
-        """
+        """A gate file without assertions, with the run's convention. Raises UsageMistake, TraceError."""
         return self.resolve_gate(self.unresolved_gate)
 
     @property
     def convention(self) -> Convention:
-        """What the run is read under: as it was named, or found in it. Raises UsageMistake, TraceError."""
+        """The convention with which the run is read: the named one, or the one found in it. Raises UsageMistake,
+        TraceError.
+        """
         return self.gate.resolved_convention
 
     @property
     def convention_choice(self) -> ConventionChoice:
-        """The convention that the run is read under, and what was searched for it."""
+        """The convention with which the run is read, and how it was found."""
         choice = self.gate.found_convention
         return ConventionChoice(
             self.convention, self.convention, search_result=choice.kernel_search if choice is not None else None
@@ -183,19 +186,19 @@ class NsysRun:
 
     @property
     def notes(self) -> tuple[Note, ...]:
-        """What a person should know of the run before a figure of its median window is believed."""
+        """Notes on how far figures of the run's median window can be trusted."""
         captures = self.captures
         return captures.list_notes(
             resolve_default_spec(captures.runs[0], captures.make_spec(MEDIAN), list_open_fields())
         )
 
     def summary(self, window: str | None = None) -> Summary:
-        """Return what is in the run, as ``pytest-nsys TRACE…`` shows it: of the median step, of a run without steps all
-        of it.
+        """Return a summary of the run, as ``pytest-nsys TRACE…`` shows it: of the median step, or of the whole run if
+        it has no steps.
 
-        Raises TraceError where nothing can be measured.
+        Raises TraceError if nothing can be measured.
         """
-        from pytest_nsys.analysis.summary.summary import (  # tests that gate do not pay for it
+        from pytest_nsys.analysis.summary.summary import (  # gates do not need it
             Summary,
             choose_usual_spec,
             summarize_captures,
@@ -214,7 +217,7 @@ class NsysRun:
         )
 
     def _repr_html_(self) -> str:
-        """Return what a notebook shows: the first screen, or why there is none."""
+        """Return the HTML for a notebook: the first screen, or why there is none."""
         try:
             return self.summary()._repr_html_()
         except NsysError as error:
@@ -223,11 +226,11 @@ class NsysRun:
     def windows(
         self, window: str = MEDIAN, *, span: Span | str | None = None, kernels: KernelsMode | str | None = None
     ) -> tuple[UsedWindow, ...]:
-        """Return the windows that are measured, of each rank of each capture. Raises TraceError where there is none."""
+        """Return the measured windows of each rank of each capture. Raises TraceError if there are none."""
         captures, spec = self.captures, self._resolve_spec(window, span, kernels)
         if not (windows := captures.list_windows(spec)):
             for run in captures.runs:
-                run.pick_windows(run.ranks[0], spec)  # says why
+                run.pick_windows(run.ranks[0], spec)  # raises the reason
         return windows
 
     def rows(
@@ -240,11 +243,11 @@ class NsysRun:
         allow_missing: Mapping[str, Collection[int]] | None = None,
         **where: Label | Sequence[Label],
     ) -> list[MetricRow]:
-        """Return the rows of a metric, selected as a gate file would: ``stage="stage3"``, ``rank=[0, 1]``.
+        """Return the rows of a metric, selected as in a gate file: ``stage="stage3"``, ``rank=[0, 1]``.
 
-        Raises NoRows where a selector matches nothing, where not every capture has a row, or a rank has none where
-        others have one: a list that lacks rows would let a loop of assertions pass. ``allow_missing={"stage1_*": [0]}``
-        names ranks that may lack stages.
+        Raises NoRows if a selector matches nothing, or if a capture or rank lacks a row that others have: with missing
+        rows, a loop of assertions would pass unnoticed. ``allow_missing={"stage1_*": [0]}`` names ranks that may lack
+        stages.
         """
         __tracebackhide__ = True  # a failing test shows its own line
         name, captures = look_up_metric(metric).name, self.captures
@@ -273,15 +276,17 @@ class NsysRun:
         ]
 
     def to_records(self, metric: str, **options: Any) -> list[RowRecord]:
-        """Return the rows as plain dicts, which ``pandas.DataFrame`` and ``polars.DataFrame`` take; options are those
-        of :meth:`rows`.
+        """Return the rows as plain dicts for ``pandas.DataFrame`` and ``polars.DataFrame``; the options are those of
+        :meth:`rows`.
         """
         __tracebackhide__ = True
         return coerce_types([row.as_record() for row in self.rows(metric, **options)])
 
     @property
     def metrics(self) -> Mapping[str, Metric]:
-        """The metrics that have rows in the usual window, by name: unit, direction, dimensions, summary of each."""
+        """The metrics that have rows in the default window, by name; each with unit, direction, dimensions and
+        summary.
+        """
         from pytest_nsys.analysis.summary.summary import choose_usual_spec
 
         captures = self.captures
@@ -304,8 +309,8 @@ class NsysRun:
     ) -> RenderedView:
         """Return one part of the run in full, as ``pytest-nsys TRACE --view NAME`` shows it: ``run.view("kernels")``.
 
-        ``to_records()`` has its rows as plain dicts; it prints as text, and a notebook shows it as tables. The run is
-        its first capture. Raises NothingMeasured where the view has nothing to show.
+        ``to_records()`` returns its rows as plain dicts; it prints as text, and a notebook shows it as tables. Only the
+        first capture of the run is shown. Raises NothingMeasured if the view has nothing to show.
         """
         __tracebackhide__ = True
         from pytest_nsys.analysis.summary.summary import choose_usual_spec
@@ -353,7 +358,7 @@ def open_run(
     workload: Workload | None = None,
     measurements: Paths = (),
 ) -> NsysRun:
-    """Open a trace, or a list of captures of one program, whose rows then are medians over them.
+    """Open a trace, or a list of captures of one program; rows are then medians over the captures.
 
     ``measurements`` are JSON files of what the program wrote down, one (or a glob) for each capture; without any trace
     they are the run, of which ``measured NAME`` has rows.
@@ -456,7 +461,7 @@ def compare(
 
 
 def look_up_metric(name: str) -> Metric:
-    """Find the metric of a name. Raises ArgumentMistake where there is none."""
+    """Find the metric with a name. Raises ArgumentMistake if there is none."""
     __tracebackhide__ = True
     if not isinstance(name, str):
         raise ArgumentMistake(f"a metric is a name, as in 'exposed_ns', not {name!r}")
@@ -484,7 +489,7 @@ def _parse_choice(kind: type[ChoiceT], value: str | None) -> ChoiceT | None:
 
 
 def _check_labels(dimension: str, labels: object, *, needs_label: bool = True) -> list[Label]:
-    """List the labels that a selector names. Raises ArgumentMistake for what is no label."""
+    """List the labels of a selector. Raises ArgumentMistake for values that are not labels."""
     __tracebackhide__ = True
     listed = [labels] if isinstance(labels, int | str) else [*labels] if isinstance(labels, Iterable) else []
     if (needs_label and not listed) or not all(isinstance(label, int | str) for label in listed):
@@ -493,7 +498,7 @@ def _check_labels(dimension: str, labels: object, *, needs_label: bool = True) -
 
 
 def _check_paths(paths: Paths, *, is_required: bool = True) -> tuple[str, ...]:
-    """Return the paths as text. Raises ArgumentMistake where a required one lacks, UsageMistake for an empty one."""
+    """Return the paths as text. Raises ArgumentMistake if a required path is missing, UsageMistake for an empty one."""
     try:
         texts = tuple(os.fspath(path) for path in ([paths] if isinstance(paths, str | os.PathLike) else paths))
     except TypeError:

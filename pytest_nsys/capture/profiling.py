@@ -2,11 +2,11 @@
 
 It starts and stops what ``nsys profile --capture-range=cudaProfilerApi`` records, and names the process and the step.
 torch is used where the program has imported it already, and is never imported here; else the tool that records the
-process, and the CUDA runtime, are called directly. Where that cannot be, one warning says so and the loop runs on.
+process, and the CUDA runtime, are called directly. If neither is available, one warning says so and the loop continues.
 
 A tool names its library in ``NVTX_INJECTION64_PATH``. What NVTX's headers do in every C program is done here by ctypes:
-load it, hand it a table of empty slots, and call what it puts there (NVTX 3, ``nvtxDetail/nvtxInit.h``). Libraries of
-NVTX are found in fewer and fewer installations, and what some of them call, an older nsys does not record.
+load it, hand it a table of empty slots, and call what it puts there (NVTX 3, ``nvtxDetail/nvtxInit.h``). The NVTX
+libraries are found in fewer and fewer installations, and an older nsys does not record the calls of some of them.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ CALLBACKS_TABLE, VERSION_TABLE = 1, 3
 
 NVTX_VERSION = 3
 CORE_MODULE, RANGE_PUSH_SLOT, RANGE_POP_SLOT = 1, 9, 11
-# Functions of each module (core, CUDA, OpenCL, CUDA runtime, core 2, synchronisation), the unused number 0 too.
+# Functions of each module (core, CUDA, OpenCL, CUDA runtime, core 2, synchronisation), including the unused slot 0.
 MODULE_SLOTS = {1: 16, 2: 9, 3: 15, 4: 7, 5: 16, 6: 7}
 
 CUDART_LIBRARIES = ("libcudart.so.13", "libcudart.so.12", "libcudart.so.11.0", "libcudart.so")
@@ -40,7 +40,7 @@ class RangeMarker(NamedTuple):
 
     push: Callable[[str], object]
     pop: Callable[[], object]
-    references: tuple[Any, ...] = ()  # held, as the recording tool points into them
+    references: tuple[Any, ...] = ()  # kept alive, because the recording tool points into them
 
 
 class ProfilerControl(NamedTuple):
@@ -48,10 +48,10 @@ class ProfilerControl(NamedTuple):
 
     start: Callable[[], object]
     stop: Callable[[], object]
-    wait_for_gpu: Callable[[], object]  # waits for what the GPU has still to do
+    wait_for_gpu: Callable[[], object]  # waits until the GPU is idle
     wait_for_ranks: Callable[
         [], object
-    ]  # waits for other ranks: the first that stops stops the recording of its whole node
+    ]  # waits for other ranks: the first rank to stop ends the recording of its whole node
 
 
 @contextlib.contextmanager
@@ -60,9 +60,8 @@ def profiled_step(step: int, warmup: int = 5, label: str | None = None, *, steps
 
     One step is enough for a gate. ``step`` counts from 0. ``label`` is the setup label of this process, such as
     ``rank=0; pp=0/2 dp=0/1 cp=0/1 ep=0/1; mbs=1 seq=2048``. Each profiled step is a range ``ProfilerStep#N`` that ends
-    when the GPU has done its work. The value says whether the step is profiled. nsys ends the program after the last
-    profiled step, unless it was told otherwise: save what must be saved before. With torch.distributed all ranks meet
-    before that.
+    when the GPU has done its work. Yields True if the step is profiled. By default nsys ends the program after the last
+    profiled step, so save results before. With torch.distributed, all ranks wait for each other before that.
 
     ::
 
@@ -80,9 +79,9 @@ def profiled_step(step: int, warmup: int = 5, label: str | None = None, *, steps
     marker, profiler = find_marker(), find_profiler()
     _warn_of_missing_tools(marker, profiler)
     if step == warmup:
-        profiler.wait_for_gpu()  # what warm-up steps left on the GPU is none of the profiled step
+        profiler.wait_for_gpu()  # work of the warm-up steps must not count in the profiled step
         profiler.start()
-        if label is not None:  # within what is recorded: before, it would not be in the report
+        if label is not None:  # after the start: before it, the mark would not be recorded
             marker.push(label)
             marker.pop()
     try:
@@ -109,7 +108,7 @@ NO_PROFILER = ProfilerControl(_do_nothing, _do_nothing, _do_nothing, _do_nothing
 
 
 def find_marker() -> RangeMarker:
-    """Return what writes ranges: torch where it is imported, else the recording tool itself, else nothing."""
+    """Return the range marker: torch if it is imported, else the recording tool itself, else one that does nothing."""
     torch = _find_torch()
     if torch is not None:
         return RangeMarker(torch.cuda.nvtx.range_push, torch.cuda.nvtx.range_pop)
@@ -117,7 +116,7 @@ def find_marker() -> RangeMarker:
 
 
 def find_profiler() -> ProfilerControl:
-    """Return what starts the recording: torch where it is imported, else libcudart, else nothing."""
+    """Return the profiler control: torch if it is imported, else libcudart, else one that does nothing."""
     torch = _find_torch()
     if torch is not None:
         cudart = torch.cuda.cudart()
@@ -142,16 +141,18 @@ def _wait_for_ranks(distributed: Any) -> None:
 
 
 def _find_torch() -> Any:
-    """Return torch as the program has imported it, and only with CUDA, which its marks need; else None."""
+    """Return torch if the program has imported it with CUDA, which its NVTX calls need; else None."""
     torch = sys.modules.get("torch")
     try:
         return torch if torch is not None and torch.cuda.is_available() else None
-    except AttributeError:  # imported only in part, or another module of that name
+    except AttributeError:  # partially imported, or another module of that name
         return None
 
 
 def _load_cudart() -> Any:
-    """Load the CUDA runtime: the copy that the process has loaded, such as a wheel's, before one of the machine."""
+    """Load the CUDA runtime: preferably the copy that the process has loaded (such as a wheel's), else the
+    machine's.
+    """
     library_name = ctypes.util.find_library("cudart")
     for file in (*_list_loaded_libraries("cudart"), *CUDART_LIBRARIES, *([library_name] if library_name else [])):
         with contextlib.suppress(OSError):
@@ -206,9 +207,9 @@ class _VersionInfo(ctypes.Structure):
 
 @functools.cache
 def connect_nvtx_tool() -> RangeMarker | None:
-    """Return the connection of this process to the tool that records it, None where no tool does."""
+    """Connect to the tool that records this process, and return its range marker; None without a tool."""
     path = os.environ.get(INJECTION_VARIABLE)
-    # The variable names a library of 64 bits.
+    # The variable names a 64-bit library.
     if not path or ctypes.sizeof(ctypes.c_void_p) != 8:
         return None
     with contextlib.suppress(OSError, AttributeError):
@@ -218,7 +219,7 @@ def connect_nvtx_tool() -> RangeMarker | None:
 
 
 def _connect_tool(library: ctypes.CDLL, initialize: Any) -> RangeMarker | None:
-    """Connect to the tool by its entry point, and return what pushes and pops ranges; None where it records none."""
+    """Connect to the tool by its entry point, and return its range marker; None if it records no ranges."""
     slots = {module: (ctypes.c_void_p * count)() for module, count in MODULE_SLOTS.items()}
     tables = {module: (ctypes.c_void_p * (len(module_slots) + 1))() for module, module_slots in slots.items()}
     for module, module_slots in slots.items():
@@ -226,7 +227,7 @@ def _connect_tool(library: ctypes.CDLL, initialize: Any) -> RangeMarker | None:
             tables[module][n] = ctypes.addressof(module_slots) + n * ctypes.sizeof(ctypes.c_void_p)
 
     def get_table(module: int, table: Any, size: Any) -> int:
-        """Give a tool the slots of a module, as NVTX calls it; return 0 for a module that is not known."""
+        """Give a tool the table of slots of an NVTX module; return 0 for an unknown module."""
         if module not in tables:
             return 0
         if size:

@@ -1,7 +1,7 @@
 """How does a program run under ``nsys profile``: on how many nodes, by which command, and is there a report afterwards?
 
-The exit code does not say: a good run of one profiled step ends in 143, because nsys ends the program after it, and a
-run that left no report may end in 0. So what counts is the files.
+The exit code does not tell: a good run of one profiled step ends with 143, because nsys ends the program after it, and
+a run without a report may end with 0. So only the files count.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ from pytest_nsys.tools.nvidia_smi import GpuState, query_gpus
 from pytest_nsys.traces.sidecars.gpu_log import GPU_LOG_SUFFIX as GPU_LOG
 from pytest_nsys.traces.sidecars.gpu_log import GpuLog, write_gpu_log
 
-# Per pipeline stage, as PithTrain's captures have it.
+# Micro-batches per pipeline stage, as in PithTrain's captures.
 MICRO_BATCHES = 32
 
 
 @dataclass(frozen=True)
 class RunPlan:
-    """Says what the sizes of a run come to."""
+    """Holds the derived sizes of a run."""
 
     nodes: int
     dp: int  # data-parallel size
@@ -81,7 +81,7 @@ def _check_divisible(world: int, part: int, divisor_text: str) -> None:
 
 REPORT_ENDINGS = (".nsys-rep", ".qdrep")
 EXPORT_ENDING = ".sqlite"
-# How a good run ends: by itself, or by the signal with which nsys stops it after the captured range.
+# A good run ends by itself, or by the signal with which nsys stops it after the captured range.
 GOOD_EXIT_CODES = (0, 143, -15)
 
 # SLURM numbers its own steps (batch, interactive, extern) from here on.
@@ -100,11 +100,11 @@ PROFILE_FLAGS = {
     "force-overwrite": "true",
 }
 
-# A process that the program left behind may hold the output open for ever.
+# A process that the program left behind may hold the output open forever.
 OUTPUT_TIMEOUT_S = 5.0
-# A progress bar may write one line without an end: so much of it is enough for the name of a file.
+# A progress bar may write an endless line: this many bytes suffice for the name of a file.
 LONGEST_OUTPUT_LINE = 4096
-# A file to which nsys gave a name of its own, as it does where it cannot write the requested one.
+# The temporary file that nsys writes if it cannot write the requested one.
 _TEMPORARY_FILE = re.compile(rb"(/[^\s']*/nsys-report-[0-9A-Za-z]+\.(?:nsys-rep|qdrep|qdstrm))")
 
 RANGE_FLAGS = ("capture-range", "capture-range-end")
@@ -114,11 +114,11 @@ RANGE_FLAGS = ("capture-range", "capture-range-end")
 class SlurmJob:
     """Describes where SLURM runs this process."""
 
-    nodes: int | None = None  # of the allocation or job step, None outside SLURM
+    nodes: int | None = None  # number of nodes of the allocation or job step, None outside SLURM
     node: int = 0
     in_step: bool = False
     host: str = ""
-    is_one_of_many: bool = False  # other nodes write to the same folder now
+    is_one_of_many: bool = False  # other nodes are writing to the same folder
 
 
 @dataclass(frozen=True)
@@ -128,7 +128,7 @@ class NsysCommand:
     folder: Path
     program: tuple[str, ...]
     name: str = "step"
-    nodes: int = 1  # above 1: one job step is started on all of them, else this node is captured
+    nodes: int = 1  # above 1: a job step is started on all of them; 1: this node is captured
     node: int = 0
     whole_run: bool = False
     options: tuple[str, ...] = ()
@@ -139,7 +139,7 @@ class NsysCommand:
         return range(self.nodes) if self.nodes > 1 else range(self.node, self.node + 1)
 
     def find_reports(self) -> dict[int, Path]:
-        """Return the reports that are there, by node."""
+        """Return the reports that exist, by node."""
         candidates = {
             node: [self.folder / f"{self.name}_node{node}{suffix}" for suffix in REPORT_ENDINGS]
             for node in self.node_numbers
@@ -150,7 +150,7 @@ class NsysCommand:
 
 @dataclass(frozen=True)
 class ProgramRun:
-    """Describes what a capture left."""
+    """Holds the result of a capture."""
 
     reports: tuple[Path, ...]  # one of every node
     exit_code: int
@@ -158,7 +158,7 @@ class ProgramRun:
 
 
 def read_slurm_job(environment: Mapping[str, str]) -> SlurmJob:
-    """Return what SLURM says of this process. Raises UsageMistake where several tasks of a node would write one
+    """Return SLURM's description of this process. Raises UsageMistake if several tasks of a node would write the same
     report.
     """
     if not environment.get("SLURM_JOB_ID"):
@@ -182,13 +182,13 @@ def read_slurm_job(environment: Mapping[str, str]) -> SlurmJob:
 
 
 def _read_number(environment: Mapping[str, str], name: str) -> int | None:
-    """Return a variable of the environment that is a whole number, None for another one."""
+    """Return the value of an environment variable as a whole number; None if it is not one."""
     text = environment.get(name, "")
     return int(text) if text.isdecimal() and len(text) < 12 else None
 
 
 def select_flags(nsys: InstalledNsys) -> dict[str, str]:
-    """Return those of ``PROFILE_FLAGS`` that this nsys knows."""
+    """Return those ``PROFILE_FLAGS`` that this nsys supports."""
     known_options = nsys.list_options("profile")
     flags = {name: value for name, value in PROFILE_FLAGS.items() if name in known_options}
     if "cuda-event-trace" in flags and not nsys.accepts_value("profile", "cuda-event-trace", "auto"):
@@ -197,9 +197,9 @@ def select_flags(nsys: InstalledNsys) -> dict[str, str]:
 
 
 def build_profile_command(nsys: str, capture: NsysCommand, flags: Mapping[str, str] = PROFILE_FLAGS) -> list[str]:
-    """Return the command line of ``nsys profile``, with flags that the capture's own options replace.
+    """Return the command line of ``nsys profile``; the capture's own options override ``flags``.
 
-    The node's number in the report's name is filled in on each node, by nsys itself, where several are captured.
+    If several nodes are captured, nsys itself fills in the node's number in the report's name.
     """
     replaced_flags = [option.partition("=")[0].lstrip("-") for option in capture.options]
     replaced_flags += RANGE_FLAGS if capture.whole_run else ()
@@ -211,10 +211,10 @@ def build_profile_command(nsys: str, capture: NsysCommand, flags: Mapping[str, s
 
 
 def run_capture(capture: NsysCommand, job: SlurmJob, *, force: bool = False) -> ProgramRun:
-    """Run the program under the profiler, its output going where ours goes, and find the reports.
+    """Run the program under the profiler, with its output forwarded to ours, and find the reports.
 
-    Raises UsageMistake for what can be seen before, CaptureError where a report is missing, NothingMeasured where
-    the program never started the profiler.
+    Raises UsageMistake for mistakes that are found before the run, CaptureError if a report is missing, NothingMeasured
+    if the program never started the profiler.
     """
     nsys = _find_nsys(capture, job)
     _prepare_folder(capture, job, force=force)
@@ -233,23 +233,23 @@ def run_capture(capture: NsysCommand, job: SlurmJob, *, force: bool = False) -> 
     for number, report in reports.items():
         log = GpuLog(gpus_before.get(number, ()), gpus_after.get(number, ()))
         if any(log):
-            with contextlib.suppress(OSError):  # a report without it is a good one
+            with contextlib.suppress(OSError):  # the report is complete without it
                 write_gpu_log(report, log)
     good = code in GOOD_EXIT_CODES[: 1 if capture.whole_run else None]
     return ProgramRun(tuple(reports[n] for n in capture.node_numbers), code, good)
 
 
 def _query_gpus(capture: NsysCommand) -> Mapping[int, Sequence[GpuState]]:
-    """Return what nvidia-smi says of the GPUs, by node; nothing where it cannot run."""
+    """Return the state of the GPUs according to nvidia-smi, by node; empty if it cannot run."""
     if capture.nodes > 1:
         return query_gpus([*_build_srun_command(capture), "--label"])
     return {capture.node: query_gpus().get(0, ())}
 
 
 def _find_nsys(capture: NsysCommand, job: SlurmJob) -> InstalledNsys:
-    """Return the nsys of this node; where a job step is started, it must be there inside the step too.
+    """Return the nsys of this node; for a job step it must also exist inside the step.
 
-    Raises CaptureError where it is not.
+    Raises CaptureError if it does not.
     """
     nsys = find_nsys()
     if nsys is None:
@@ -277,14 +277,14 @@ def _find_nsys(capture: NsysCommand, job: SlurmJob) -> InstalledNsys:
 
 
 def _build_srun_command(capture: NsysCommand) -> list[str]:
-    """Return the beginning of a command that runs once on each node."""
-    # A good run ends in 143: that of one node must not end the others, which still write their reports.
+    """Return the srun prefix of a command that runs once on each node."""
+    # A good run ends with 143: on one node this must not end the others, which are still writing their reports.
     options = ["--ntasks-per-node=1", "--kill-on-bad-exit=0", "--wait=0"]
     return ["srun", f"--nodes={capture.nodes}", f"--ntasks={capture.nodes}", *options]
 
 
 def _prepare_folder(capture: NsysCommand, job: SlurmJob, *, force: bool) -> None:
-    """Make the folder, and check that it can be written and holds nothing of an earlier capture of this name."""
+    """Make the folder, and check that it is writable and has no files of an earlier capture of this name."""
     folder = capture.folder
     with convert_os_errors(CaptureError, f"{folder}: a report cannot be written there"):
         folder.mkdir(parents=True, exist_ok=True)
@@ -298,22 +298,22 @@ def _prepare_folder(capture: NsysCommand, job: SlurmJob, *, force: bool) -> None
     ]
     if old_files and not force:
         raise UsageMistake(f"{old_files[0]}: exists: give another --output or --name, or --force")
-    for path in old_files:  # or what is old would pass for the new
+    for path in old_files:  # else old files could pass for new ones
         path.unlink()
 
 
 def _run_command(command: Sequence[str]) -> tuple[int, list[Path]]:
-    """Run a command, and return its exit code and the files in a temporary folder that nsys said it wrote."""
+    """Run a command, and return its exit code and the temporary files that nsys reported."""
     with convert_os_errors(CaptureError, f"{command[0]}: cannot be started"):
         process = subprocess.Popen(command, stdout=subprocess.PIPE, bufsize=0)
     file_lines: list[bytes] = []
     listener = threading.Thread(target=_forward_output, args=(process.stdout, file_lines), daemon=True)
     listener.start()
     while True:
-        # Ctrl-C reaches nsys too: it stops the program and writes what it has.
+        # Ctrl-C reaches nsys too, which stops the program and writes its report.
         with contextlib.suppress(KeyboardInterrupt):
             code = process.wait()
-            # A process that the program left behind may hold the output open for ever.
+            # A process that the program left behind may hold the output open forever.
             listener.join(OUTPUT_TIMEOUT_S)
             break
     named_files = _TEMPORARY_FILE.findall(b"".join(file_lines))
@@ -321,7 +321,7 @@ def _run_command(command: Sequence[str]) -> tuple[int, list[Path]]:
 
 
 def _forward_output(output: IO[bytes], file_lines: list[bytes]) -> None:
-    """Write the output of nsys where our own output goes, and keep the lines in which it names a file."""
+    """Forward the output of nsys to ours, and keep the lines that name a file."""
     line = b""
     is_open = True
     while block := output.read(1 << 16):
@@ -329,7 +329,7 @@ def _forward_output(output: IO[bytes], file_lines: list[bytes]) -> None:
             try:
                 sys.stdout.buffer.write(block)
                 sys.stdout.buffer.flush()
-            except (OSError, ValueError):  # nobody reads on: the program is not to be held up by that
+            except (OSError, ValueError):  # our output was closed: keep reading, so that the program does not block
                 is_open = False
         *lines, line = re.split(rb"[\r\n]", line[-LONGEST_OUTPUT_LINE:] + block)
         file_lines += [text for text in (*lines, line) if _TEMPORARY_FILE.search(text)]
@@ -338,7 +338,7 @@ def _forward_output(output: IO[bytes], file_lines: list[bytes]) -> None:
 def _raise_missing_reports(
     capture: NsysCommand, job: SlurmJob, exit_code: int, missing_nodes: Sequence[int], temporary_files: Sequence[Path]
 ) -> None:
-    """Raise CaptureError that says why reports are missing, NothingMeasured where the program never started the
+    """Raise CaptureError with the reason why reports are missing, or NothingMeasured if the program never started the
     profiler.
     """
     nodes = f" of node {', '.join(map(str, missing_nodes))}" if capture.nodes > 1 or job.nodes else ""

@@ -144,7 +144,7 @@ def calibrate(
 
 
 def _format_run_options(traces: tuple[str, ...], measurements: tuple[str, ...], executor: str | None) -> list[str]:
-    """Return the options of pytest that name the run whose rows are written."""
+    """Return the pytest options that name the run whose rows are written."""
     options = [f"--nsys-trace={trace}" for trace in traces] + [f"--nsys-measurements={file}" for file in measurements]
     return [*options, *([f"--nsys-executor={executor}"] if executor is not None else [])]
 
@@ -178,7 +178,7 @@ def show(folder: str, format: Format) -> None:
 
 
 def _find_baseline_files(path_text: str) -> list[Path]:
-    """Return the baseline files that a path means: one of them, those below a folder, or those of gate files."""
+    """Return the baseline files of a path: the file itself, those below a folder, or those of gate files."""
     root = Path(path_text)
     if root.is_file() and root.suffix == ".json":
         return [root]
@@ -277,7 +277,7 @@ def prune(
     """
     gates_and_places = list_gates_with_stores(gate_files, baseline_dir)
     lines: list[str] = []
-    # A file that cannot be read does not keep the others from being pruned.
+    # Prune the other files even if one cannot be read.
     errors: list[BaselineError] = []
     for gate, place in gates_and_places:
         results, store_errors = prune_shelf(gate, place.find_gate_store(gate), dry_run=dry_run)
@@ -304,7 +304,7 @@ def prune(
 
 
 def _describe_pruned(result: PruneResult, dry_run: bool) -> Iterator[str]:
-    """Describe what was pruned from one file, or would be, on one or two lines."""
+    """Describe in one or two lines what was (with ``dry_run``: would be) pruned from a file."""
     drop_verb, removal = ("would drop", "would be removed") if dry_run else ("dropped", "was removed")
     if not result.series:
         yield f"{shorten_path(result.path)}: {removal}, its windows are of a different run"

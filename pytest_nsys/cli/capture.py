@@ -87,7 +87,7 @@ def capture(
         raise UsageMistake("--pp, --ep and --cp are checked against --world-size: give that too")
     _check_arguments(program, output, name, options)
     command = NsysCommand(Path(output), program, name, _count_nodes(nodes, job), job.node, whole_run, options)
-    sys.stdout.flush()  # else what the program prints stands before it
+    sys.stdout.flush()  # else the program's output would come first
     program_run = run_capture(command, job, force=force)
     _print_captured_reports(program_run, export=not no_export)
     if not program_run.is_good:
@@ -97,7 +97,7 @@ def capture(
 
 
 def _set_node(job: SlurmJob, node: int | None) -> SlurmJob:
-    """Return the job with the number of this node, where a person gives it."""
+    """Return the job with the number of this node replaced by ``node``, if that is given."""
     if node is None:
         return job
     if node < 0:
@@ -106,7 +106,7 @@ def _set_node(job: SlurmJob, node: int | None) -> SlurmJob:
 
 
 def _check_arguments(program: tuple[str, ...], output: str, name: str, options: tuple[str, ...]) -> None:
-    """Raise UsageMistake for arguments with which nothing can be captured."""
+    """Raise UsageMistake for arguments that make a capture impossible."""
     if not program:
         raise UsageMistake("no program: pytest-nsys capture -- torchrun … train.py")
     if not output:
@@ -121,7 +121,7 @@ def _check_arguments(program: tuple[str, ...], output: str, name: str, options: 
 
 
 def _count_nodes(requested: int | None, job: SlurmJob) -> int:
-    """Return the number of nodes on which a job step is started; 1 where this node is captured.
+    """Return the number of nodes on which to start a job step; 1 if this process captures its own node.
 
     Raises UsageMistake for a number that the SLURM allocation does not have.
     """
@@ -193,7 +193,7 @@ def _find_reports(path_texts: Sequence[str]) -> list[Path]:
 
 
 def _choose_export_targets(reports: Sequence[Path], output: str | None) -> list[Path]:
-    """Return the path of each report's export. Raises UsageMistake where two would go to one file."""
+    """Return the path of each report's export. Raises UsageMistake if two would be the same file."""
     if output is None:
         targets = [report.with_suffix(".sqlite") for report in reports]
     elif output == "":

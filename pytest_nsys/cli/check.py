@@ -1,4 +1,4 @@
-"""``pytest-nsys check``: is all well with what is installed here, with gate files, and with traces?"""
+"""``pytest-nsys check``: are the installation, gate files and traces in order?"""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def check(
     run, unreadable = None, list[str]()
     code = ExitCode.MISTAKE if gate_results.problems else ExitCode.GOOD
     if traces:
-        from pytest_nsys.cli.trace_check import check_run  # gate files alone need nothing that reads traces
+        from pytest_nsys.cli.trace_check import check_run  # not needed for gate files alone
 
         run, unreadable, run_code = check_run(traces, convention, anchor, executor)
         code = code or run_code
@@ -71,7 +71,9 @@ def check(
 
 
 def _split_gates_and_traces(words: tuple[str, ...]) -> tuple[list[str], list[str]]:
-    """Return the gate files and folders of them, and the rest, which are traces. Raises UsageMistake for other YAML."""
+    """Return the gate files and their folders, and the other paths, which are traces. Raises UsageMistake for other
+    YAML files.
+    """
     if not words:
         return (["."] if has_gate_files(Path()) else []), []
     files = [file for word in words for file in _expand_gate_glob(GateAddress.parse_file_and_configuration(word).file)]
@@ -90,7 +92,9 @@ def _split_gates_and_traces(words: tuple[str, ...]) -> tuple[list[str], list[str
 
 
 def _expand_gate_glob(path_text: str) -> list[str]:
-    """Return the gate files that a quoted glob matches; any other path as it is, for traces have globs of their own."""
+    """Return the gate files that a quoted glob matches; any other path unchanged, because globs of traces are expanded
+    later.
+    """
     if not has_gate_name(path_text) or Path(path_text).exists():
         return [path_text]
     return sorted(glob.glob(path_text, recursive=True)) or [path_text]

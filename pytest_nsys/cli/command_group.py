@@ -1,6 +1,6 @@
-"""How does a command end? With its exit code, and an error as one line: the one place that turns errors into both.
+"""How does a command end? With an exit code, and an error on one line. Only this module turns errors into both.
 
-Commands are found by name and imported when they are called, so that one does not wait for another's imports.
+Commands are found by name and imported when called, so that no command waits for the imports of others.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ LONGEST_ERROR_LINE = 4000
 
 
 class ExitCode(IntEnum):
-    """Lists the exit codes of every command."""
+    """The exit codes of all commands."""
 
     GOOD = 0
     WORSE = 1
     MISTAKE = 2
     NO_DATA = 3
-    # As a shell reports a program that Ctrl-C (SIGINT, 2) or a closed pipe (SIGPIPE, 13) ended: 128 and the signal.
+    # As in a shell: 128 plus the signal that ended the program, Ctrl-C (SIGINT, 2) or a closed pipe (SIGPIPE, 13).
     INTERRUPTED = 130
     BROKEN_PIPE = 141
 
@@ -44,7 +44,7 @@ def print_error(line: object) -> None:
     echo(f"error: {sanitize_line(str(line), LONGEST_ERROR_LINE)}", err=True)
 
 
-# The command that a bare path means.
+# The command for a path without a command.
 DEFAULT_COMMAND = "show"
 
 COMMAND_GROUPS: Mapping[str, Mapping[str, tuple[str, str]]] = {
@@ -67,13 +67,13 @@ COMMAND_GROUPS: Mapping[str, Mapping[str, tuple[str, str]]] = {
         "export": ("capture", "Export reports of nsys (.nsys-rep, .qdrep) to SQLite."),
     },
 }
-"""The commands as the help lists them, by name: the module of this package that holds the command, and the first
-sentence of its help. The list of all is printed without importing any.
+"""The commands by heading of the help and by name: the module of this package with the command, and the first sentence
+of its help. So the list is printed without importing them.
 """
 
 COMMANDS = {name: entry for group in COMMAND_GROUPS.values() for name, entry in group.items()}
 
-# What to type instead of words that are no command here, as other tools have them.
+# Suggestions for words that are commands of other tools, but not of this one.
 SUGGESTED_COMMANDS = {
     **dict.fromkeys(("summary", "stats", "analyze", "info", "view", "open"), "pytest-nsys TRACE…"),
     **dict.fromkeys(("gate", "draft", "new"), "pytest-nsys init TRACE…"),
@@ -87,7 +87,7 @@ SUGGESTED_COMMANDS = {
     "version": "pytest-nsys --version",
 }
 
-# Variable of the environment that has a defect show its traceback.
+# The environment variable that makes internal errors show a traceback.
 DEBUG_VARIABLE = "PYTEST_NSYS_DEBUG"
 
 
@@ -96,7 +96,7 @@ UNLIMITED_HELP_LENGTH = 1000
 
 
 class ListingGroup(click.Group):
-    """Lists the whole first sentence of every command in a group's help, which click would cut."""
+    """A group whose help lists the full first sentence of every command; click would cut it."""
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write each group of commands as a section."""
@@ -105,11 +105,11 @@ class ListingGroup(click.Group):
                 formatter.write_dl([(name, self.get_sentence(name)) for name in names])
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002  click's name
-        """Return the commands in the order in which they stand in their module, the one for most first."""
+        """Return the commands in the order of their module, the most used first."""
         return list(self.commands)
 
     def group_names(self, ctx: click.Context) -> Mapping[str, Iterable[str]]:
-        """Return the names of the commands, by the heading that they stand under."""
+        """Return the names of the commands by heading of the help."""
         return {"Commands": self.list_commands(ctx)}
 
     def get_sentence(self, name: str) -> str:
@@ -118,7 +118,7 @@ class ListingGroup(click.Group):
 
 
 class LazyGroup(ListingGroup):
-    """Imports each of ``COMMANDS`` when it is called."""
+    """A group that imports each of ``COMMANDS`` when it is called."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002  click's name
         return list(COMMANDS)
@@ -130,7 +130,7 @@ class LazyGroup(ListingGroup):
         return COMMANDS[name][1]
 
     def format_usage(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the usage with a path first, which is what most people type."""
+        """Write the usage with the form that most people type first: a path."""
         formatter.write_usage(ctx.command_path, "TRACE…")
         formatter.write_usage(ctx.command_path, "COMMAND …", prefix=" " * len("Usage: "))
 
@@ -143,12 +143,12 @@ class LazyGroup(ListingGroup):
         return command
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
-        """Return the names as the help lists them: click would import every command for its sentence."""
+        """Return the names with the sentences of the help: click would import every command for them."""
         names = [CompletionItem(name, help=self.get_sentence(name)) for name in COMMANDS if name.startswith(incomplete)]
         return [*names, *click.Command.shell_complete(self, ctx, incomplete)]
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Parse as click does, but give a path, and an option that is not of this group, to ``show``."""
+        """Parse like click, but pass a path, and options that this group lacks, to ``show``."""
         option_names = {name for parameter in self.get_params(ctx) for name in parameter.opts}
         first_word = args[0] if args else ""
         if (
@@ -162,8 +162,8 @@ class LazyGroup(ListingGroup):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Return the command. Raises UsageMistake with what to type instead, or fails with the command that was perhaps
-        meant.
+        """Return the command. Raises UsageMistake with what to type instead, or click's error with the most similar
+        command.
         """
         commands = self.list_commands(ctx)
         word = args[0] if args else ""
@@ -179,7 +179,9 @@ class LazyGroup(ListingGroup):
     def make_context(
         self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
     ) -> click.Context:
-        """Make the context as click does; ``--help`` and ``--version`` print during this."""
+        """Make the context like click, with errors turned into exit codes; ``--help`` and ``--version`` print during
+        this.
+        """
         with turn_errors_into_exit_codes():
             return super().make_context(info_name, args, parent, **extra)
 
@@ -189,7 +191,7 @@ class LazyGroup(ListingGroup):
 
 
 def is_path(word: str, commands: Collection[str]) -> bool:
-    """Return whether a first word that is no option is a trace: no command, and there, or with a separator or a
+    """Return whether the first argument is a trace: not a command, and an existing file, or a word with a separator or
     glob.
     """
     if word in commands or not word:
@@ -208,7 +210,7 @@ def _list_current_folder() -> list[str]:
 def turn_errors_into_exit_codes() -> Iterator[None]:
     """End the program with an exit code, one line for each expected error, and no traceback."""
     for stream in (sys.stdout, sys.stderr):
-        configure_plain_output(stream)  # a name that the terminal's encoding lacks is no reason to fail
+        configure_plain_output(stream)  # names with characters that the encoding lacks must not fail
     try:
         yield
     except GateFileError as error:
@@ -218,7 +220,7 @@ def turn_errors_into_exit_codes() -> Iterator[None]:
     except NsysError as error:
         _exit_with_errors(ExitCode.MISTAKE, *str(error).split(NEXT_LINE))
     except BrokenPipeError:
-        # What Python flushes at its own exit must not meet the closed pipe once more.
+        # Python flushes the streams at exit, which must not hit the closed pipe again.
         with contextlib.suppress(OSError):
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(ExitCode.BROKEN_PIPE)
@@ -231,7 +233,7 @@ def turn_errors_into_exit_codes() -> Iterator[None]:
         raise
     except click.ClickException as error:
         message = io.StringIO()
-        error.show(message)  # with words that somebody typed
+        error.show(message)  # the message contains typed words
         echo(message.getvalue(), err=True, nl=False)
         sys.exit(error.exit_code)
     except (click.Abort, KeyboardInterrupt):  # click would end with 1

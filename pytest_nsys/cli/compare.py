@@ -37,7 +37,7 @@ from pytest_nsys.verdicts.references import OtherRun
 if TYPE_CHECKING:
     from pytest_nsys.reports.drawings.pictures import PicturesByAssertion
 
-# A comparison that decides nothing is no success to CI: it ends as one without data does.
+# For CI, a comparison that decides nothing is not a success: it ends like one without data.
 EXIT_CODES = {
     Result.NOT_WORSE: ExitCode.GOOD,
     Result.WORSE: ExitCode.WORSE,
@@ -48,7 +48,7 @@ EXIT_CODES = {
 
 FORMATS = ("table", "markdown", "json", "html")
 FORMAT_BY_SUFFIX = {".txt": "table", ".md": "markdown", ".json": "json", ".html": "html", ".htm": "html"}
-"""The format that a file's name requests, where no --format does."""
+"""The format by suffix of the output file, used without --format."""
 
 
 @click.command()
@@ -113,7 +113,7 @@ def compare(
     ]
     output_format = resolve_format(format, output, FORMAT_BY_SUFFIX, input_files, default="table")
     gate_paths = _find_gate_files(gates)
-    # Mistakes in what was typed are reported before any trace is read.
+    # Report mistakes in the arguments before reading any trace.
     check_distinct_captures(*captures)
     _check_gate_options(asked, gate_paths)
     gate_files = [load_configuration(gate) for gate in gate_paths]
@@ -160,7 +160,7 @@ def _render_comparison(session: Session, format: str, verbose: bool) -> str:
 def _draw_assertion_pictures(
     session: Session, pairs_and_verdicts: Sequence[tuple[OtherRun, Verdict]]
 ) -> PicturesByAssertion:
-    """Draw the pictures of the page: of assertions that need a look, else of the one that is nearest to failing."""
+    """Draw the page's pictures: of the assertions that need attention, else of the one nearest to failing."""
     from pytest_nsys.reports.drawings.pictures import draw_verdict
     from pytest_nsys.reports.session.story import sort_by_severity
 
@@ -177,7 +177,7 @@ def _draw_assertion_pictures(
 
 
 def _check_artifacts(folder: str, traces: Sequence[Path]) -> None:
-    """Raise UsageMistake where no windows can be written into the folder."""
+    """Raise UsageMistake if windows cannot be written to the folder."""
     from pytest_nsys.plugin.artifacts import check_output_folder
 
     if not folder.strip():
@@ -186,7 +186,7 @@ def _check_artifacts(folder: str, traces: Sequence[Path]) -> None:
 
 
 def _write_failed_windows(folder: Path, pairs_and_verdicts: Sequence[tuple[OtherRun, Verdict]]) -> None:
-    """Write the windows of what failed, and print where, beside the report."""
+    """Write the windows of failed assertions, and print their paths to standard error."""
     from pytest_nsys.plugin.artifacts import has_failed, write_window
 
     for pair, verdict in pairs_and_verdicts:
@@ -198,7 +198,9 @@ def _write_failed_windows(folder: Path, pairs_and_verdicts: Sequence[tuple[Other
 def _split_sides(
     paths: Sequence[str], base: Sequence[str], head: Sequence[str]
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return the captures of base and of head. Raises UsageMistake where one is missing, or both forms are mixed."""
+    """Return the captures of base and of head. Raises UsageMistake if one is missing, or if positional paths and
+    options are mixed.
+    """
     if paths and (base or head):
         raise UsageMistake("give BASE and HEAD, or --base and --head, not both")
     if len(paths) > 2:
@@ -214,7 +216,7 @@ def _split_sides(
 
 
 def _find_gate_files(path_texts: Sequence[str]) -> list[Path]:
-    """Return the gate files that paths of files and folders mean. Raises UsageMistake for a folder without any."""
+    """Return the gate files named by files and folders. Raises UsageMistake for a folder without any."""
     gate_files: list[Path] = []
     for path_text in path_texts:
         files = sorted(find_gate_files(Path(path_text))) if Path(path_text).is_dir() else [Path(path_text)]
@@ -225,7 +227,7 @@ def _find_gate_files(path_texts: Sequence[str]) -> list[Path]:
 
 
 def _check_gate_options(measure_options: MeasureOptions, gates: Sequence[Path]) -> None:
-    """Raise UsageMistake where options say what the gate files say, and for a gate file that is given twice."""
+    """Raise UsageMistake for options that the gate files set, and for a gate file that is given twice."""
     if gates and measure_options.typed_options:
         option, _ = measure_options.typed_options[0]
         raise UsageMistake(f"{option} is what the gate file says: give --gate or {option}, not both")

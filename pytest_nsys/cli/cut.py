@@ -1,4 +1,4 @@
-"""``pytest-nsys cut``: the window that is measured, as a small trace to look at, to send, and to measure again."""
+"""``pytest-nsys cut``: write the measured window as a small trace to look at, to send, and to measure again."""
 
 from __future__ import annotations
 
@@ -104,7 +104,9 @@ def cut(asked: MeasureOptions, traces: tuple[str, ...], output: str | None, gate
 
 
 def _cut_for_gate(gate_file: str, measure_options: MeasureOptions, traces: Sequence[str], target: CutTarget) -> None:
-    """Write what a gate file judges, and print each assertion that cannot be judged on the cut as on the traces."""
+    """Write the windows that a gate file judges, and print each assertion that cannot be judged on the cut as on the
+    traces.
+    """
     if measure_options.typed_options:
         raise UsageMistake(
             f"--gate says what is measured, of every rank: leave {measure_options.typed_options[0][0]} out"
@@ -166,7 +168,7 @@ def _describe_judged_assertions(gate: GateFile, gate_file: str, lost_count: int)
 
 
 def _find_cut_sources(path_texts: Sequence[str]) -> list[Path]:
-    """Return the files of the run. Raises UsageMistake for a path that means nothing."""
+    """Return the files of the run. Raises UsageMistake for a path without traces."""
     check_trace_paths(path_texts)
     return [path for path_text in path_texts for path in find_traces(path_text, Path())]
 
@@ -176,7 +178,7 @@ def _choose_named_target(
 ) -> CutTarget:
     """Return the file that --output names.
 
-    Raises UsageMistake where it would replace what is read, or could not be recognised as a trace.
+    Raises UsageMistake if it would overwrite an input, or could not be recognised as a trace.
     """
     path = Path(output)
     option = f"--output {sanitize_line(output)}"
@@ -194,7 +196,7 @@ def _choose_named_target(
 def _choose_default_target(
     traces: Sequence[Path], typed_paths: Sequence[Path], measure_options: MeasureOptions, gate: str | None, suffix: str
 ) -> CutTarget:
-    """Return a file beside the first trace, named by the trace, or the folder of several, and by what is cut of it."""
+    """Return a path next to the first trace, named by the trace (or the folder of several traces) and by the window."""
     named_after = (
         typed_paths[0]
         if len(typed_paths) == 1 and typed_paths[0].is_dir()
@@ -217,10 +219,10 @@ class CutTarget(NamedTuple):
 
     path: Path
     path_text: str  # as it was typed
-    is_named: bool = True  # False where nobody chose it, so that it replaces nothing
+    is_named: bool = True  # False for a default path, which overwrites nothing
 
     def write(self, content: bytes) -> None:
-        """Write the file. Raises UsageMistake where it cannot be written; an earlier one stays."""
+        """Write the file. Raises UsageMistake if it cannot be written; an earlier file stays."""
         subject, advice = (
             (f"--output {self.path_text}", "") if self.is_named else (self.path_text, ": name a file elsewhere with -o")
         )

@@ -24,12 +24,12 @@ from pytest_nsys.verdicts.gate_windows import pack_gate_windows
 INI = "[pytest]\nnsys_baseline_dir = baselines\n"
 PAGE_NAME = "red.html"
 SAMPLES = Path(__file__).parents[1] / "samples"
-"""The folder of compressed traces: those of torch.profiler as they are, exports of nsys as the SQL that makes them."""
+"""The folder of compressed traces: torch.profiler's as they are, nsys exports as SQL scripts."""
 
 
 @dataclass(frozen=True)
 class DemoSample:
-    """Describes a training step that was simulated twice, good and regressed."""
+    """Describes a simulated training step with a good and a regressed run."""
 
     step_name: str
     gate_name: str  # file name
@@ -76,7 +76,7 @@ def demo(folder: str, dualpipe: bool) -> None:
 
 
 def write_demo(root: Path, sample: DemoSample = FSDP) -> None:
-    """Write the files of the demo, or none of them. Raises UsageMistake for a folder that holds something already."""
+    """Write all files of the demo, or none. Raises UsageMistake for a folder that is not empty."""
     if root.exists() and (not root.is_dir() or any(root.iterdir())):
         raise UsageMistake(f"{root}: exists and is not empty: give a new folder")
     existed = root.exists()

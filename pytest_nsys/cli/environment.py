@@ -1,4 +1,4 @@
-"""What is installed, and what does pytest do in this folder, as ``pytest-nsys check`` reports it?"""
+"""What is installed, and how does pytest behave in this folder? A part of ``pytest-nsys check``."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ if TYPE_CHECKING:
     import pytest
 
 EXTRAS = {"parquet": "pyarrow", "dask": "distributed", "xdist": "xdist"}
-"""A module of each extra, or of a plugin that is often meant, by name."""
+"""A module of each extra or commonly used plugin, by its name."""
 
 PLUGIN, MODULE = "nsys", "pytest_nsys.plugin"
 AUTOLOAD = "PYTEST_DISABLE_PLUGIN_AUTOLOAD"
 
 
 class ConfigProbe:
-    """Ends a pytest session before anything is collected, and remembers how pytest was configured."""
+    """A pytest plugin that ends the session before anything is collected, and keeps pytest's configuration."""
 
     config: pytest.Config | None = None
 
     def pytest_cmdline_main(self, config: pytest.Config) -> int:
-        """Remember the configuration, and end the session: the first hook that returns a value is the last called."""
+        """Keep the configuration and end the session: returning a value stops the other hooks."""
         self.config = config
         return 0
 
@@ -66,7 +66,7 @@ def inspect_environment() -> Surroundings:
 def _inspect_plugin() -> Plugin:
     """Report whether pytest loads the plugin here.
 
-    pytest itself is run for it, because options and ini files of many kinds decide it.
+    This runs pytest, because many options and ini files decide it.
     """
     import pytest
 
@@ -76,7 +76,7 @@ def _inspect_plugin() -> Plugin:
     config = probe.config
     if config is None:
         lines = [line for line in output.getvalue().splitlines() if line.strip()]
-        # The line that says what is wrong, without the usage that pytest prints beside it.
+        # The line with the error, without the usage that pytest prints too.
         error_lines = [line for line in lines if "error: " in line.lower() and "usage:" not in line] or lines
         problem = sanitize_line(error_lines[0] if error_lines else f"it ended with {code}", 300)
         return Plugin(active=False, why_not=f"pytest does not start here: {problem}", rootdir=None, inifile=None)
@@ -85,7 +85,7 @@ def _inspect_plugin() -> Plugin:
 
 
 def _explain_inactive(config: pytest.Config) -> str:
-    """Explain why pytest has not loaded the plugin; empty where it has."""
+    """Explain why pytest has not loaded the plugin; empty if it has."""
     manager = config.pluginmanager
     if any(getattr(plugin, "__name__", "") == MODULE for _, plugin in manager.list_name_plugin()):
         return ""
@@ -100,7 +100,7 @@ def _explain_inactive(config: pytest.Config) -> str:
 
 
 def _list_path_notes() -> Iterator[str]:
-    """Yield a note where the pytest that a person types belongs to another Python."""
+    """Yield a note if the ``pytest`` on the path belongs to another Python."""
     pytest_on_path = shutil.which("pytest")
     if pytest_on_path is not None and Path(pytest_on_path).parent.resolve() != Path(sys.executable).parent.resolve():
         yield f"the pytest on PATH ({pytest_on_path}) is not of this Python: `python -m pytest` is"

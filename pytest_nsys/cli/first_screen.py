@@ -1,4 +1,4 @@
-"""What does ``pytest-nsys TRACE…`` print first? What is in a run, on at most 40 lines."""
+"""What does ``pytest-nsys TRACE…`` print? A summary of the run, on at most 40 lines."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from pytest_nsys.reports.tables.formats import Format
 def print_first_screen(
     measure_options: MeasureOptions, traces: tuple[str, ...], steps: int | None, config: str | None, output: str | None
 ) -> None:
-    """Print what the run is, where its steps go, its kernels and communication, what to look at, and what to type
-    next.
+    """Print what the run is, how its steps spend their time, its kernels and communication, findings, and next
+    commands.
 
     Raises UsageMistake for the format CSV: the first screen is no table.
     """
@@ -40,7 +40,7 @@ def print_first_screen(
                 summary, given_options=measure_options.typed_options, searched=measure_options.searched
             )
             if measure_options.format is Format.HTML:
-                from pytest_nsys.reports.page.trace_page import draw_trace, render_trace_page  # only a page pays for it
+                from pytest_nsys.reports.page.trace_page import draw_trace, render_trace_page  # only for a page
 
                 tell("drawing the page")
                 page = render_trace_page(

@@ -1,4 +1,4 @@
-"""Are gate files well written? A part of ``pytest-nsys check``, which needs no trace for it."""
+"""Are gate files valid? A part of ``pytest-nsys check`` that needs no trace."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ from pytest_nsys.reports.screens.check import CheckedGate, LocatedMistake
 
 
 class GateFileCheck(NamedTuple):
-    """Holds what a check of gate files found."""
+    """Holds the results of a check of gate files."""
 
     files: Sequence[CheckedGate] = ()
-    not_collected: Sequence[str] = ()  # gate files that pytest leaves out
+    not_collected: Sequence[str] = ()  # gate files that pytest does not collect
     problems: Sequence[str] = ()
 
 
 def has_gate_files(path: Path) -> bool:
-    """Return whether a path means gate files: one by its name, or a folder with some."""
+    """Return whether a path is a gate file (by its name), or a folder that contains some."""
     return any(find_gate_files(path, has_gate_name)) if path.is_dir() else has_gate_name(path.name)
 
 
 def check_gate_files(values: Sequence[str], *, can_collect: bool) -> GateFileCheck:
-    """Check the gate files that files and folders mean: those that pytest collects, or all where pytest cannot run."""
+    """Check the gate files named by files and folders: those that pytest collects, or all if pytest cannot run."""
     absent_files = [f"{value}: there is no such file or folder" for value in values if not Path(value).exists()]
     existing_files = [value for value in values if Path(value).exists()]
     gate_paths: list[Path] = []
@@ -47,7 +47,7 @@ def check_gate_files(values: Sequence[str], *, can_collect: bool) -> GateFileChe
         path for path in gate_paths if path.resolve() not in collected_paths and not find_name_mistake(path.name)
     ]
     checked = _build_check(paths, missed_paths, absent_files)
-    if output and not any(gate.mistakes for gate in checked.files):  # a mark that is not registered, a conftest
+    if output and not any(gate.mistakes for gate in checked.files):  # an unregistered mark, a broken conftest
         echo(output, err=True, nl=False)
         return GateFileCheck(
             (), checked.not_collected, [*absent_files, "pytest cannot collect the gate files: see what it printed"]
@@ -59,14 +59,14 @@ def check_gate_files(values: Sequence[str], *, can_collect: bool) -> GateFileChe
 
 
 def _build_check(paths: Sequence[Path], missed_paths: Sequence[Path], absent_files: Sequence[str]) -> GateFileCheck:
-    """Check each gate file, and return the results with the problems."""
+    """Check each gate file, and return the results and the problems."""
     files = [_check_gate(path) for path in paths]
     problems = [f"{gate.file}: {format_count(len(gate.mistakes), 'mistake')}" for gate in files if gate.mistakes]
     return GateFileCheck(files, [*map(str, missed_paths)], [*absent_files, *problems])
 
 
 def _check_gate(path: Path) -> CheckedGate:
-    """Check one gate file, and return how many assertions or which mistakes it has."""
+    """Check one gate file, and return its number of assertions or its mistakes."""
     try:
         if problem := find_name_mistake(path.name):
             raise GateFileError([Mistake(str(path), problem, 1, 1)])
@@ -85,8 +85,8 @@ _NAMED_SCHEMA = re.compile(r"^#.*\$schema[=:]\s*(?P<path>\S+)", re.MULTILINE)
 
 
 def _describe_stale_schema(path: Path) -> str:
-    """Describe a copy of the schema, which the gate file names for editors, of another version; else return an empty
-    text.
+    """Describe that the copy of the schema that the gate file names for editors is of another version; else return an
+    empty text.
     """
     with contextlib.suppress(OSError, UnicodeError, ValueError):
         match = _NAMED_SCHEMA.search(path.read_text(encoding="utf-8"))

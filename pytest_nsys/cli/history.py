@@ -88,7 +88,7 @@ def history(
 
 
 def _select_gates(path: Path, pattern: str | None) -> list[str] | None:
-    """Return the gate files that are meant, None for all. Raises UsageMistake where none is."""
+    """Return the stored gate files that match the pattern; None for all. Raises UsageMistake if none matches."""
     if pattern is None:
         return None
     stored_gates = list_known_values(path, "gate")
@@ -100,7 +100,7 @@ def _select_gates(path: Path, pattern: str | None) -> list[str] | None:
 
 
 def _select_key(path: Path, past_runs: History, key: str | None) -> History:
-    """Return the history of the runs whose key begins so. Raises UsageMistake where there is none."""
+    """Return the history of the runs whose key begins with ``key``. Raises UsageMistake if there is none."""
     if key is None:
         return past_runs
     digests = sorted({run.digest for run in past_runs.runs if run.digest is not None})
@@ -122,9 +122,9 @@ def _select_tracks(
     branch: str | None,
     gate: str | None,
 ) -> list[RowTrack]:
-    """Return the rows that are requested, over time.
+    """Return the requested rows over time.
 
-    Raises UsageMistake for a metric or dimension that no run has, NothingMeasured where nothing is stored.
+    Raises UsageMistake for a metric or dimension that no run has, NothingMeasured if nothing is stored.
     """
     if not past_runs.runs:
         raise NothingMeasured(
@@ -133,7 +133,7 @@ def _select_tracks(
     if not past_runs.series:
         raise NothingMeasured(f"{path}: no row is stored: none of the runs could be judged")
     names = sorted({series.sid.metric for series in past_runs.series})
-    if len(metrics) > 1 and resolve_metric(" ".join(metrics)) is not None:  # as people say it: step time
+    if len(metrics) > 1 and resolve_metric(" ".join(metrics)) is not None:  # a name in plain words: step time
         metrics = [" ".join(metrics)]
     metrics = [_resolve_stored_name(metric, names) for metric in metrics]
     for metric in metrics:
@@ -150,15 +150,17 @@ def _select_tracks(
 
 
 def _resolve_stored_name(name: str, names: Sequence[str]) -> str:
-    """Return the name of a metric that a person calls otherwise, as in ``exposed``; histories have names of their own,
-    too.
+    """Return the stored name of a metric that was given by a synonym, such as ``exposed``. Measured names are only in
+    the history.
     """
     metric = resolve_metric(name) if name not in names else None
     return name if metric is None else metric.name
 
 
 def _describe_missing_branch(path: Path, branch: str, gate: str | None) -> str:
-    """Describe which branch has no run, and which branches have one; empty for a history without any run."""
+    """Describe that the branch has no run, and which branches have one; empty if none of the history's runs names a
+    branch.
+    """
     if not list_known_values(path, "gate"):
         return ""
     branches = list_known_values(path, "branch")
@@ -169,7 +171,7 @@ def _describe_missing_branch(path: Path, branch: str, gate: str | None) -> str:
 
 
 def _check_selectors(past_runs: History, metrics: Sequence[str], selectors: Mapping[str, Selector]) -> None:
-    """Raise UsageMistake where a named metric, or with none named every one, lacks a dimension that is selected."""
+    """Raise UsageMistake if a named metric (without names: every metric) lacks a selected dimension."""
     axes = sorted({axis for run in past_runs.runs for coordinates in run.coordinates.values() for axis in coordinates})
     dimensions = {series.sid.metric: series.dimensions for series in past_runs.series}
     if metrics:
@@ -183,7 +185,7 @@ def _check_selectors(past_runs: History, metrics: Sequence[str], selectors: Mapp
 
 
 def _describe_compared_runs(tracks: Sequence[RowTrack]) -> Iterator[str]:
-    """Yield over which runs the rows are, and what is compared of each gate file's newest run of a key."""
+    """Yield the range of runs shown, then the key of each gate's newest run."""
     runs = {run.id: run for track in tracks for run in track.runs}
     times, last_commit = [run.time for run in runs.values()], runs[max(runs)].commit
     commit_text = f" at {last_commit[:COMMIT_LENGTH]}" if last_commit else ""

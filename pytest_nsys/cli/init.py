@@ -1,6 +1,6 @@
-"""How does a trace become a gate file with reasons and its baseline? ``pytest-nsys init`` writes both.
+"""How is a gate file with its baseline drafted from a trace? ``pytest-nsys init`` writes both.
 
-What is drafted passes on the trace: a sentence that does not is left out, and named.
+The draft passes on its trace: a sentence that does not is omitted, and listed.
 """
 
 from __future__ import annotations
@@ -122,7 +122,9 @@ def init(
 
 
 def _resolve_target(output: str, *, is_interactive: bool, force: bool) -> Path:
-    """Return where the gate file goes. Raises UsageMistake where it cannot be written, or must not without a word."""
+    """Return the gate file's path. Raises UsageMistake if it cannot be written, or would overwrite a file without
+    consent.
+    """
     path = Path(os.path.abspath(output))
     if output.endswith("/") or (path.is_dir() and not output.endswith(GATE_SUFFIX)):
         path /= DEFAULT_GATE_FILE
@@ -130,7 +132,7 @@ def _resolve_target(output: str, *, is_interactive: bool, force: bool) -> Path:
         path = path.with_name(f"{path.name}{GATE_SUFFIX}")
     if not path.name.endswith(GATE_SUFFIX) or path.name == GATE_SUFFIX:
         raise UsageMistake(f"{sanitize_line(output)}: pytest finds gate files by name: end it in {GATE_SUFFIX}")
-    # A path with brackets would be taken for the parameters of a test.
+    # pytest would take brackets in a path for the parameters of a test.
     if "[" in str(path):
         raise UsageMistake(f"{sanitize_line(output)}: pytest reads brackets in a path as parameters: give one without")
     existing = next(candidate for candidate in (path, *path.parents) if candidate.exists())
@@ -154,9 +156,10 @@ def _resolve_target(output: str, *, is_interactive: bool, force: bool) -> Path:
 def _write_files(
     path: Path, draft: Draft, draft_traces: DraftTraces, baseline_dir: str | None, *, may_replace: bool
 ) -> WrittenBaseline | None:
-    """Write the baseline, the schema beside the gate file, and the gate file last: all of them, or as it was before.
+    """Write the baseline, the schema next to the gate file, and the gate file last. If one cannot be written, restore
+    all.
 
-    A program that is killed in between leaves a baseline that nobody reads, and no gate that lacks its own.
+    If the program is killed in between, it leaves an unused baseline, but never a gate file without its baseline.
     """
     text, schema = render_gate_file(draft), path.with_name(SCHEMA_NAME)
     gate, contents_before = parse_gate_file(text, path=path), _read_contents(path, schema)
@@ -179,19 +182,19 @@ def _write_files(
         for changed_path in {*contents_before, *(store_folder.glob("*") if store_folder is not None else ())}:
             _restore_file(changed_path, contents_before.get(changed_path))
         for folder in new_folders:
-            with contextlib.suppress(OSError):  # something else is in it, or it was never made
+            with contextlib.suppress(OSError):  # not empty, or never made
                 folder.rmdir()
         raise
     return refresh_result
 
 
 def _read_contents(*paths: Path) -> dict[Path, bytes | None]:
-    """Return the content of each file, None where there is none."""
+    """Return the content of each file, None if it does not exist."""
     return {path: path.read_bytes() if path.is_file() else None for path in paths}
 
 
 def _restore_file(path: Path, content: bytes | None) -> None:
-    """Make a file what it was. A full disk may keep it from that only where it let the file be replaced."""
+    """Restore a file. On a full disk this may fail only for a file that was already replaced."""
     with contextlib.suppress(OSError):
         if content is None:
             path.unlink(missing_ok=True)
@@ -199,7 +202,7 @@ def _restore_file(path: Path, content: bytes | None) -> None:
             write_atomically(path, content)
 
 
-# What is said
+# Printed text
 
 
 def _print_summary(
@@ -210,7 +213,7 @@ def _print_summary(
     traces: Sequence[str],
     baseline_dir: str | None,
 ) -> None:
-    """Print what was done and what to type next, in at most twenty lines."""
+    """Print what was done and the next commands, in at most twenty lines."""
     shown_path = os.path.relpath(path)
     choice = draft.choice
     traces_text = "this trace" if len(traces) == 1 else "these traces"
@@ -264,7 +267,7 @@ FIRST_BASELINE_REASON = "first baseline by pytest-nsys init"
 
 
 class OmittedSentence(NamedTuple):
-    """Names a sentence that was left out with what it said of its own trace, or a trace with how it differs from the
+    """Names an omitted sentence with its failure on its own trace, or an omitted trace with how it differs from the
     others.
     """
 
@@ -274,12 +277,12 @@ class OmittedSentence(NamedTuple):
 
 @dataclass(frozen=True)
 class DraftTraces:
-    """Opens the traces under one convention after the other."""
+    """The traces of a draft, which can be opened under several conventions in turn."""
 
     cache: CaptureCache
     traces: tuple[str, ...]
-    anchor: Anchor | None = None  # the pattern that a person named
-    kind: str | None = None  # the kind of steps that a person named
+    anchor: Anchor | None = None  # the anchor that was given
+    kind: str | None = None  # the kind of steps that was given
 
     def load_captures(self, convention: Convention) -> Captures:
         """Return the captures under a convention. Raises UsageMistake, TraceError."""
@@ -289,7 +292,7 @@ class DraftTraces:
         return self.load_captures(convention).runs[0]
 
     def choose(self, named_convention: Convention | None) -> ConventionChoice:
-        """Return how windows are found, by the first capture. Raises NothingMeasured."""
+        """Return how windows are found, as chosen for the first capture. Raises NothingMeasured."""
         check_trace_paths(self.traces)
         self._refuse_cuts()
         self._check_captures()
@@ -300,7 +303,7 @@ class DraftTraces:
             choice = find_convention(run, self._load_run, extended, self.anchor)
             self._load_run(choice.convention).load_windows(
                 choice.spec
-            ).require_filled_windows()  # says why where it does not fit
+            ).require_filled_windows()  # raises the reason if it does not fit
         else:
             choice = _extend_built_in(choose_convention(run, self._load_run, named_convention, extended))
         if self.kind is not None:
@@ -311,8 +314,8 @@ class DraftTraces:
         return add_bounds(choice, self._load_run(choice.convention))
 
     def _restrict_to_kind(self, choice: ConventionChoice, kind: str) -> ConventionChoice:
-        """Return the choice, for steps of a kind. Raises UsageMistake for what is none, NothingMeasured where no step
-        is.
+        """Return the choice for steps of one kind. Raises UsageMistake for an unknown kind, NothingMeasured if no step
+        is of that kind.
         """
         if not choice.counts_by_kind:
             raise UsageMistake(
@@ -329,7 +332,7 @@ class DraftTraces:
         return choose_first_window(kind_choice) if steps.counts_by_kind[kind] == 1 else kind_choice
 
     def _refuse_cuts(self) -> None:
-        """Raise UsageMistake where one of the traces is a cut."""
+        """Raise UsageMistake if one of the traces is a cut."""
         for path in (path for value in self.traces for path in find_traces(value, Path())):
             if read_cut_mark(path) is not None:
                 raise UsageMistake(
@@ -337,7 +340,7 @@ class DraftTraces:
                 )
 
     def _check_captures(self) -> None:
-        """Raise UsageMistake where the traces share some ranks, but not all."""
+        """Raise UsageMistake if the traces share some ranks, but not all."""
         ranks = [[rank.number for rank in run.ranks] for run in self.load_captures(OPENING_CONVENTION).runs]
         if any(rank_numbers != ranks[0] for rank_numbers in ranks):
             raise UsageMistake(
@@ -347,7 +350,9 @@ class DraftTraces:
 
 
 def _extend_built_in(choice: ConventionChoice) -> ConventionChoice:
-    """Return a choice that is a built-in convention with another anchor as that: the convention, and the anchor."""
+    """Return the choice as a built-in convention and an anchor, if the convention differs from the built-in one only by
+    its anchor.
+    """
     base = BUILT_IN_CONVENTIONS.get(choice.base_convention.name)
     is_same = base is not None and base.with_anchor(choice.base_convention.anchor) == choice.base_convention
     return replace(choice, base_convention=base) if base is not None and is_same else choice
@@ -356,8 +361,8 @@ def _extend_built_in(choice: ConventionChoice) -> ConventionChoice:
 def select_agreeing_traces(
     draft_traces: DraftTraces, named_convention: Convention | None
 ) -> tuple[DraftTraces, list[OmittedSentence]]:
-    """Return the captures that are alike, and the others with why: merged, their spread would let pass what they differ
-    by.
+    """Return the captures that agree, and the others with reasons: if they were merged, the wider spread would hide
+    what they differ by.
 
     Raises NothingMeasured, UsageMistake, TraceError.
     """
@@ -367,7 +372,7 @@ def select_agreeing_traces(
     captures = draft_traces.load_captures(choice.convention)
     if (
         len(captures.runs) != len(draft_traces.traces) or choice.spec.is_whole_run
-    ):  # files of one run, or no step is known
+    ):  # files of one run, or no steps known
         return draft_traces, []
     captures.check_no_twins(choice.spec)
     for run in captures.runs:
@@ -382,7 +387,9 @@ def select_agreeing_traces(
 
 
 def _find_other_lengths(captures: Captures, spec: WindowSpec, names: Sequence[str]) -> dict[int, str]:
-    """Return the captures whose longest step is unlike those of most, with both in words."""
+    """Return the captures whose longest step differs from that of most captures, by index, with both lengths in
+    words.
+    """
     longest = [
         max(capture_lengths)
         for capture_lengths in zip(*CaptureFigures(captures, spec).list_row_values("window_ns").values(), strict=True)
@@ -401,7 +408,7 @@ def _find_other_lengths(captures: Captures, spec: WindowSpec, names: Sequence[st
 
 
 def _find_hiccup(captures: Captures, spec: WindowSpec) -> dict[int, str]:
-    """Return the one capture of five or more that is a hiccup, by a row of a time that is drafted."""
+    """Return the one capture of five or more that is a hiccup, judged by a drafted row of a time."""
     rows: list[dict[tuple[str, tuple[Label, ...]], Value]] = [{} for _ in captures.runs]
     metrics = [name for name, metric in METRICS.items() if metric.draft_hint is not None and metric.unit == TIME]
     for name in dict.fromkeys((*ALWAYS_DRAFTED, "exposed_ns", *metrics)):
@@ -418,15 +425,15 @@ def _find_hiccup(captures: Captures, spec: WindowSpec) -> dict[int, str]:
 def draft_gate(
     draft_traces: DraftTraces, path: Path, named_convention: Convention | None = None
 ) -> tuple[Draft, list[OmittedSentence]]:
-    """Return the gate file for the traces, which passes on them, and what was left out for that.
+    """Return a gate file that passes on the traces, and what was omitted so that it does.
 
-    ``path`` is where the file is to stand. Raises NothingMeasured where nothing can be judged.
+    ``path`` is the future path of the file. Raises NothingMeasured if nothing can be judged.
     """
     choice = draft_traces.choose(named_convention)
     captures = draft_traces.load_captures(choice.convention)
     captures.check_no_twins(choice.spec)
     for run in captures.runs:
-        run.load_windows(choice.spec).require_filled_windows()  # says why another capture has no such window
+        run.load_windows(choice.spec).require_filled_windows()  # raises the reason if a capture has no such window
     figures = CaptureFigures(captures, choice.spec)
     activity_lines = _describe_dominant_activity(figures)
     sentences = draft_sentences(figures)
@@ -453,21 +460,25 @@ def draft_gate(
 def draft_single_trace(
     named_convention: Convention | None, anchor: Anchor | None, kind: str | None, trace: Trace
 ) -> None:
-    """Ask a trace of a run what a draft asks, by choosing for it alone; what only the run asks is read later."""
+    """Read ahead what a draft needs from one trace of a run, as if it were the whole run; what only the run needs is
+    read later.
+    """
     draft_traces = DraftTraces(CaptureCache(lambda *_: lambda _: trace), (str(trace.path),), anchor, kind)
-    with contextlib.suppress(Exception):  # it goes wrong once more for the run, which reports it
+    with contextlib.suppress(Exception):  # the error occurs again for the run, which reports it
         choice = draft_traces.choose(named_convention)
         figures = CaptureFigures(draft_traces.load_captures(choice.convention), choice.spec)
         draft_sentences(figures)
         for mode in KernelsMode:
             windows = figures.captures.runs[0].load_windows(replace(choice.spec, kernels=mode))
-            _ = windows.unlaunched  # of which a judgement is in doubt
+            _ = windows.unlaunched  # makes a judgement doubtful
             for window in windows:
-                list_recorded_transfers(window)  # by which a baseline explains waits over files
+                list_recorded_transfers(window)  # with these a baseline explains waits across files
 
 
 def _list_written_traces(traces: Sequence[str], path: Path) -> tuple[str, ...]:
-    """Return the traces as the gate file names them; none where they lie far from it, or their names are no text."""
+    """Return the traces as written in the gate file; none if they are far from it, or their names are not valid
+    text.
+    """
     paths = []
     for trace in traces:
         relative = os.path.relpath(os.path.abspath(os.path.expanduser(trace)), path.parent)
@@ -479,7 +490,7 @@ def _list_written_traces(traces: Sequence[str], path: Path) -> tuple[str, ...]:
 
 
 def _describe_draft(figures: CaptureFigures, traces: Sequence[str]) -> tuple[str, ...]:
-    """Describe of what the gate file is drafted, and what to do with its limits."""
+    """Describe what the gate file was drafted from, and what to do with its limits."""
     capture = figures.captures.runs[0]
     parts = [
         format_count(len(capture.ranks), "rank"),
@@ -494,7 +505,7 @@ def _describe_draft(figures: CaptureFigures, traces: Sequence[str]) -> tuple[str
 
 
 def _describe_dominant_activity(figures: CaptureFigures) -> tuple[str, ...]:
-    """Describe what most of the windows' time is, and what to do: a gate on the rest judges little."""
+    """Describe the dominant activity of the windows, and what to do: a gate on the rest judges little."""
     activity = find_dominant_activity(
         measure_rank_budgets(figures.captures.runs[0].load_windows(figures.spec).require_filled_windows())
     )
@@ -504,7 +515,7 @@ def _describe_dominant_activity(figures: CaptureFigures) -> tuple[str, ...]:
 
 
 def _explain_tolerance(figures: CaptureFigures) -> tuple[str, ...]:
-    """Describe where the tolerance of the file comes from."""
+    """Describe the source of the file's tolerance."""
     if figures.capture_count == 1:
         return (
             "What 'plus tolerance' allows. One trace shows no noise: 5% is a guess, as is 10% where a time moves more.",
@@ -522,9 +533,9 @@ def store_rows(
     reason: str = FIRST_BASELINE_REASON,
     keep: WindowPacker | None = None,
 ) -> WrittenBaseline | None:
-    """Write the baselines of a gate file as a refresh does; None where it has none. Raises BaselineError.
+    """Write the baselines of a gate file as a refresh does; return None if it has none. Raises BaselineError.
 
-    ``keep`` makes the file of the run's windows that is kept beside it.
+    ``keep`` makes the file with the run's windows that is stored next to the baseline.
     """
     assertions = [assertion for assertion in gate.assertions if assertion.reads_stored_baseline]
     if not assertions:
@@ -538,9 +549,9 @@ def store_rows(
 
 
 def find_failures(gate: GateFile, captures: Captures, store: BaselineStore) -> dict[int, str]:
-    """Return what is wrong with each assertion, by its place.
+    """Return what is wrong with each assertion, by its index.
 
-    Nothing where all pass without a warning but that captures disagree.
+    Empty if all pass with no warning other than that captures disagree.
     """
     context = GateContext(captures, gate, StoredBaseline(captures, gate, store))
     failures: dict[int, str] = {}
@@ -550,7 +561,7 @@ def find_failures(gate: GateFile, captures: Captures, store: BaselineStore) -> d
         except NsysError as error:
             failures[index] = str(error)
             continue
-        # That captures disagree is reported, and no reason to judge less: a gate on the rest would see less still.
+        # Disagreeing captures are reported, but no assertion is omitted for them: the gate would detect even less.
         outlier_warnings = captures.describe_outlying_captures(
             assertion.measured_metric, resolve_window_spec(captures.convention, assertion)
         )
@@ -563,9 +574,9 @@ def find_failures(gate: GateFile, captures: Captures, store: BaselineStore) -> d
 def exclude_failing(
     draft: Draft, load_captures: Callable[[GateFile], Captures], name: str
 ) -> tuple[Draft, list[OmittedSentence]]:
-    """Return the draft with the sentences that pass on their trace, and those that do not.
+    """Return the draft reduced to the sentences that pass on their trace, and the sentences that do not.
 
-    Raises NothingMeasured where none does.
+    Raises NothingMeasured if none passes.
     """
     omitted: list[OmittedSentence] = []
     draft = _excuse_missing_rows(draft, load_captures, name)
@@ -580,12 +591,12 @@ def exclude_failing(
 
 
 def _excuse_missing_rows(draft: Draft, load_captures: Callable[[GateFile], Captures], name: str) -> Draft:
-    """Return the draft with an allowance for the rows that some ranks lack."""
+    """Return the draft with ``allow_missing`` for the rows that some ranks lack."""
     missing_rows = []
     gate = parse_gate_file(render_gate_file(draft), path=Path(name))
     captures = load_captures(gate)
     for assertion in gate.assertions:
-        with contextlib.suppress(NsysError):  # the judgement of the draft tells of it
+        with contextlib.suppress(NsysError):  # the judgement of the draft reports it
             table = captures.measure_rows(
                 assertion.measured_metric, resolve_window_spec(captures.convention, assertion)
             )
@@ -595,9 +606,10 @@ def _excuse_missing_rows(draft: Draft, load_captures: Callable[[GateFile], Captu
 
 @contextlib.contextmanager
 def _make_scratch_folder() -> Iterator[Path]:
-    """Yield a folder in which a draft is tried.
+    """Yield a temporary folder in which a draft is tried.
 
-    Raises UsageMistake where it cannot be written, which says where to make room: nobody knows the folder itself.
+    Raises UsageMistake if it cannot be written; the message says where to make room, because the folder's own name is
+    random.
     """
     try:
         with tempfile.TemporaryDirectory() as folder:
@@ -613,7 +625,7 @@ def _make_scratch_folder() -> Iterator[Path]:
 
 
 def _find_draft_failures(draft: Draft, load_captures: Callable[[GateFile], Captures], name: str) -> dict[int, str]:
-    """Return what is wrong with each sentence of a draft, tried on its trace in a folder that is deleted."""
+    """Return what is wrong with each sentence of a draft, by index, tried on its trace in a temporary folder."""
     with _make_scratch_folder() as folder:
         path = folder / name
         gate = parse_gate_file(render_gate_file(draft), path=path)

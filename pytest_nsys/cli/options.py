@@ -1,8 +1,8 @@
-"""What do the options that every measuring command shares mean, and where does the answer go?
+"""Which options do all measuring commands share, and where is the answer written?
 
-A command takes them by :func:`add_measure_options` and gets one :class:`MeasureOptions`. A new option of all of them is
-one line of ``_build_shared_options`` and one field. Rows go to standard output in the requested format, notes to
-standard error.
+A command takes them with :func:`add_measure_options` and gets one :class:`MeasureOptions`. A new shared option is one
+line of ``_build_shared_options`` and one field. Rows go to standard output in the requested format, notes to standard
+error.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ from pytest_nsys.tools.executors import is_on_terminal, parse_executor
 from pytest_nsys.tools.files import write_atomically
 from pytest_nsys.traces.sidecars.measurements import find_files_by_capture
 
-# The very last time stands for a range that was never closed.
+# The largest time marks a range that was never closed.
 LATEST_TIME_NS = OPEN_END_NS - 1
 _WINDOW_HELP = "median, first, last, steady, run, an index, a pattern (%) of range names, or START:END in ns."
 _NUMBERS = re.compile(r"-?[0-9][0-9.:]*")
@@ -65,36 +65,36 @@ Decorator = Callable[[Callable[..., None]], Callable[..., None]]
 
 @dataclass(frozen=True)
 class MeasureOptions:
-    """Holds the values of the shared options, and what was found under them."""
+    """Holds the values of the shared options, and the convention found with them."""
 
-    window: str | None = None  # in the words of a gate file, None where nobody said one
-    default_window: str = MEDIAN  # the window then, or the whole run where no step is found
-    span: Span | None = None  # None: as the convention has it
-    kernels: KernelsMode | None = None  # None: as the convention has it
+    window: str | None = None  # in gate-file syntax, None if not given
+    default_window: str = MEDIAN  # used then; or the whole run if no step is found
+    span: Span | None = None  # None: the convention's
+    kernels: KernelsMode | None = None  # None: the convention's
     convention: str | None = None  # None: the one that the traces fit
     anchor: Anchor | None = None
     ranks: tuple[int, ...] = ()  # none: all
     format: Format = Format.TABLE
     executor: str | None = None
     notes: list[Note] = field(default_factory=list)  # say which convention was found
-    choices: list[ConventionChoice] = field(default_factory=list)  # the convention that was found, one at most
+    choices: list[ConventionChoice] = field(default_factory=list)  # the convention that was found, at most one
 
     @cached_property
     def named_convention(self) -> Convention | None:
-        """The convention that is named, None where it is to be found. Raises UsageMistake, GateFileError."""
+        """The named convention, None if it is to be found. Raises UsageMistake, GateFileError."""
         return load_convention(self.convention, self.anchor)
 
     @property
     def searched(self) -> SearchResult:
-        """The search for what repeats in the kernels, where it was made."""
+        """The result of the search for repeating kernels, if it was made."""
         return self.choices[0].search_result if self.choices else None
 
     def fit_convention(
         self, traces: Sequence[str], cache: CaptureCache, *, one_run: bool, span: Span | None = None
     ) -> tuple[Convention, WindowSpec, bool]:
-        """Return the convention that traces are measured under, in which windows, and whether there are steps.
+        """Return the convention for measuring the traces, the windows, and whether there are steps.
 
-        ``span`` is taken where the options have none. Raises UsageMistake, and as opening the first trace does.
+        ``span`` is the default if the options have none. Raises UsageMistake, and what opening the first trace raises.
         """
         check_trace_paths(traces)
         convention, has_steps = self.named_convention, True
@@ -110,9 +110,9 @@ class MeasureOptions:
     def open_captures(
         self, traces: Sequence[str], *, metrics: Sequence[str] = (), measurements: Sequence[str] = ()
     ) -> Iterator[tuple[Captures, WindowSpec]]:
-        """Yield a capture for each path with the windows that are requested, and close the files at the end.
+        """Yield the captures (one for each path) with the requested windows, and close the files at the end.
 
-        Of many captures, the rows of ``metrics`` are read ahead. ``measurements`` stand beside the traces, or are the
+        The rows of ``metrics`` are read ahead. ``measurements`` belong to the traces; without traces they are the
         captures.
         """
         with open_cache(self.executor, self.format) as cache:
@@ -134,10 +134,10 @@ class MeasureOptions:
         families: Families | None = None,
         may_be_a_step: bool = False,
     ) -> Iterator[tuple[Captures, WindowSpec]]:
-        """Yield one capture of all paths; else as :meth:`open_captures`.
+        """Yield all paths as one capture; otherwise like :meth:`open_captures`.
 
-        ``span`` is taken where the options have none, and ``families`` are those of the convention where none are
-        given. ``may_be_a_step``: as :func:`assume_single_step` has it.
+        ``span`` is the default if the options have none; ``families`` default to the convention's. For
+        ``may_be_a_step`` see :func:`assume_single_step`.
         """
         workload = workload or Workload()
         with open_cache(self.executor, self.format) as cache:
@@ -155,19 +155,17 @@ class MeasureOptions:
             yield captures, self._resolve_windows(captures, spec)
 
     def _resolve_windows(self, captures: Captures, spec: WindowSpec) -> WindowSpec:
-        """Return the windows as they are measured. Raises UsageMistake where two captures, or two ranks, are one
-        trace.
-        """
+        """Return the windows to measure. Raises UsageMistake if two captures, or two ranks, are the same trace."""
         measured_spec = resolve_default_spec(
             captures.runs[0], spec, list_open_fields(self.window, self.span, self.kernels)
         )
-        with contextlib.suppress(NothingMeasured):  # the error is raised where a figure is measured
+        with contextlib.suppress(NothingMeasured):  # the error is raised later, when a value is measured
             captures.check_no_twins(measured_spec)
         return measured_spec
 
     @property
     def typed_options(self) -> tuple[tuple[str, str], ...]:
-        """The options that say how it is measured, as they were typed, each with its value."""
+        """The options that decide how to measure, as typed: pairs of option and value."""
         anchor = None if self.anchor is None else format_anchor(self.anchor)
         value_by_name = {
             "window": self.window,
@@ -181,9 +179,9 @@ class MeasureOptions:
 
     @contextlib.contextmanager
     def show_progress(self) -> Iterator[Callable[[str], None]]:
-        """Yield a function that shows on a terminal what is done now, on one line that is wiped out at the end.
+        """Yield a function that shows the current activity on a terminal, on one line that is erased at the end.
 
-        JSON is read by programs: with it the terminal shows nothing.
+        With JSON, which is for programs, nothing is shown.
         """
         is_shown = is_on_terminal(sys.stderr) and self.format is not Format.JSON
 
@@ -209,13 +207,13 @@ def _build_requests(metrics: Sequence[str], spec: WindowSpec) -> list[MetricRequ
 def open_cache(executor: str | None, format: str) -> contextlib.closing[CaptureCache]:
     """Return the cache that opens each trace once, and closes them at the end.
 
-    With JSON, which programs read, a terminal shows nothing. Raises UsageMistake for an unknown executor.
+    With JSON, which is for programs, no progress is shown. Raises UsageMistake for an unknown executor.
     """
     return contextlib.closing(CaptureCache(make_reader(executor, shows_progress=format != "json")))
 
 
 def make_reader(executor: str | None, *, shows_progress: bool = True) -> ReadAhead:
-    """Return the reader that reads traces ahead of the questions; ``shows_progress``: a terminal shows how far it is.
+    """Return the reader that reads traces ahead of time; ``shows_progress``: on a terminal, it shows how far it is.
 
     Raises UsageMistake for an unknown executor.
     """
@@ -225,7 +223,7 @@ def make_reader(executor: str | None, *, shows_progress: bool = True) -> ReadAhe
 
 
 def make_choice_option(*names: str, kind: type[StrEnum], **settings: Any) -> Decorator:
-    """Make an option whose values are those of ``kind``, in which the command gets it."""
+    """Make an option with the values of the enum ``kind``; the command gets a member of it."""
 
     def convert(_context: click.Context, _option: click.Parameter, value: str | None) -> StrEnum | None:
         return None if value is None else kind(value)
@@ -234,7 +232,9 @@ def make_choice_option(*names: str, kind: type[StrEnum], **settings: Any) -> Dec
 
 
 def make_amount_option(name: str, units: Mapping[str, int], description: str, **settings: Any) -> Decorator:
-    """Make an option that is a number with one of ``units``; the command gets the number, in the unit that counts 1."""
+    """Make an option for a number with one of ``units`` (factor by unit); the command gets the number in the unit with
+    factor 1.
+    """
 
     def parse_amount(_context: click.Context, _option: click.Parameter, text: str | None) -> Fraction | None:
         if text is None:
@@ -258,7 +258,7 @@ peak_option = make_amount_option(
 
 
 def _build_shared_options() -> dict[str, Decorator]:
-    """Return every shared option, under the name of its value."""
+    """Return every shared option, by the name of its value in MeasureOptions."""
     return {
         "ranks": click.option(
             *("--rank", "ranks"), type=int, metavar="N", multiple=True, help="Only this rank (repeatable)."
@@ -280,13 +280,13 @@ def _build_shared_options() -> dict[str, Decorator]:
 
 
 def add_measure_options(*, omitted: Collection[str] = ()) -> Decorator:
-    """Give a command the shared options but those ``omitted``; it gets them as ``asked``."""
+    """Add the shared options except ``omitted`` to a command, which gets them as the argument ``asked``."""
     shared = {name: option for name, option in _build_shared_options().items() if name not in omitted}
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
         @functools.wraps(command)
         def run_command(*args: object, **other_options: Any) -> None:
-            """Call the command with the shared options in one object, and the rest as it is."""
+            """Call the command with the shared options in one object, and the other options unchanged."""
             values = {name: other_options.pop(name) for name in shared}
             if values["window"] is not None:
                 values["window"] = normalize_window(values["window"])
@@ -301,7 +301,7 @@ def add_measure_options(*, omitted: Collection[str] = ()) -> Decorator:
 
 
 def normalize_window(window: str) -> str:
-    """Return the window in the words of a gate file. Raises UsageMistake for one that is none."""
+    """Return the window in gate-file syntax. Raises UsageMistake for an invalid window."""
     window = window.strip()
     if re.fullmatch(r"[0-9]{1,18}", window):
         return str(int(window))
@@ -320,7 +320,9 @@ def normalize_window(window: str) -> str:
 
 
 def make_measurements_option(name: str, counterpart: str) -> Decorator:
-    """Make an option that names files of measurements; the command gets them under its name with blanks underlined."""
+    """Make an option that names files of measurements; the command's argument is the option's name with ``_`` for
+    ``-``.
+    """
     text = f"JSON with values of the program: one file or glob per {counterpart}, in their order."
     return click.option(name, multiple=True, metavar="FILE", help=text)
 
@@ -334,8 +336,8 @@ where_option = click.option(
 
 
 def parse_selectors(where: Sequence[str]) -> dict[str, Selector]:
-    """Return one selector per dimension; the same dimension twice means either. Raises UsageMistake for another
-    form.
+    """Return one selector per dimension; the same dimension given twice selects either label. Raises UsageMistake for
+    invalid syntax.
     """
     values: dict[str, list[str]] = {}
     for text in where:
@@ -349,7 +351,9 @@ def parse_selectors(where: Sequence[str]) -> dict[str, Selector]:
 def check_dimensions(
     metric: str, dimensions: Sequence[str], axes: Sequence[str], selectors: Mapping[str, Selector]
 ) -> None:
-    """Raise UsageMistake for a selector of a dimension that the metric lacks; ``axes`` are those of its ranks."""
+    """Raise UsageMistake for a selector of a dimension that the metric lacks; ``axes`` are the mesh axes of its
+    ranks.
+    """
     known_dimensions = (*dimensions, *(axes if "rank" in dimensions else ()))
     for dimension in selectors:
         if dimension not in known_dimensions:
@@ -371,10 +375,10 @@ def resolve_format(
     *,
     default: str,
 ) -> str:
-    """Return the format that is requested, else the one that the name of the file ends in.
+    """Return the requested format, else that of the output file's suffix.
 
-    Raises UsageMistake for a file that must not be written: an empty name, a suffix that is of no format where no
-    format is given, and one of ``inputs``, each with what it is; as :func:`check_report_target`.
+    Raises UsageMistake for a file that must not be written: an empty name, an unknown suffix without a format, or one
+    of ``inputs`` (path and description); see :func:`check_report_target`.
     """
     if output is not None:
         if not output.strip():
@@ -391,14 +395,14 @@ def resolve_format(
 
 
 def make_pen(output: str | None) -> Pen:
-    """Return what draws where the answer goes: a file has no colours."""
+    """Return the pen for the output: a file has no colours."""
     return Pen.from_stream(sys.stdout) if output is None else Pen()
 
 
 def write_answer(text: str, output: str | None, *, is_drawn: bool = False) -> None:
-    """Write an answer into the requested file, whole or not at all, or print it.
+    """Write an answer to the requested file (completely or not at all), or print it.
 
-    With ``is_drawn`` it has the colours that its stream takes.
+    With ``is_drawn`` the text may contain colours, which the stream must support.
     """
     if output is None:
         echo(text, nl=False, is_drawn=is_drawn)
@@ -415,7 +419,7 @@ def print_answer(
     json_rows: Sequence[Mapping[str, object]] | None = None,
     lines_below: Iterable[str] = (),
 ) -> None:
-    """Print the rows, ``lines_below`` them for people, and beside them the notes, which JSON has as well."""
+    """Print the rows, then ``lines_below`` for people. Notes go to standard error, and into JSON."""
     lines = {} if notes is None else {"notes": format_notes(notes)}
     echo(table.render(format, {**(header or {}), **lines}, json_rows), nl=False)
     if format in (Format.TABLE, Format.MARKDOWN):
@@ -427,7 +431,7 @@ def print_answer(
 def build_json_header(
     traces: Sequence[str], spec: WindowSpec, windows: Sequence[Mapping[str, object]], definition: int
 ) -> dict[str, object]:
-    """Return what JSON says of rows: of which trace, under which definition, and in which windows."""
+    """Return the JSON header of rows: traces, windows, and definition number."""
     trace = traces[0] if len(traces) == 1 else list(traces)
     return {
         "trace": trace,
@@ -448,7 +452,9 @@ def print_notes(lines: Iterable[str]) -> None:
 
 
 def build_json_window(rank: Rank, window: Window, gpu_ns: tuple[int, int] | None) -> dict[str, object]:
-    """Return a window as JSON has it; ``gpu_ns`` bounds what was measured, None where the window holds no kernel."""
+    """Return a window for JSON; ``gpu_ns`` is the start and end of the measured GPU time, None if the window has no
+    kernel.
+    """
     gpu_start, gpu_end = gpu_ns or (None, None)
     return {
         "rank": rank.number,

@@ -1,7 +1,7 @@
-"""How does a command run a pytest session of its own, so that it uses the settings that a gate run uses?
+"""How does a command run its own pytest session, so that it uses the same settings as a gate run?
 
-Files of the project decide what these are: pytest's own, and conftest files with their hooks. Only pytest reads them
-all: which gate files it finds, and where their baselines lie.
+pytest's ini files and the hooks of conftest files decide which gate files are found, and where their baselines lie.
+Only pytest reads them all.
 """
 
 from __future__ import annotations
@@ -35,16 +35,16 @@ def shorten_path(path: Path) -> Path:
 
 
 class SessionPlugin:
-    """Selects the configurations of gate files that a session runs, and sees whether it was interrupted.
+    """A pytest plugin that selects configurations of gate files, and notices an interrupt.
 
-    Ctrl-C and a mistake have one exit code in pytest: ``is_interrupted`` distinguishes them.
+    pytest has the same exit code for Ctrl-C and for errors: ``is_interrupted`` distinguishes them.
     """
 
     is_interrupted = False
     addresses: Sequence[GateAddress] = ()
 
     def pytest_collection_modifyitems(self, config: pytest.Config, items: list[pytest.Item]) -> None:
-        """Deselect the other configurations of a gate file of which some are named."""
+        """If some configurations of a gate file are named, deselect its others."""
         import pytest
 
         names_by_file: dict[Path, set[str]] = {}
@@ -66,20 +66,20 @@ class SessionPlugin:
             items[:] = [item for item in items if item not in deselected]
 
     def pytest_keyboard_interrupt(self, excinfo: pytest.ExceptionInfo[BaseException]) -> None:
-        """Remember Ctrl-C; pytest calls this for interrupts of its own, too."""
+        """Remember Ctrl-C; pytest also calls this for its own interrupts."""
         self.is_interrupted = excinfo.type is KeyboardInterrupt
 
 
 def run_pytest(plugin: SessionPlugin, gate_files: Sequence[str], baseline_dir: str | None, *arguments: str) -> int:
-    """Run pytest on gate files alone, in one process, whatever the project's settings say; return its exit code.
+    """Run pytest only on gate files, in one process, overriding the project's settings; return its exit code.
 
-    One configuration of a gate file is named behind it, as in ``step.nsys.yaml[llama-8b]``.
+    ``gate_files`` may name one configuration, as in ``step.nsys.yaml[llama-8b]``.
 
     Raises KeyboardInterrupt.
     """
     import pytest
 
-    if (working_folder := os.getcwd()) not in sys.path:  # as `python -m pytest` has it
+    if (working_folder := os.getcwd()) not in sys.path:  # like `python -m pytest`
         sys.path.insert(0, working_folder)
     baseline_options = [f"--nsys-baseline-dir={baseline_dir}"] if baseline_dir else []
     worker_options = ["-n", "0"] if find_spec("xdist") else []
@@ -92,8 +92,8 @@ def run_pytest(plugin: SessionPlugin, gate_files: Sequence[str], baseline_dir: s
 
 
 class BaselineUpdatePlugin(SessionPlugin):
-    """Tells the session which rows it writes as baselines, and collects the outcomes, which pytest's exit code merges
-    into 1.
+    """A pytest plugin that sets which rows are written as baselines, and collects the outcomes, which pytest's exit
+    code does not distinguish.
     """
 
     def __init__(self, acceptance: RefreshOptions) -> None:
@@ -102,17 +102,19 @@ class BaselineUpdatePlugin(SessionPlugin):
         self.lacks_traces = False
 
     def pytest_configure(self, config: pytest.Config) -> None:
-        """Store what is to be written: no option of pytest says it."""
+        """Store which rows to write: there is no pytest option for it."""
         from pytest_nsys.plugin.settings import ACCEPTANCE
 
         config.stash[ACCEPTANCE] = self.acceptance
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """Remember that an assertion had no trace; it counts where nothing was written for it."""
+        """Remember that an assertion had no trace; it matters if nothing was written for it."""
         self.lacks_traces = self.lacks_traces or hasattr(report, "nsys_not_run")
 
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
-        """Collect the outcome of each assertion and each baseline; it runs last, as this plugin is registered first."""
+        """Collect the outcome of each assertion and each baseline. It runs last, because this plugin is registered
+        first.
+        """
         from pytest_nsys.plugin.baseline_refresh import get_session_refresh
         from pytest_nsys.plugin.session import get_nsys_session
 
@@ -133,9 +135,10 @@ def update_baselines(
     acceptance: RefreshOptions,
     run_options: Sequence[str],
 ) -> int:
-    """Write baselines of the gate files from the run that options of pytest name; return the exit code of the command.
+    """Write the baselines of the gate files from the run named by the pytest options ``run_options``; return the
+    command's exit code.
 
-    An error weighs more than a verdict without data, which weighs more than a failure.
+    An error takes precedence over missing data, which takes precedence over a failure.
     """
     if not has_words(reason):
         raise UsageMistake('--reason says nothing: say why, as --reason "a slower link is accepted"')
@@ -150,15 +153,15 @@ def update_baselines(
 
 
 PYTEST_NOTHING_SELECTED = 5
-"""The exit code of a pytest whose settings deselect every item."""
+"""pytest's exit code if every item is deselected."""
 
 
 PYTEST_USAGE_ERROR = 4
-"""The exit code of a pytest that was given what does not exist."""
+"""pytest's exit code for arguments that do not exist."""
 
 
 class CollectedGate(NamedTuple):
-    """Describes a gate file that pytest collects, good or not, with the folder of its baselines and pytest's root
+    """Describes a gate file that pytest collects (valid or not), with the folder of its baselines and pytest's root
     directory.
     """
 
@@ -167,14 +170,16 @@ class CollectedGate(NamedTuple):
     root_folder: Path
 
     def find_gate_store(self, gate: GateFile) -> BaselineStore:
-        """Return the store of its baselines, or of those of one of its configurations."""
+        """Return the baseline store of the gate file, or of one of its configurations."""
         return find_store(self.path, self.baseline_folder, self.root_folder, gate.configuration)
 
 
 class GateCollectionPlugin(SessionPlugin):
-    """Remembers each gate file that pytest collects, good or not, and each name that was meant to be a gate file's.
+    """A pytest plugin that remembers each gate file that pytest collects (valid or not), and each misspelt gate-file
+    name.
 
-    With ``awaited_path``, of a gate file that need not exist yet, it collects nothing, and describes that one.
+    With ``awaited_path``, the path of a gate file that may not exist yet, it collects nothing and describes only that
+    file.
     """
 
     def __init__(self, awaited_path: Path | None = None) -> None:
@@ -183,7 +188,7 @@ class GateCollectionPlugin(SessionPlugin):
         self.collected_gates: list[CollectedGate] = []
 
     def pytest_ignore_collect(self, collection_path: Path) -> bool | None:
-        """Ignore everything but gate files: a test module may need a GPU to be imported."""
+        """Ignore everything but gate files: importing a test module may need a GPU."""
         may_hold_gates = has_gate_name(collection_path.name) or collection_path.is_dir()
         return None if may_hold_gates and self.awaited_path is None else True
 
@@ -202,26 +207,26 @@ class GateCollectionPlugin(SessionPlugin):
 
 
 def _read_collection_problems(plugin: SessionPlugin, paths: Sequence[str], baseline_dir: str | None) -> str:
-    """Have pytest collect; return its output where it found a problem, else an empty text."""
+    """Let pytest collect; return its output if it found a problem, else an empty text."""
     output, errors = io.StringIO(), io.StringIO()
     with redirect_stdout(output), redirect_stderr(errors):
         code = run_pytest(plugin, paths, baseline_dir, "--collect-only", "-q", "--no-header")
     if code in (0, PYTEST_NOTHING_SELECTED):
         return ""
-    return errors.getvalue() + ("" if code == PYTEST_USAGE_ERROR else output.getvalue())  # of a list none is wrong
+    return errors.getvalue() + ("" if code == PYTEST_USAGE_ERROR else output.getvalue())  # of items, not errors
 
 
 def collect_gates(gate_files: Sequence[str], baseline_dir: str | None) -> tuple[list[CollectedGate], str]:
-    """Return the gate files that pytest finds in files and folders, sorted, and its output where it found a problem."""
+    """Return the gate files that pytest finds in files and folders, sorted, and its output if it found a problem."""
     plugin = GateCollectionPlugin()
     problems = _read_collection_problems(plugin, gate_files, baseline_dir)
     return plugin.collected_gates, problems
 
 
 def find_baseline_place(path: Path, baseline_dir: str | None) -> CollectedGate:
-    """Return where the baselines of a gate file lie that need not exist yet.
+    """Return where the baselines of a gate file lie; the gate file need not exist yet.
 
-    Raises UsageMistake where pytest does not start in its folder.
+    Raises UsageMistake if pytest does not start in its folder.
     """
     plugin = GateCollectionPlugin(path)
     problems = _read_collection_problems(plugin, [str(path.parent)], baseline_dir)
@@ -232,9 +237,9 @@ def find_baseline_place(path: Path, baseline_dir: str | None) -> CollectedGate:
 
 
 def list_gates_with_stores(gate_files: Sequence[str], baseline_dir: str | None) -> list[tuple[GateFile, CollectedGate]]:
-    """List each gate file, or each configuration of it, with the place of its baselines.
+    """List each gate file, or each of its configurations, with the place of its baselines.
 
-    Raises UsageMistake where there are none; what is wrong with a gate file is printed as pytest says it.
+    Raises UsageMistake if there are none; errors in a gate file are printed in pytest's words.
     """
     if missing_path := next(
         (

@@ -108,7 +108,7 @@ def rows(
 
 
 def _check_measured_names(names: Iterable[str], files: Sequence[str]) -> None:
-    """Raise UsageMistake for the name of a measurement that lacks the word before it."""
+    """Raise UsageMistake for the name of a measurement without the word ``measured`` before it."""
     unknown = [name for name in names if find_metric(name) is None]
     if not unknown or not files:
         return
@@ -123,7 +123,7 @@ def _check_measured_names(names: Iterable[str], files: Sequence[str]) -> None:
 
 
 def _looks_like_path(word: str) -> bool:
-    """Return whether a word that is no metric means a trace: it is there, or looks like a path."""
+    """Return whether a word that is not a metric is a trace: it exists, or looks like a path."""
     return not word or any(character in word for character in "/.*?[~") or Path(word).exists()
 
 
@@ -134,9 +134,7 @@ def _select_rows(
     ranks: frozenset[int],
     selectors: Mapping[str, Selector],
 ) -> tuple[list[MetricRow], list[str]]:
-    """Return the rows of every metric, and a line for each that is missing. Raises NothingMeasured where there is no
-    row.
-    """
+    """Return the rows of every metric, and a line for each missing row. Raises NothingMeasured if there is no row."""
     rows: list[MetricRow] = []
     problems: list[str] = []
     for metric in metrics:
@@ -163,7 +161,7 @@ def _select_rows(
 
 
 def _list_json_windows(captures: Captures, spec: WindowSpec, ranks: frozenset[int]) -> Iterator[dict[str, object]]:
-    """Yield each window that was measured as JSON has it, with the number of its capture."""
+    """Yield each measured window for JSON, with the number of its capture."""
     for index, capture in enumerate(() if spec.is_outside_trace else captures.runs):
         for _, windows in sorted(capture.load_windows(spec).require_filled_windows(ranks).items()):
             for window in windows:
@@ -174,7 +172,7 @@ def _list_json_windows(captures: Captures, spec: WindowSpec, ranks: frozenset[in
 
 
 def _build_rows_table(metrics: Sequence[Metric], rows: Sequence[MetricRow]) -> Table:
-    """Return a table of metric, every dimension that one of the metrics has, value and unit."""
+    """Return a table with the columns metric, all dimensions of the metrics, value and unit."""
     dimensions = list(dict.fromkeys(dimension for metric in metrics for dimension in metric.dimensions))
     units = {metric.name: metric.unit for metric in metrics}
     columns = [Column("metric"), *map(Column, dimensions), make_number_column("value"), Column("unit", CellKind.UNIT)]
@@ -189,7 +187,7 @@ METRIC_COLUMNS = (
     *make_text_columns("subject", "sentence", "name", "unit", "better"),
     *(Column("dimensions", CellKind.LIST), Column("definition", CellKind.NUMBER), Column("summary")),
 )
-# Columns at which the names of a subject are wrapped.
+# The names of a subject are wrapped at this width.
 NAMES_WIDTH = 100
 
 
@@ -217,7 +215,7 @@ def _build_metric_row(metric: Metric) -> Row:
 
 
 def _list_other_metrics() -> Iterator[str]:
-    """Yield the names of the metrics that the first table lacks, by subject, and how to see more."""
+    """Yield the names of the metrics that are not in the first table, by subject, and how to see more."""
     for subject, subject_metrics in group_by_key((metric.subject, metric) for metric in METRICS.values()).items():
         names = ", ".join(
             format_spoken_name(metric) for metric in subject_metrics if metric.name not in FIRST_GATE_QUESTIONS

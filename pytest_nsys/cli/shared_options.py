@@ -1,4 +1,4 @@
-"""Which options do commands share that may read no trace? Importing them imports nothing that measures."""
+"""Which options do commands share that need not read a trace? Importing this module imports nothing that measures."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """What is in a run, as one screen, or one part of it in full? ``pytest-nsys TRACE…`` shows it.
 
-Each part is a view of ``reports.views.all_views``. An option that a view has no use for is a mistake that names those
-that take it.
+Each part is a view of ``reports.views.all_views``. An option that a view does not use is an error, which names the
+views that use it.
 """
 
 from __future__ import annotations
@@ -50,16 +50,16 @@ from pytest_nsys.reports.tables.formats import Format
 from pytest_nsys.reports.views.all_views import VIEWS
 from pytest_nsys.reports.views.view import RenderedView, View, ViewRequest
 
-# What is shown without a view.
+# Shown without --view.
 FIRST_SCREEN = "the first screen"
 
 FIRST_SCREEN_OPTIONS = frozenset({"steps", "config"})
-# Options, by their Python names, that not every view takes.
+# The options, by Python name, that not every view takes.
 PARTIAL_OPTIONS = frozenset({"where", "steps", "step_time", "families", "gate", "config", "peak"})
 
 
 class ViewNameChoice(click.Choice[str]):
-    """Accepts the name of a view, and suggests one for a name that is none."""
+    """The option type for the name of a view; for an unknown name it suggests a similar one."""
 
     def convert(self, value: str, *_: object) -> str:
         if value not in self.choices:
@@ -71,7 +71,7 @@ class ViewNameChoice(click.Choice[str]):
 
 @click.command(
     epilog=f"\b\nWhat its words mean:\n{make_page_url('what-holds-the-step-back')}"
-)  # an address keeps its line
+)  # keeps the address on one line
 @traces_argument
 @click.option("--view", type=ViewNameChoice([*VIEWS]), help="Show one part in full. Default: the first screen.")
 @where_option
@@ -119,7 +119,7 @@ def show(
         context.call_on_close(functools.partial(_open_page, Path(output)))
     resolve_format(asked.format, output, {}, [(Path(trace), "is one of the traces") for trace in traces], default="")
     if name == FIRST_SCREEN:
-        from pytest_nsys.cli.first_screen import print_first_screen  # a view does not pay for it
+        from pytest_nsys.cli.first_screen import print_first_screen  # not needed for a view
 
         print_first_screen(asked, traces, steps, config, output)
         return
@@ -132,7 +132,7 @@ def show(
     elif "config" in chosen_view.option_names:
         workload = _read_run_config(config)._replace(peak_gb_per_s=peak)
     table = None if families is None else load_built_in_or_file(families, {}, "table of families", read_families)
-    default_window = chosen_view.window if steps is None else RUN  # so many has the run
+    default_window = chosen_view.window if steps is None else RUN  # ``steps`` counts those of the whole run
     _print_view(
         chosen_view, dataclasses.replace(asked, default_window=default_window), traces, where, workload, table, output
     )
@@ -162,7 +162,7 @@ def _print_view(
             request = ViewRequest(captures, spec, measure_options.ranks, selectors, encoding)
             tell(f"measuring {view.name}")
             shown_view = view.show(request)
-            if measure_options.format is Format.HTML:  # which has the notes on it
+            if measure_options.format is Format.HTML:  # a page contains the notes
                 text, notes = _draw_view(shown_view, measure_options, traces), list[str]()
             else:
                 text, notes = _render_texts(shown_view, measure_options, traces, make_pen(output))
@@ -172,7 +172,7 @@ def _print_view(
 
 def _draw_view(shown_view: RenderedView, asked: MeasureOptions, traces: Sequence[str]) -> str:
     """Return the page of one view."""
-    from pytest_nsys.reports.page.trace_page import make_view_section, render_view_page  # only a page pays for it
+    from pytest_nsys.reports.page.trace_page import make_view_section, render_view_page  # imported only for a page
 
     options = [word for option in asked.typed_options for word in option]
     section = make_view_section(
@@ -186,7 +186,7 @@ def _draw_view(shown_view: RenderedView, asked: MeasureOptions, traces: Sequence
 def _render_texts(
     rendered: RenderedView, measure_options: MeasureOptions, traces: Sequence[str], pen: Pen
 ) -> tuple[str, list[str]]:
-    """Return the text for standard output, and the notes that go beside it."""
+    """Return the text for standard output, and the notes for standard error."""
     notes = format_notes(dict.fromkeys([*measure_options.notes, *rendered.notes]))
     drawn_lines = rendered.draw_bars(pen) if measure_options.format is Format.TABLE else []
     windows = (
@@ -199,9 +199,9 @@ def _render_texts(
 
 
 def _ask_for_page(asked: MeasureOptions, output: str | None, traces: Sequence[str]) -> tuple[MeasureOptions, str]:
-    """Return the options for a page, and where it is written: in a new temporary folder where nobody said.
+    """Return the options for a page, and its path: by default in a new temporary folder.
 
-    Raises UsageMistake where another format was asked for.
+    Raises UsageMistake if another format was requested.
     """
     if asked.format not in (Format.TABLE, Format.HTML):
         raise UsageMistake(f"--open shows a page: leave out --format {asked.format}")
@@ -212,14 +212,14 @@ def _ask_for_page(asked: MeasureOptions, output: str | None, traces: Sequence[st
 
 
 def _open_page(page: Path) -> None:
-    """Show a page in the browser of this machine, and say where it is; nothing where it was not written."""
+    """Open a page in this machine's browser, and print its path; do nothing if it was not written."""
     if page.is_file():
         opened = webbrowser.open(page.absolute().as_uri())
         echo(f"{sanitize_line(str(page))}" + ("" if opened else ": no browser was found here, open it yourself"))
 
 
 def _read_stages(gate: str | None) -> Workload:
-    """Return what the gate file says of the work. Raises UsageMistake where it names no stages, GateFileError."""
+    """Return the workload that the gate file states. Raises UsageMistake if it names no stages, GateFileError."""
     if gate is None:
         raise UsageMistake("--view pipeline needs the stages: --gate FILE with pipeline: {stage0: …, stage1: …}")
     workload = load_configuration(Path(gate)).workload
@@ -229,14 +229,14 @@ def _read_stages(gate: str | None) -> Workload:
 
 
 def _read_run_config(config: str | None) -> Workload:
-    """Return what the configuration of a run says of its work. Raises UsageMistake where none is given."""
+    """Return the workload that a run's configuration states. Raises UsageMistake if no configuration is given."""
     if config is None:
         raise UsageMistake("--view config needs the configuration of the run: --config FILE.toml")
     return read_torchtitan_config(Path(config))
 
 
 def _refuse_many_windows(measure_options: MeasureOptions, one_window: str) -> None:
-    """Raise UsageMistake for many windows where a view is of one, and say why."""
+    """Raise UsageMistake for several windows if a view takes only one, with the reason ``one_window``."""
     if (
         one_window
         and measure_options.window is not None
@@ -246,7 +246,7 @@ def _refuse_many_windows(measure_options: MeasureOptions, one_window: str) -> No
 
 
 def list_takers(option: str) -> list[str]:
-    """Return the views that take an option, by its Python name."""
+    """Return the names of the views that take an option, given by its Python name."""
     if option not in PARTIAL_OPTIONS:
         return [FIRST_SCREEN, *VIEWS]
     views = [name for name, view in VIEWS.items() if option in view.option_names]
@@ -254,7 +254,7 @@ def list_takers(option: str) -> list[str]:
 
 
 def _refuse_other_options(context: click.Context, view: str) -> None:
-    """Raise UsageMistake for an option that was typed and that the view has no use for."""
+    """Raise UsageMistake for a typed option that the view does not use."""
     for parameter in context.command.params:
         is_typed = context.get_parameter_source(parameter.name or "") is click.core.ParameterSource.COMMANDLINE
         if is_typed and view not in (views := list_takers(parameter.name or "")):

@@ -1,4 +1,4 @@
-"""What do traces hold, and what do they lack? A part of ``pytest-nsys check``, which imports it where it reads one."""
+"""What do traces contain, and what do they lack? A part of ``pytest-nsys check``, imported only if a trace is read."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ from pytest_nsys.traces.trace_files import describe_format
 def check_run(
     traces: Sequence[str], convention: str | None, anchor: Anchor | None, executor: str | None
 ) -> tuple[RunShape | None, list[str], ExitCode]:
-    """Return the run that traces are, why it cannot be read where it cannot, and the exit code for that."""
+    """Return the run of the traces, or None with the reasons why it cannot be read and the exit code."""
     options = MeasureOptions(convention=convention, anchor=anchor, executor=executor)
     try:
         with options.open_one_run(traces, may_be_a_step=True) as (captures, spec):
             for run in captures.runs if anchor is not None else ():
                 for rank in run.ranks:
-                    run.pick_windows(rank, spec)  # says why the anchor that somebody typed makes none
+                    run.pick_windows(rank, spec)  # raises the reason if the given anchor makes no window
             return describe_run(captures, spec, options), [], ExitCode.GOOD
     except NsysError as error:
         code = ExitCode.NO_DATA if isinstance(error, NothingMeasured) else ExitCode.MISTAKE
@@ -39,7 +39,7 @@ def check_run(
 
 
 def describe_measurement_files(values: Sequence[str]) -> Iterator[str]:
-    """Yield which of the traces are measurements, each with the option that takes it."""
+    """Yield which of the given traces are files of measurements, each with the option to use instead."""
     for value in values:
         with contextlib.suppress(NsysError):
             for path in find_measurement_files(value, Path()):
@@ -48,7 +48,7 @@ def describe_measurement_files(values: Sequence[str]) -> Iterator[str]:
 
 
 def describe_run(captures: Captures, spec: WindowSpec, measure_options: MeasureOptions) -> RunShape:
-    """Return what the report of a check says of a run."""
+    """Return the contents of a check's report on a run."""
     (run,) = captures.runs
     files = [
         TraceFile(str(shorten_path(trace.path)), describe_format(trace.path), trace_facts.profiler_version)
@@ -78,7 +78,7 @@ def describe_run(captures: Captures, spec: WindowSpec, measure_options: MeasureO
 
 
 def _describe_unfilled(run: Run, spec: WindowSpec) -> Iterator[str]:
-    """Yield that a rank has no window, or an empty one."""
+    """Yield the ranks with no window or an empty one, as text."""
     try:
         run.load_windows(spec).require_filled_windows()
     except NothingMeasured as error:

@@ -1,8 +1,8 @@
-"""pytest: nodes, hooks, fixtures. The entry point ``pytest11`` names this module.
+"""The pytest plugin: nodes, hooks, fixtures. The entry point ``pytest11`` names this module.
 
-pytest rewrites the assertions of all that a plugin's distribution has (PYTEST_DONT_REWRITE: of this module not). None
-of ours needs it, and it costs more than a gate where nobody has kept the outcome: on a fresh machine, as CI has, or
-where Python writes no bytecode. So the package is imported as any other.
+pytest rewrites the assertions in all modules of a plugin's distribution (not in this one: PYTEST_DONT_REWRITE). Ours do
+not need it, and without cached bytecode (on a fresh CI machine, or if Python writes none) it takes longer than a gate.
+So the package is imported without rewriting.
 """
 
 from __future__ import annotations

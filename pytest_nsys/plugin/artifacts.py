@@ -1,8 +1,8 @@
 """Which files does ``--nsys-artifacts DIR`` leave for failed assertions? The window of the worst rank, of base and of
 head.
 
-The process that judges writes the file, so that under xdist nothing large crosses; the controller says where they are.
-A name is made of the gate file and the assertion; where it had to be changed to be safe on every file system, a few
+The judging process writes the file, so that nothing large is sent from an xdist worker; the controller prints the
+paths. A file is named by gate file and assertion. If the name had to be changed to be safe on every file system, some
 digits of a hash keep it unique. The same assertion always gets the same name.
 """
 
@@ -40,14 +40,14 @@ TRACE_VIEWER = "ui.perfetto.dev"
 
 
 class Artifact(NamedTuple):
-    """Names the file of one failed assertion as a person would type its path, or says why there is none."""
+    """Holds the path of one failed assertion's file as a person would type it, or the reason why there is none."""
 
     path: str = ""
-    problem: str = ""  # why there is none
+    problem: str = ""  # why there is no file
 
 
 def start(config: pytest.Config) -> None:
-    """Have windows of failed assertions written. Raises UsageMistake for a folder that takes no files, or that holds
+    """Let windows of failed assertions be written. Raises UsageMistake for a folder that is not writable, or contains
     traces.
     """
     folder = find_setting_path(config, ARTIFACTS_SETTING)
@@ -62,7 +62,9 @@ def start(config: pytest.Config) -> None:
 
 
 def keep_windows(session: NsysSession, verdict: Verdict, context: GateContext) -> Artifact:
-    """Write the windows of a failed assertion, and return where; nothing of any other, or where nobody asked for it."""
+    """Write the windows of a failed assertion and return the artifact; an empty one if the assertion has not failed, or
+    if artifacts are not requested.
+    """
     folder = find_setting_path(session.config, ARTIFACTS_SETTING)
     if folder is None or not has_failed(verdict):
         return Artifact()
@@ -79,7 +81,7 @@ def keep_windows(session: NsysSession, verdict: Verdict, context: GateContext) -
 
 @pytest.hookimpl(trylast=True)
 def pytest_terminal_summary(terminalreporter: Any) -> None:
-    """Say where the windows are, and which could not be written."""
+    """Print where the windows are, and which could not be written."""
     reports_with_record = (
         report for reports in terminalreporter.stats.values() for report in reports if hasattr(report, "nsys")
     )
@@ -99,7 +101,7 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
 
 
 SUFFIX = ".json.gz"
-LONGEST_PART = 60  # two of them, hash and suffix stay below the 255 bytes that a file system takes
+LONGEST_PART = 60  # two parts, hash and suffix stay below a file system's limit of 255 bytes
 HASH_DIGITS = 8
 # Two underscores separate the gate file from the assertion.
 _UNSAFE_CHARACTERS = re.compile(r"[^A-Za-z0-9._-]+|__+")
@@ -109,7 +111,7 @@ def build_file_name(gate: str, assertion: str) -> str:
     """Return ``<gate>__<assertion>.json.gz``. ``gate`` is the gate file's path as its baselines know it."""
     gate_stem = GateAddress.parse_file_and_configuration(gate).stem
     safe_name = f"{_sanitize_name_part(gate_stem)}__{_sanitize_name_part(assertion)}"
-    if safe_name != f"{gate_stem}__{assertion}".lower():  # file systems may not tell capitals apart
+    if safe_name != f"{gate_stem}__{assertion}".lower():  # file systems may ignore case
         safe_name += "-" + sha256(f"{gate}\0{assertion}".encode("utf-8", "surrogatepass")).hexdigest()[:HASH_DIGITS]
     return safe_name + SUFFIX
 
@@ -119,7 +121,9 @@ def _sanitize_name_part(text: str) -> str:
 
 
 def has_failed(verdict: Verdict) -> bool:
-    """Whether a window is to be kept: of what fails, not of what may fail (``severity: warn``, ``xfail``)."""
+    """Whether the window is to be kept: if the assertion failed and was not allowed to (``severity: warn``,
+    ``xfail``).
+    """
     has_window = verdict.assertion.outside_metric is None
     return has_window and verdict.outcome in OUTSIDE_LIMIT and not verdict.good and verdict.assertion.xfail is None
 
@@ -127,14 +131,14 @@ def has_failed(verdict: Verdict) -> bool:
 def draw_windows(verdict: Verdict, head: Captures, base: Captures | None = None) -> list[RunDrawing]:
     """Return the drawing of the window that explains the verdict, and of the one that it is compared with.
 
-    It has the worst rank, or all ranks where no one rank is worst. Raises NsysError where it cannot be drawn.
+    It shows the worst rank, or all ranks if no single rank is worst. Raises NsysError if it cannot be drawn.
     """
     rank = find_worst_rank(verdict)
     ranks = None if rank is None else frozenset([rank])
     head_window, base_window = find_explaining_windows(verdict, head, base)
     if base_window is None:
         return [draw_run(head_window.run, head_window.spec, ranks)]
-    with contextlib.suppress(NsysError):  # what is kept of a run before need not have this window
+    with contextlib.suppress(NsysError):  # the stored windows of the base may lack this one
         if rank is None or rank in {rank_of_base.number for rank_of_base in base_window.captures.runs[0].ranks}:
             return [
                 draw_run(base_window.run, base_window.spec, ranks, BASE),
@@ -157,9 +161,9 @@ def check_output_folder(setting_text: str, folder: Path, traces: Iterable[Path])
 
 
 def write_window(folder: Path, gate: str, verdict: Verdict, head: Captures, base: Captures | None = None) -> Path:
-    """Write the windows of a failed assertion in place of an earlier file, and return the path.
+    """Write the windows of a failed assertion, replacing an earlier file, and return the path.
 
-    Raises UsageMistake where it would replace something else, NsysError where nothing can be drawn, OSError.
+    Raises UsageMistake if it would replace another kind of file, NsysError if nothing can be drawn, OSError.
     """
     path = folder / build_file_name(gate, verdict.assertion.name)
     read_files = [(trace, "is one of the traces") for side in (head, base) if side is not None for trace in side.paths]

@@ -1,4 +1,6 @@
-"""Which baselines does ``--nsys-update-baselines`` write in a session, what is said of them, and what is still red?"""
+"""Which baselines does ``--nsys-update-baselines`` write in a session, what is printed about them, and what still
+fails?
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,7 @@ from pytest_nsys.verdicts.refresh_modes import RefreshMode, RefreshOptions
 
 
 def get_session_refresh(session: NsysSession) -> SessionRefresh:
-    """Return the refreshes of a session, made when first asked for."""
+    """Return the refreshes of a session, created on the first call."""
     if SESSION_REFRESH not in session.config.stash:
         session.config.stash[SESSION_REFRESH] = SessionRefresh(session)
     return session.config.stash[SESSION_REFRESH]
@@ -35,16 +37,18 @@ class SessionRefresh:
 
     def __init__(self, session: NsysSession) -> None:
         self.session = session
-        self.refusals: dict[str, str] = {}  # by gate file, why nothing is written
+        self.refusals: dict[str, str] = {}  # why nothing is written, by gate file
         self.written: list[WrittenBaseline] = []
         self.write_errors: list[NsysError] = []
-        self.restarted: list[str] = []  # assertions whose past in the history ends here
-        self.unresolved: list[UnresolvedFailure] = []  # what is still red once all is written
+        self.restarted: list[str] = []  # assertions whose history starts anew with this run
+        self.unresolved: list[UnresolvedFailure] = []  # what still fails after writing
         self._refreshes: dict[str, GateBaselineRefresh] = {}
         self.acceptance = session.config.stash.get(ACCEPTANCE, RefreshOptions())
 
     def is_chosen(self, assertion: Assertion) -> bool:
-        """Whether it has rows that are written, or follows a history, which then begins anew with this run."""
+        """Whether the assertion has rows to write, or a limit from the history, which then starts anew with this
+        run.
+        """
         follows_history = assertion.needs_baseline and self.session.history_path is not None
         return assertion.reads_stored_baseline or (follows_history and self.mode.replaces)
 
@@ -54,7 +58,7 @@ class SessionRefresh:
         return self.acceptance.mode
 
     def get_refresh(self, gate: GateFile) -> GateBaselineRefresh:
-        """Return the refresh of a gate file's baseline, one for all of its items."""
+        """Return the refresh of a gate file's baseline; all items of the file share it."""
         if gate.address not in self._refreshes:
             reason = str(self.session.config.getoption("nsys_reason"))
             context, windows_keeper = (
@@ -67,7 +71,7 @@ class SessionRefresh:
         return self._refreshes[gate.address]
 
     def write_baselines(self, gates: Collection[GateFile]) -> bool:
-        """Write every refreshed baseline, once per file. Returns whether all could be written.
+        """Write every refreshed baseline, once per file. Return whether all could be written.
 
         ``gates`` are all gate files that were judged or refreshed.
         """
@@ -87,14 +91,13 @@ class SessionRefresh:
         return not self.write_errors
 
     def _rejudge(self, gates: Iterable[GateFile]) -> None:
-        """Find what is still red by what is stored and written now.
+        """Find which assertions still fail with the new baselines.
 
-        Of a gate file that was refused the refusal says why its baselines are; a limit from the history begins anew
-        with this run.
+        A refused gate file is skipped: its refusal explains it. A limit from the history starts anew with this run.
         """
         contexts = []
         for gate in gates:
-            with contextlib.suppress(NsysError):  # told by its items
+            with contextlib.suppress(NsysError):  # its items report it
                 contexts.append(self.session.reopen_context(gate))
 
         def is_resolved(gate: GateFile, assertion: Assertion) -> bool:
@@ -109,9 +112,9 @@ class SessionRefresh:
         )
 
     def render_lines(self, *, only_first: bool = False) -> list[str]:
-        """Return the lines that say what was written, what was not, and what is still red.
+        """Return the lines on what was written, what was not, and what still fails.
 
-        They have the old and new value of every changed row; with ``only_first`` of the first of each series.
+        They show the old and new value of every changed row; with ``only_first``, only of the first row of each series.
         """
         from pytest_nsys.reports.stored.refresh_changes import render_noise, render_written_rows
 

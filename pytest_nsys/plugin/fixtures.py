@@ -1,4 +1,4 @@
-"""Which fixtures does pytest get? The run under test, and a judge of sentences that turns a test red."""
+"""Which fixtures does the plugin provide? The run under test, and a judge of sentences that makes a test fail."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from pytest_nsys.verdicts.evaluate import GateContext, evaluate
 
 
 class RunUnderTest(NsysRun):
-    """Gives tests the run under test under one convention: the one that it fits unless ``under`` says otherwise."""
+    """The run under test, read with one convention: the one that it fits, unless ``under`` sets another."""
 
     explain_error: Callable[[NsysError], str] = str
 
@@ -51,7 +51,7 @@ class RunUnderTest(NsysRun):
     def captures(self) -> Captures:
         """Return the opened captures.
 
-        A trace that cannot be opened fails the test by one line; where none is given the test is skipped.
+        A trace that cannot be opened fails the test with a one-line message; without a trace the test is skipped.
         """
         try:
             return super().captures
@@ -61,7 +61,7 @@ class RunUnderTest(NsysRun):
             raise pytest.fail.Exception(self.explain_error(error), pytrace=False) from None
 
     def rows(self, metric: str, **selectors: Any) -> list[MetricRow]:
-        """Return the rows as of any run. Raises GateNotJudged where there is none, pytest's Failed where the trace
+        """Return rows like :meth:`NsysRun.rows`. Raises GateNotJudged if there are none, pytest's Failed if the trace
         cannot be read.
         """
         __tracebackhide__ = True
@@ -76,7 +76,7 @@ class RunUnderTest(NsysRun):
 
 
 class NsysGate:
-    """Judges sentences: ``nsys_gate("stage3 overlap >= 60%")``; raises GateFailed where one does not hold."""
+    """Judges sentences: ``nsys_gate("stage3 overlap >= 60%")`` raises GateFailed if the sentence does not hold."""
 
     def __init__(self, config: pytest.Config) -> None:
         self._config = config
@@ -92,13 +92,13 @@ class NsysGate:
         convention: ConventionSource | None = None,
         anchor: Anchor | None = None,
     ) -> Verdict:
-        """Judge ``sentence`` and return its verdict, where it is good.
+        """Judge ``sentence`` and return its verdict if it is good.
 
-        ``gate_file`` (of a matrix one configuration, ``step.nsys.yaml[llama-8b]``) lends its convention, window,
-        tolerance and baselines; without one only constants are judged, under ``convention`` (default: the one that the
-        run fits), with another ``anchor`` where one is given. A relative path is relative to the root directory.
+        ``gate_file`` (with a matrix: one configuration, ``step.nsys.yaml[llama-8b]``) provides convention, window,
+        tolerance and baselines. Without one only constants are judged, with ``convention`` (default: the one that the
+        run fits), whose anchor ``anchor`` replaces. A relative path is relative to pytest's root directory.
 
-        Raises GateFailed where the sentence does not hold, GateNotJudged where it cannot be judged.
+        Raises GateFailed if the sentence does not hold, GateNotJudged if it cannot be judged.
         """
         __tracebackhide__ = True
         session, gate = get_nsys_session(self._config), self._load_gate(gate_file, convention, anchor)
@@ -129,8 +129,8 @@ class NsysGate:
     def _load_gate(
         self, gate_file: str | os.PathLike[str] | None, convention: ConventionSource | None, anchor: Anchor | None
     ) -> GateFile:
-        """Return the gate file that lends baselines and conventions; without one an empty gate file under the
-        convention.
+        """Return the gate file that provides baselines and convention; without one, an empty gate file with
+        ``convention``.
         """
         if gate_file is None:
             return GateFile(self._config.rootpath, (), load_convention(convention, anchor))

@@ -1,7 +1,7 @@
-"""Which pytest hooks does the plugin have? Those for settings, collection, header, reports and summary.
+"""Which pytest hooks does the plugin implement? Those for settings, collection, header, reports and summary.
 
-This module loads in every pytest run of every project that has the plugin: it imports nothing of the package but what a
-hook needs, when the hook needs it.
+This module is loaded in every pytest run of every project with the plugin, so hooks import the rest of the package only
+when they need it.
 """
 
 from __future__ import annotations
@@ -26,20 +26,20 @@ if TYPE_CHECKING:
     from pytest_nsys.plugin.fixtures import NsysGate
 
 GATE_SUFFIX = ".nsys.yaml"
-# Those of the readers of traces (tests/plugin/test_options.py compares them), which nothing may import here.
+# Copied from the readers of traces, which must not be imported here; tests/plugin/test_options.py compares them.
 TRACE_SUFFIXES = (
     *(".sqlite", ".nsys-rep", ".qdrep", ".qdstrm", "_results.db"),
     *(".sqlite.gz", "_trace.json", ".pt.trace.json", ".json.gz"),
 )
 
-LONGEST_HEADER_LINE = 4000  # of the header, in which a glob may have put any number of traces
+LONGEST_HEADER_LINE = 4000  # of the header: a glob may match any number of traces
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Register the options and ini keys."""
     from pytest_nsys.plugin.ordinary_import import import_ordinarily
 
-    import_ordinarily()  # also in a later session of this process
+    import_ordinarily()  # needed again in a later session of this process
     group = parser.getgroup("nsys", "performance gates on Nsight Systems traces")
     for setting in SETTINGS.values():
         group.addoption(setting.option, **setting.build_option_arguments())
@@ -52,7 +52,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_load_initial_conftests(early_config: pytest.Config, parser: pytest.Parser) -> None:
-    """Start the judge of the merge base before anything of the branch is loaded."""
+    """Start the judge of the merge base before any code of the branch is loaded."""
     if early_config.known_args_namespace.nsys_baseline_ref is not None or early_config.getini("nsys_baseline_ref"):
         from pytest_nsys.plugin.merge_base import start_before_conftests
 
@@ -60,13 +60,13 @@ def pytest_load_initial_conftests(early_config: pytest.Config, parser: pytest.Pa
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Register the marker, refuse what cannot be meant before anything runs, and start what is asked for."""
+    """Register the marker, reject invalid settings before anything runs, and start the requested features."""
     config.addinivalue_line("markers", "nsys: an assertion of a gate file (*.nsys.yaml), checked against a trace")
     _refuse_stray_traces(config)
     if not (sys.stdout.encoding or "utf-8").lower().startswith("utf"):
         from pytest_nsys.core.text_format import configure_plain_output
 
-        configure_plain_output(sys.stdout)  # pytest would escape a whole line for one sign
+        configure_plain_output(sys.stdout)  # else pytest escapes a whole line for one unknown character
     with _convert_usage_errors():
         given_settings = check_settings(config)
         _resolve_sentence_arguments(config)
@@ -76,7 +76,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def _resolve_sentence_arguments(config: pytest.Config) -> None:
-    """Replace node ids of the command line that say a whole sentence by those that are collected."""
+    """Replace node ids on the command line that contain a whole sentence by the collected node ids."""
     if any(".nsys.yaml::" in argument for argument in config.args):
         from pytest_nsys.plugin.items import resolve_node_id
 
@@ -89,7 +89,7 @@ def _resolve_sentence_arguments(config: pytest.Config) -> None:
 
 @contextlib.contextmanager
 def _convert_usage_errors() -> Generator[None]:
-    """Turn a UsageMistake inside into pytest's own usage error, whose text cannot command a terminal."""
+    """Turn a UsageMistake into pytest's usage error, with a text that cannot control the terminal."""
     try:
         yield
     except Exception as error:
@@ -102,7 +102,7 @@ def _convert_usage_errors() -> Generator[None]:
 
 
 def _refuse_stray_traces(config: pytest.Config) -> None:
-    """Refuse a trace as a positional argument: pytest would say that it found no tests in it."""
+    """Reject a trace as a positional argument: pytest would only report that it contains no tests."""
     for argument in config.getoption("file_or_dir", default=None) or ():
         if str(argument).endswith(TRACE_SUFFIXES):
             raise pytest.UsageError(
@@ -112,7 +112,7 @@ def _refuse_stray_traces(config: pytest.Config) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out what is only judged, where noise is measured."""
+    """When noise is measured, deselect all items whose rows are not written."""
     acceptance = config.stash.get(ACCEPTANCE, None)
     if acceptance is None or acceptance.mode != "calibrate":
         return
@@ -127,7 +127,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> pytest.Collector | None:
-    """Collect gate files, ``*.nsys.yaml``, and names that were meant to be ones: those would be green unseen."""
+    """Collect gate files, ``*.nsys.yaml``, and misspelt ones, which would otherwise be ignored silently."""
     if ".nsys." not in file_path.name.lower():
         return None
     from pytest_nsys.core.file_names import has_gate_name
@@ -140,7 +140,7 @@ def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> pytest.Col
 
 
 def pytest_report_header(config: pytest.Config) -> list[str]:
-    """Say what will be judged, where it is given for the whole session."""
+    """Return a header line on what will be judged, if that is given for the whole session."""
     traces, folder = read_setting(config, "nsys_trace"), read_setting(config, "nsys_baseline_dir")
     measurements = read_setting(config, "nsys_measurements")
     if not traces and not folder and not measurements:
@@ -164,7 +164,7 @@ def pytest_report_header(config: pytest.Config) -> list[str]:
 
 
 def pytest_report_collectionfinish(config: pytest.Config, items: list[pytest.Item]) -> list[str]:
-    """Warn where pytest does not read the ini file that stands above the gate files."""
+    """Warn if pytest does not read the ini file in a folder above the gate files."""
     if config.inipath is not None:
         return []
     gates = {item.path for item in items if item.path.name.endswith(GATE_SUFFIX)}
@@ -181,7 +181,7 @@ def pytest_report_collectionfinish(config: pytest.Config, items: list[pytest.Ite
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_warning_recorded(warning_message: warnings.WarningMessage) -> None:
-    """Make the line of a gate file fit to print, which pytest shows below a warning of it."""
+    """Sanitize the line of a gate file that pytest shows below a warning."""
     if warning_message.category.__module__ == "pytest_nsys.outcomes":
         from pytest_nsys.core.text_format import sanitize_text
 
@@ -191,9 +191,9 @@ def pytest_warning_recorded(warning_message: warnings.WarningMessage) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtestloop(session: pytest.Session) -> None:
-    """Say what will be judged, so that it is read at once; on a terminal, read it before the first item.
+    """Announce what will be judged, so that traces are read together; on a terminal, read them before the first item.
 
-    While items run, pytest keeps what goes to the terminal, such as how far an export or a long read is.
+    While items run, pytest captures output such as the progress of an export or a long read.
     """
     if session.testsfailed or session.config.getoption("collectonly"):
         return
@@ -214,7 +214,7 @@ def pytest_runtestloop(session: pytest.Session) -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_make_collect_report(collector: pytest.Collector) -> Generator[None, Any, Any]:
-    """Hand the mistakes of a gate file to the report, which also carries them from an xdist worker."""
+    """Attach the mistakes of a gate file to the report, which also carries them from an xdist worker."""
     report = yield
     report.nsys_mistakes = getattr(collector, "mistakes", ())
     return report
@@ -224,7 +224,7 @@ def pytest_make_collect_report(collector: pytest.Collector) -> Generator[None, A
 def pytest_runtest_makereport(
     item: pytest.Item, call: pytest.CallInfo[None]
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Hand the verdict's record to the report, which also carries it from an xdist worker."""
+    """Attach the verdict's record to the report, which also carries it from an xdist worker."""
     report = yield
     if report.skipped and call.excinfo is not None:
         from pytest_nsys.outcomes import NotRun
@@ -237,9 +237,9 @@ def pytest_runtest_makereport(
     is_xfailed = hasattr(report, "wasxfail") and report.skipped and not getattr(item, "forced", "")
     if record is not None and item.path.name.endswith(GATE_SUFFIX):
         if report.when == "setup" and report.failed and call.excinfo is not None:
-            from pytest_nsys.plugin.items import format_failure  # an item of ours: it is loaded
+            from pytest_nsys.plugin.items import format_failure  # the item is ours, so it is loaded already
 
-            # What is wrong, and not the name of pytest's exception.
+            # Show what is wrong without the name of pytest's exception.
             report.longrepr = format_failure(item, call.excinfo, str(call.excinfo.value))
         if report.when == "call" or report.failed:
             deciding_marks = item.forced  # type: ignore[attr-defined]
@@ -258,8 +258,8 @@ def pytest_runtest_makereport(
 def pytest_report_to_serializable(
     config: pytest.Config, report: pytest.CollectReport | pytest.TestReport
 ) -> Generator[None, dict[str, Any] | None, dict[str, Any] | None]:
-    """Send what is ours of a report from a worker of xdist. Whoever else asks writes JSON, and gets the properties
-    alone.
+    """Pickle our attributes of a report on an xdist worker. Other callers write JSON, and get only the JUnit
+    properties.
     """
     data = yield
     if data is not None and (own_attributes := _select_own_attributes(report)):
@@ -273,9 +273,9 @@ def pytest_report_to_serializable(
 
 @pytest.hookimpl(wrapper=True)
 def pytest_report_from_serializable(config: pytest.Config) -> Generator[None, Any, Any]:
-    """Receive what is ours of a report from a worker of this session, which runs the same code."""
+    """Restore our attributes of a report from a worker of this session, which runs the same code."""
     report = yield
-    # Only the controller of xdist has this plugin: what a file of reports holds is never unpickled.
+    # Only the controller of xdist has this plugin, so data from a file of reports is never unpickled.
     if config.pluginmanager.hasplugin("dsession") and (own_attributes := _select_own_attributes(report)):
         import pickle
 
@@ -284,7 +284,7 @@ def pytest_report_from_serializable(config: pytest.Config) -> Generator[None, An
 
 
 def _select_own_attributes(report: object) -> dict[str, Any]:
-    """Return the attributes that this plugin hands over with a report."""
+    """Return the attributes that this plugin has attached to a report."""
     return {name: value for name, value in getattr(report, "__dict__", {}).items() if name.startswith("nsys")}
 
 
@@ -292,7 +292,7 @@ def _select_own_attributes(report: object) -> dict[str, Any]:
 def pytest_report_teststatus(
     report: pytest.CollectReport | pytest.TestReport, config: pytest.Config
 ) -> tuple[str, str, str] | None:
-    """Show a gate file without a trace as one skip."""
+    """Count a gate file without a trace as one skip."""
     if not hasattr(report, "nsys_not_run"):
         return None
     from pytest_nsys.plugin.not_run import find_report_status
@@ -302,18 +302,18 @@ def pytest_report_teststatus(
 
 @pytest.hookimpl(trylast=True)
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
-    """Drop the rows of a report that all have seen; those that do not hold, or are nearest to failing, stay for the
-    summary.
+    """Drop most rows of a report after all plugins have seen it; the summary needs only rows that do not hold or are
+    nearest to failing.
     """
     record = getattr(report, "nsys", None)
-    if record is not None:  # pytest keeps every report to the end, and a session may have thousands
+    if record is not None:  # pytest keeps all reports to the end, maybe thousands
         report.nsys = record.keep_notable_rows()  # type: ignore[attr-defined]
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
     """Write refreshed baselines, once per file; a file that cannot be written fails the session.
 
-    A session that was interrupted did not see all of its assertions, and writes nothing.
+    An interrupted session has not judged all of its assertions, and writes nothing.
     """
     is_finished = session.exitstatus in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED) and not session.shouldfail
     if not session.config.getoption("nsys_update_baselines") or not is_finished:
@@ -329,12 +329,12 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 
 
 _ALL_REPORTS = pytest.StashKey[dict[str, list[Any]]]()
-"""All reports by pytest's categories, where the summary of the gates tells of them."""
+"""All reports by pytest's categories, kept for the summary of the gates."""
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Generator[None, Any, Any]:
-    """Keep pytest from a section for each red of a gate file: the summary of the gates tells them all."""
+    """Keep pytest from showing a section for each failed assertion: the summary of the gates shows all."""
     reports_seen = (report for reports in terminalreporter.stats.values() for report in reports)
     has_gate_option = config.getoption("nsys_baseline_ref") or config.getoption("nsys_update_baselines")
     if not has_gate_option and not any(
@@ -351,7 +351,7 @@ def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Gen
 def pytest_nsys_terminal_summary(
     terminalreporter: Any, exitstatus: int, config: pytest.Config
 ) -> Generator[None, Any, Any]:
-    """Say what was judged and by how much it held, also when everything is green. Last of all before pytest's own
+    """Print what was judged and with what margin, even if everything passed. It comes last before pytest's own
     lines.
     """
     all_reports = config.stash.get(_ALL_REPORTS, None)
@@ -359,7 +359,7 @@ def pytest_nsys_terminal_summary(
         return (yield)
     from pytest_nsys.plugin.terminal_summary import print_gate_summary
 
-    terminalreporter.stats |= all_reports  # for all who tell of them
+    terminalreporter.stats |= all_reports  # for other plugins
     result = yield
     print_gate_summary(terminalreporter, exitstatus, config, all_reports)
     return result
@@ -382,4 +382,4 @@ def nsys_gate(pytestconfig: pytest.Config) -> NsysGate:
 
 
 __all__ = [name for name in dir() if name.startswith(("pytest_", "nsys_"))]
-"""Names that pytest sees of this module: its hooks and fixtures."""
+"""The names that pytest sees of this module: its hooks and fixtures."""

@@ -1,7 +1,7 @@
-"""Which pytest nodes has a gate file? One for the file, and one for each assertion of it.
+"""Which pytest nodes does a gate file have? One for the file, and one for each assertion.
 
-Items come from the YAML alone: no trace is opened while collecting, so that every xdist worker collects the same. A
-trace that cannot be judged is an error of the item's set-up; every other verdict is reached in ``runtest``.
+Items depend only on the YAML: no trace is opened during collection, so that all xdist workers collect the same. A trace
+that cannot be judged is an error in the item's setup; every other verdict is reached in ``runtest``.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ if TYPE_CHECKING:
 
 
 DECIDING_MARKS = ("xfail", "skip", "skipif")
-"""Marks by which pytest takes a test otherwise than it ends."""
+"""Marks that change how pytest counts a test's result."""
 
 
 class GateFileNode(pytest.File):
     """Collects a ``*.nsys.yaml`` file."""
 
-    mistakes: Sequence[Mistake] = ()  # what is wrong with the file, once it was collected
-    gate_items: Sequence[GateItem] = ()  # its items, once it was collected
+    mistakes: Sequence[Mistake] = ()  # errors in the file, set by the collection
+    gate_items: Sequence[GateItem] = ()  # its items, set by the collection
 
     def collect(self) -> Iterator[pytest.Item]:
         """Yield one item for each assertion. All mistakes of the file are one collection error."""
@@ -58,7 +58,7 @@ class GateFileNode(pytest.File):
             for gate in gate_file.judged_gates:
                 for assertion in gate.assertions:
                     name = format_item_name(assertion.name, gate)
-                    # Of an id as text pytest finds the brackets; of a name it would not, and --lf would miss the item.
+                    # pytest finds the brackets in an explicit node id, not in a name: then --lf would miss the item.
                     own_id = f"{self.nodeid}::{name}"
                     item = GateItem.from_parent(self, name=name, nodeid=own_id, gate=gate, assertion=assertion)
                     item.add_marks()
@@ -70,14 +70,14 @@ class GateFileNode(pytest.File):
 
 
 def format_item_name(name: str, gate: GateFile) -> str:
-    """Return what the item of an assertion is called, with its configuration where the file has several."""
+    """Return the name of an assertion's item, with its configuration if the file has several."""
     return f"{name}[{gate.configuration}]" if gate.configuration else name
 
 
 def resolve_node_id(argument: str, folder: Path) -> str:
-    """Return a node id of the command line as it is collected: one that says a whole sentence loses its limit."""
+    """Return a node id of the command line as it is collected: a whole sentence loses its limit."""
     file, _, sentence = argument.partition("::")
-    with contextlib.suppress(GateFileError, OSError):  # which the collection tells
+    with contextlib.suppress(GateFileError, OSError):  # the collection reports it
         for gate in load_gate_file(folder / file).judged_gates:
             for assertion in gate.assertions:
                 if sentence == format_item_name(assertion.full_name, gate):
@@ -88,7 +88,7 @@ def resolve_node_id(argument: str, folder: Path) -> str:
 def format_failure(item: pytest.Item, excinfo: pytest.ExceptionInfo[BaseException], text: str) -> Any:
     """Return ``text`` as pytest shows a failure of ``item``; its first line is the short summary and JUnit's message.
 
-    Of a plain text the short summary would repeat the whole in CI and with -vv, and with pytest 8 say nothing.
+    For plain text, the short summary would repeat all of it in CI and with -vv, and show nothing with pytest 8.
     """
     representation = excinfo.getrepr(style="value")
     crash = getattr(representation, "reprcrash", None)
@@ -100,26 +100,26 @@ def format_failure(item: pytest.Item, excinfo: pytest.ExceptionInfo[BaseExceptio
 
 
 class JudgedItem(pytest.Item):
-    """Runs a test that ends in a verdict of ours."""
+    """A test that ends with one of our verdicts."""
 
     def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], *args: Any, **kwargs: Any) -> Any:
-        """Show a verdict as it is, without a traceback."""
+        """Show a verdict without a traceback."""
         if isinstance(excinfo.value, GateFailed | GateNotJudged):
             return format_failure(self, excinfo, str(excinfo.value))
         return super().repr_failure(excinfo, *args, **kwargs)
 
 
 class GateItem(JudgedItem):
-    """Runs one assertion, of one configuration where the file has several."""
+    """A test for one assertion, in one configuration if the file has several."""
 
     def __init__(self, *, gate: GateFile, assertion: Assertion, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.gate, self.assertion = gate, assertion
         self.extra_keyword_matches |= {assertion.full_name, assertion.metric}  # for -k
-        # These three cross to xdist's controller with the report.
-        self.record: AssertionRecord | None = None  # what reports need of the verdict
-        self.history: HistoryEntry | None = None  # where a history is written
-        self.pictures: VerdictPictures | None = None  # where a page is written
+        # The report carries these three to xdist's controller.
+        self.record: AssertionRecord | None = None  # the data for reports
+        self.history: HistoryEntry | None = None  # set if a history is written
+        self.pictures: VerdictPictures | None = None  # set if a page is written
         self.nothing_measured = False
         self._own_marks: list[pytest.Mark] = []
         self._context: GateContext | None = None
@@ -130,9 +130,9 @@ class GateItem(JudgedItem):
         return self._context
 
     def add_marks(self) -> None:
-        """Add the marks of the gate file, ``nsys`` on every item, and xfail for the verdict *failed* alone.
+        """Add the gate file's marks, ``nsys``, and xfail (only for the verdict *failed*).
 
-        Raises GateFileError for a mark that pytest does not take.
+        Raises GateFileError for a mark that pytest rejects.
         """
         self.add_marker("nsys")
         for name in self.assertion.marks:
@@ -141,13 +141,13 @@ class GateItem(JudgedItem):
             except (pytest.fail.Exception, pytest.PytestUnknownMarkWarning) as error:  # --strict-markers, -W error
                 path, line, column = self.assertion.location
                 raise GateFileError([Mistake(str(path), str(error), line, column)]) from error
-        if self.assertion.xfail is not None and not self.is_written:  # what is written passes, which is no surprise
+        if self.assertion.xfail is not None and not self.is_written:  # an item whose rows are written passes anyway
             self.add_marker(pytest.mark.xfail(reason=self.assertion.xfail, raises=GateFailed, strict=True))
         self._own_marks = [*self.own_markers]
 
     @property
     def _refreshing(self) -> SessionRefresh:
-        from pytest_nsys.plugin.baseline_refresh import get_session_refresh  # of a session that writes alone
+        from pytest_nsys.plugin.baseline_refresh import get_session_refresh  # only for a session that writes
 
         return get_session_refresh(get_nsys_session(self.config))
 
@@ -158,7 +158,7 @@ class GateItem(JudgedItem):
 
     @property
     def forced(self) -> str:
-        """Return the marks, other than those of the gate file, that decide what pytest makes of the verdict; empty:
+        """Return the marks from outside the gate file that decide how pytest counts the verdict; empty if there are
         none.
         """
         marks = (mark for mark in self.iter_markers() if mark.name in DECIDING_MARKS)
@@ -167,11 +167,11 @@ class GateItem(JudgedItem):
         )
 
     def setup(self) -> None:
-        """Open the trace and measure; nothing is decided here but that it can be judged.
+        """Open the trace and measure; only whether it can be judged is decided here.
 
-        Raises NotRun where there is no trace, pytest's Failed where it cannot be judged.
+        Raises NotRun without a trace, pytest's Failed if it cannot be judged.
         """
-        self.record = self.history = self.pictures = None  # of the last time, where a test is run again
+        self.record = self.history = self.pictures = None  # reset, as a test may be run again
         self.user_properties[:] = [
             user_property for user_property in self.user_properties if not user_property[0].startswith("nsys_")
         ]
@@ -196,17 +196,19 @@ class GateItem(JudgedItem):
         address = self._keep_error(message)
         self.nothing_measured = isinstance(error, NothingMeasured)
         text = f"error: {session.format_message(message)}\n{address}"
-        raise pytest.fail.Exception(text, pytrace=False) from None  # the line says it all; no chain of exceptions
+        raise pytest.fail.Exception(text, pytrace=False) from None  # one line suffices: no chain of exceptions
 
     def _keep_error(self, message: str, outcome: Outcome = Outcome.ERROR) -> str:
-        """Keep the record of an assertion that cannot be judged, and return where it stands with its sentence."""
+        """Keep the record of an assertion that cannot be judged, and return its location and sentence: ``FILE:LINE:
+        SENTENCE``.
+        """
         self._keep_record(make_error_record(self.assertion, message, outcome, configuration=self.gate.configuration))
         return f"{self.assertion.location.file_and_line}: {self.assertion.sentence}"
 
     def _keep_record(self, record: AssertionRecord, verdict: Verdict | None = None) -> None:
-        """Keep the record of the verdict, with what was judged as far as that is known."""
+        """Keep the record of the verdict, with the judged run as far as it is known."""
         began_text, run_key, convention_text, session = "", None, "", get_nsys_session(self.config)
-        with contextlib.suppress(NsysError):  # which is why there is no verdict
+        with contextlib.suppress(NsysError):  # the reason why there is no verdict
             if self._context is not None:
                 captures, gate = self._context.captures, self._context.gate
                 convention_text = (
@@ -228,7 +230,7 @@ class GateItem(JudgedItem):
         self._remember_history(self.record.outcome, self.record.message, verdict)
 
     def _remember_history(self, outcome: str, message: str, verdict: Verdict | None = None) -> None:
-        """Keep what goes into the history, where one is written."""
+        """Keep the history entry, if a history is written."""
         session = get_nsys_session(self.config)
         if session.history_path is not None:
             from pytest_nsys.plugin.recorder import build_history_entry
@@ -238,7 +240,7 @@ class GateItem(JudgedItem):
             )
 
     def drop_rows(self) -> None:
-        """Drop the rows of the record that no summary names."""
+        """Drop the rows of the record that no summary shows."""
         if self.record is not None:
             self.record = self.record.keep_notable_rows()
 
@@ -280,9 +282,9 @@ class GateItem(JudgedItem):
         self._emit_warnings(verdict)
 
     def _emit_warnings(self, verdict: Verdict) -> None:
-        """Warn of a failure that may pass, and of what the verdict warns of.
+        """Issue a warning for a failure with ``severity: warn``, and for each warning of the verdict.
 
-        It comes last of all, so that the verdict is on record when ``-W error`` makes a failure of it.
+        This is the last step, so that the verdict is recorded before ``-W error`` turns a warning into a failure.
         """
         if verdict.outcome is Outcome.FAILED:
             assert self.record is not None
@@ -292,13 +294,13 @@ class GateItem(JudgedItem):
             self.warn(NsysWarning(f"{self.assertion.full_name}: {text}"))
 
     def _list_next_steps(self, verdict: Verdict) -> list[NextStep]:
-        """List what to do next: look into the trace, store or accept a baseline, or write a looser limit."""
+        """List the next steps: look into the trace, store or accept a baseline, or write a looser limit."""
         from pytest_nsys.reports.stored.unresolved_failures import build_accepting_sentence
 
         session = get_nsys_session(self.config)
         steps: list[NextStep] = []
         if any(run.steps_by_kind.explain_missing_kind(verdict.assertion.kind) for run in self.context.captures.runs):
-            return steps  # what it has instead is in the message, and no command can measure what it lacks
+            return steps  # the message lists what the trace has; no command can measure what it lacks
         viewable_outcomes = (Outcome.FAILED, Outcome.ACCEPTED, Outcome.NO_DATA)
         if verdict.outcome in viewable_outcomes and verdict.assertion.outside_metric is None:
             view = _choose_view(verdict)
@@ -325,7 +327,7 @@ class GateItem(JudgedItem):
         return steps
 
     def _is_waiting_for_rank(self, verdict: Verdict) -> bool:
-        """Whether the worst row waits for another rank, and the view `collectives` can name it too."""
+        """Whether the worst row waits for another rank that the view `collectives` can name."""
         leading_cause = verdict.causes[0].explanation.leading_cause if verdict.causes else None
         if leading_cause is None or leading_cause.straggler is None or not leading_cause.root.name:
             return False
@@ -339,7 +341,7 @@ class GateItem(JudgedItem):
         return False
 
     def _queue_refresh(self) -> None:
-        """Have the rows of this assertion written at the end of the session, or say why nothing is."""
+        """Queue the rows of this assertion to be written at the end of the session, or record why they are not."""
         from pytest_nsys.stored.history.database import REFRESH
         from pytest_nsys.verdicts.refresh import Refusal
 
@@ -377,23 +379,23 @@ class GateItem(JudgedItem):
         return f"{files_text} ({details})" if details else files_text
 
     def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], *args: Any, **kwargs: Any) -> Any:
-        """Show a verdict, or what -W error makes of a warning, without a traceback."""
+        """Show a verdict, or a warning raised by -W error, without a traceback."""
         if isinstance(excinfo.value, NsysWarning):
             text = f"warning: {excinfo.value}\n{self.assertion.location.file_and_line}: {self.assertion.sentence}"
             return format_failure(self, excinfo, text)
         return super().repr_failure(excinfo, *args, **kwargs)
 
     def reportinfo(self) -> tuple[Path, int, str]:
-        """Return the sentence's place in the gate file (0-based line)."""
+        """Return the location of the sentence in the gate file (0-based line)."""
         return self.path, self.assertion.location.line - 1, self.name
 
 
 _SENT_WINDOWS = pytest.StashKey[set[str]]()
-"""Windows that this process handed over."""
+"""The keys of pictures that this process has already sent."""
 
 
 def _draw_pictures(session: NsysSession, verdict: Verdict, context: GateContext) -> VerdictPictures:
-    """Return what the page draws of a verdict. A window is handed over once by a process."""
+    """Return what the page draws of a verdict. A process sends each window only once."""
     from pytest_nsys.reports.drawings.pictures import draw_verdict, measure_worst_row
 
     base_windows = context.baseline_breakdowns
@@ -418,7 +420,7 @@ def _choose_view(verdict: Verdict) -> str:
 
 
 def _suggest_gpu_check(verdict: Verdict) -> Iterator[NextStep]:
-    """Suggest a look at the GPU where one rank of several is slower in all that it computes."""
+    """Suggest checking the GPU if one of several ranks is slower in all of its compute."""
     slow_ranks = {
         root.rank for row in verdict.causes for root in row.root_causes[:1] if root.root.activity is RowActivity.ALL
     }

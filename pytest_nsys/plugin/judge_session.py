@@ -1,6 +1,6 @@
-"""What does a pytest session that judges for the merge base read in the work tree, and what does it hand back?
+"""What does a pytest session that judges for the merge base read from the work tree, and what does it return?
 
-Only :mod:`pytest_nsys.merge_base.judge_process` loads this, by ``-p``, in the process of the judge.
+Only :mod:`pytest_nsys.merge_base.judge_process` loads this module (with ``-p``), in the judge's process.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ BASE_RUN_SETTINGS = ("nsys_against", "nsys_against_measurements")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Register the option by which the judge is told what it judges."""
+    """Register the option that tells the judge what to judge."""
     parser.addoption("--nsys-judge", metavar="FILE", help="what the merge base judges, as JSON")
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_configure(config: pytest.Config) -> None:
-    """Judge what lies in the work tree, also gate files that the branch removed, and hand back what is set here."""
+    """Judge the work tree, including gate files that the branch removed, and return the settings in effect."""
     request = json.loads(Path(config.getoption("nsys_judge")).read_bytes())
     tree, top, branch = (Path(request[name]) for name in ("tree", "top", "branch"))
     config.stash[JUDGED_TREE] = WorkTree(tree, top, branch, request["ref"])
@@ -45,9 +45,9 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def _check_base_unchanged(config: pytest.Config, top: Path, changed_files: Collection[str]) -> None:
-    """Raise pytest.UsageError where the branch commits what its run is compared with.
+    """Raise pytest.UsageError if the branch commits the data that its run is compared with.
 
-    That is a history, or a run of the base, or a file that is read with it.
+    Such data are a history, a run of the base, or a file that is read along with one.
     """
     base_paths = [
         (setting, Path(path)) for setting in BASE_RUN_SETTINGS for _, path in list_option_paths(config, setting)
@@ -57,7 +57,7 @@ def _check_base_unchanged(config: pytest.Config, top: Path, changed_files: Colle
     for setting, path in base_paths:
         try:
             place = resolve_path_in_repository(top, path)
-        except BaselineError:  # outside of the repository
+        except BaselineError:  # outside the repository
             continue
         changed_file = next(
             (candidate for candidate in changed_files if _is_read_with(PurePosixPath(candidate), PurePosixPath(place))),
@@ -71,10 +71,10 @@ def _check_base_unchanged(config: pytest.Config, top: Path, changed_files: Colle
 
 
 def _is_read_with(file: PurePosixPath, named_path: PurePosixPath) -> bool:
-    """Whether ``file`` is read when ``named_path`` is.
+    """Whether reading ``named_path`` also reads ``file``.
 
-    It is the one that is named, lies in it, has it below as a link, matches its pattern, or lies beside it as a log of
-    SQLite or an export of it does.
+    That is so if it is the named file, lies in the named folder, is a link above it, matches its pattern, or is a
+    SQLite log or an export next to it.
     """
     export = named_path.suffix != "" and (file.parent, file.name) == (named_path.parent, f"{named_path.stem}.sqlite")
     lies_beside = export or str(file).startswith(f"{named_path}-")

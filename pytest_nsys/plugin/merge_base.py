@@ -1,9 +1,9 @@
-"""How does a plain pytest run judge by the merge base? By one test, whatever the branch collects, selects or leaves
-out.
+"""How does a plain pytest run judge by the merge base? With one extra test, whatever the branch collects, selects or
+deselects.
 
-The judge starts before any conftest.py is loaded and runs beside the session. When all other tests are done its verdict
-is reported as a test of its own: no collection, selection or worker of xdist has a part in it. What a program of the
-branch does to this process it can still do to the report; ``pytest-nsys baseline judge`` has no such program in it.
+The judge starts before any conftest.py is loaded and runs in parallel to the session. After all other tests its verdict
+is reported as a separate test, independent of collection, selection and xdist workers. Code of the branch in this
+process could still change the report; ``pytest-nsys baseline judge`` runs no such code.
 """
 
 from __future__ import annotations
@@ -26,21 +26,21 @@ from pytest_nsys.plugin.settings import format_whole_options, install
 MERGE_BASE_PLUGIN = "nsys-merge-base"
 NODE_ID = f"nsys::{TITLE}"
 REF_SETTING = "nsys_baseline_ref"
-# A worker is told that it is one only after its conftest files are loaded.
+# The configuration says that it is a worker only after conftest files are loaded, so the variable is used.
 WORKER_VARIABLE = "PYTEST_XDIST_WORKER"
-"""Variable that xdist sets in the environment of its workers."""
+"""The environment variable that xdist sets in its workers."""
 
 NO_TEST_OPTIONS = ("help", "version", "collectonly", "nsys_update_baselines", "nsys_against")
-"""Options under which no test runs, or which exclude a ref."""
+"""Options with which no test runs, or which cannot be combined with a ref."""
 
 GREEN_OR_EMPTY = (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED)
 _JUDGE = pytest.StashKey[JudgeProcess | BaseVerdict]()
 _TYPED = pytest.StashKey[Any]()
-"""Options as a person typed them, read before any conftest.py."""
+"""The typed options, read before any conftest.py."""
 
 
 def start_before_conftests(config: pytest.Config, parser: pytest.Parser) -> None:
-    """Start the judge of the ref that a person typed. Raises pytest.UsageError for one that an ini file names."""
+    """Start the judge for the typed ref. Raises pytest.UsageError for a ref from an ini file."""
     typed_options = parser.parse_known_args(
         [*shlex.split(os.environ.get("PYTEST_ADDOPTS", "")), *map(str, config.invocation_params.args)]
     )
@@ -56,7 +56,7 @@ def start_before_conftests(config: pytest.Config, parser: pytest.Parser) -> None
 
 
 def _start_judge(config: pytest.Config, typed_options: Any) -> None:
-    """Start the judge, or keep the verdict that it cannot start."""
+    """Start the judge, or keep a verdict that says why it cannot start."""
     start_folder = config.invocation_params.dir
     paths = [word.partition("::")[0] for word in typed_options.file_or_dir or ()]
     request = JudgeRequest(
@@ -77,48 +77,48 @@ def _start_judge(config: pytest.Config, typed_options: Any) -> None:
 
 
 def start(config: pytest.Config) -> None:
-    """Have the verdict of the merge base reported, once in a session: by the controller where xdist distributes it."""
+    """Let the merge base's verdict be reported, once per session: under xdist by the controller."""
     if hasattr(config, "workerinput"):
         return
     if _JUDGE not in config.stash:
         if any(config.getoption(name, default=None) for name in NO_TEST_OPTIONS):  # as typed: addopts are the branch's
             return
-        _start_judge(config, config.stash[_TYPED])  # config.option is what a conftest.py may have changed
+        _start_judge(config, config.stash[_TYPED])  # not config.option, which a conftest.py may have changed
     install(config, MergeBaseGate(config), MERGE_BASE_PLUGIN)
 
 
 def find_base_verdict(config: pytest.Config) -> BaseVerdict | None:
-    """Return the verdict of the merge base in this session; None where nobody asked or it is not known yet."""
+    """Return the merge base's verdict in this session; None if it is not requested or not known yet."""
     gate = config.pluginmanager.get_plugin(MERGE_BASE_PLUGIN)
     return gate.verdict if isinstance(gate, MergeBaseGate) else None
 
 
 @dataclass(eq=False)
 class MergeBaseGate:
-    """Waits for the judge, as a plugin of pytest, and reports its verdict."""
+    """A pytest plugin that waits for the judge and reports its verdict."""
 
     config: pytest.Config
     verdict: BaseVerdict | None = field(default=None, init=False)
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtestloop(self, session: pytest.Session) -> Generator[None, Any, Any]:
-        """Report behind all other tests, also where the session broke off for one of them."""
-        # Registered last, so around the hooks of every conftest.py: what they set is set before this looks.
+        """Report after all other tests, even if the session was aborted."""
+        # Registered last, so it wraps the hooks of every conftest.py and sees what they set.
         self.config.pluginmanager.register(ExitStatusPlugin(self), f"{MERGE_BASE_PLUGIN}-exit-status")
-        session.testscollected += session.testscollected > 0  # for the percentages; of none, pytest says so
+        session.testscollected += session.testscollected > 0  # for the percentages; 0 stays, so that pytest reports it
         collected_count = session.testscollected
         try:
             result = yield
-        except (Exception, session.Interrupted):  # the latter where a file cannot be collected
+        except (Exception, session.Interrupted):  # the latter if a file cannot be collected
             self._report_verdict()
             raise
-        if session.testscollected != collected_count:  # xdist has counted what its workers collected
+        if session.testscollected != collected_count:  # xdist has counted its workers' items
             session.testscollected += 1
         self._report_verdict()
         return result
 
     def _report_verdict(self) -> None:
-        """Wait for the verdict, and report it as a test that pytest ran."""
+        """Wait for the verdict, and report it like a test."""
         judge = self.config.stash[_JUDGE]
         try:
             self.verdict = judge if isinstance(judge, BaseVerdict) else judge.wait()
@@ -142,7 +142,7 @@ class MergeBaseGate:
         hook.pytest_runtest_logfinish(nodeid=NODE_ID, location=location)
 
     def _build_failure(self, verdict: BaseVerdict) -> Any:
-        """Return what pytest shows of a red verdict; None where it is not red."""
+        """Return what pytest shows for a failed verdict; None if it has not failed."""
         lines = [*verdict.render_lines()]
         try:
             for warning_text in verdict.accepted_texts:
@@ -159,7 +159,7 @@ class MergeBaseGate:
 
 @dataclass(eq=False)
 class ExitStatusPlugin:
-    """Has the last word on the exit status, as a plugin of pytest: a red of the merge base is one of the session."""
+    """A pytest plugin that sets the exit status last: a failure at the merge base is a failure of the session."""
 
     gate: MergeBaseGate
 

@@ -1,7 +1,6 @@
 """Which gate files had no trace? A gate file is one skip, however many assertions it has.
 
-Each of its assertions runs and is skipped in its set-up, on whichever worker it is. The terminal counts the first of a
-gate file for all of them.
+Each of its assertions is skipped in its setup, on any worker. The terminal counts only the first of each gate file.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from pytest_nsys.reports.session.session import NotRunFile, describe_not_run
 
 _FIRST_NODE_IDS = pytest.StashKey[dict[tuple[str, str], str]]()
 _SILENT_SKIP = "skipped", "", "SKIPPED"
-"""Category, letter and word, which -v shows, of a skip that another one stands for."""
+"""Category, letter and word (for -v) of a skip that is not shown, because another one stands for it."""
 
 
 class NotRunTest(NamedTuple):
@@ -28,13 +27,13 @@ class NotRunTest(NamedTuple):
 
     file: str  # the gate file; empty for a test of another file
     configuration: str
-    line: int  # in the gate file, or in the test's own
+    line: int  # in the gate file, or in the test's file
     name: str
     reason: str
 
 
 def attach_not_run(item: pytest.Item, outcome: NotRun, report: pytest.TestReport) -> None:
-    """Attach to the report which gate file was not run, and let it skip at the gate file's line."""
+    """Attach to the report which gate file was not run, and let the skip point to the gate file's line."""
     line, file, configuration = (report.location[1] or 0) + 1, "", ""
     if isinstance(item, GateItem):
         file, configuration = str(item.assertion.location.path), item.gate.configuration
@@ -49,12 +48,12 @@ def _is_first_of_file(report: Any, config: pytest.Config) -> bool:
 
 
 def find_report_status(report: Any, config: pytest.Config) -> tuple[str, str, str] | None:
-    """Return how pytest shows a report of a test that had no trace; None: as any skip."""
+    """Return how pytest shows the report of a test without a trace; None: like any skip."""
     return None if _is_first_of_file(report, config) else _SILENT_SKIP
 
 
 def count_once(stats: dict[str, list[Any]], config: pytest.Config) -> None:
-    """Leave one skip of each gate file in what the terminal counts and lists."""
+    """Keep one skip of each gate file in the terminal's counts and lists."""
     stats["skipped"] = [
         report
         for report in stats["skipped"]
@@ -77,7 +76,7 @@ def list_not_run_files(reports: Iterable[Any]) -> list[NotRunFile]:
 
 
 def render_not_run_lines(reports: Iterable[Any]) -> Iterator[str]:
-    """Yield the lines that say what had no trace, and what gives it one."""
+    """Yield the lines on what had no trace, and how to provide one."""
     not_run_reports = list(reports)
     test_count = len({report.nodeid for report in not_run_reports if not report.nsys_not_run.file})
     if not_run_reports:

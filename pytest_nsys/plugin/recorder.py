@@ -1,7 +1,7 @@
-"""What does ``--nsys-history`` put into the history at the end of a pytest session?
+"""What does ``--nsys-history`` write to the history at the end of a pytest session?
 
-Every item hands its part to its report, also from an xdist worker. The controller takes it from the reports and writes
-it at the end, in one transaction.
+Every item attaches its entry to its report, also on an xdist worker. The controller collects the entries and writes
+them at the end, in one transaction.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ _SENT_SERIES = pytest.StashKey[set[tuple[object, ...]]]()
 
 
 def start(config: pytest.Config) -> None:
-    """Have the session recorded, unless another process does it. Raises pytest.UsageError for a database that takes no
-    runs.
+    """Let the session be recorded, unless another process does it. Raises pytest.UsageError for a database that cannot
+    store runs.
     """
     path = find_setting_path(config, "nsys_history")
-    if path is None or hasattr(config, "workerinput") or JUDGED_TREE in config.stash:  # which only reads it
+    if path is None or hasattr(config, "workerinput") or JUDGED_TREE in config.stash:  # these only read it
         return
     try:
         check_writable(path)
@@ -52,11 +52,11 @@ def start(config: pytest.Config) -> None:
 
 
 class HistoryEntry(NamedTuple):
-    """Holds what one assertion puts into the history."""
+    """Holds the history entry of one assertion."""
 
     file: str  # the gate file with its configuration
-    folder: Path  # in which the gate file lies
-    gate: str  # the gate file as its baselines know it
+    folder: Path  # the folder of the gate file
+    gate: str  # the gate file's path as stored in its baselines
     trace: str  # the traces as a person would type them
     verdict: PlainData
     facts: PlainData | None = None
@@ -72,7 +72,7 @@ def build_history_entry(
     outcome_and_message: tuple[str, str],
     verdict: Verdict | None = None,
 ) -> HistoryEntry:
-    """Return what an assertion puts into the history, as its outcome and message say."""
+    """Return the history entry of an assertion with an outcome and message."""
     row = verdict.nearest_row if verdict is not None else None
     if verdict is not None and verdict.delayed:
         outcome_and_message = DELAYED, outcome_and_message[1]
@@ -97,7 +97,7 @@ def build_history_entry(
 
 
 def _select_unsent_series(session: NsysSession, gate: GateFile, series: PlainData) -> PlainData | None:
-    """Return the rows of a series; None where another assertion of the same process brought them along."""
+    """Return the rows of a series; None if another assertion of this process has already sent them."""
     sent_series = session.config.stash.setdefault(_SENT_SERIES, set())
     series_id = gate.address, *(series[part] for part in _SERIES_KEYS)
     if series_id in sent_series:
@@ -115,7 +115,7 @@ def _describe_traces(session: NsysSession, gate: GateFile) -> str:
 
 
 class HistoryRecorder:
-    """Collects, as a plugin of pytest, the history entries of the reports, and writes them when the session ends."""
+    """A pytest plugin that collects the history entries of the reports, and writes them when the session ends."""
 
     def __init__(self, path: Path, session: NsysSession) -> None:
         self.path, self.session = path, session
@@ -139,21 +139,21 @@ class HistoryRecorder:
                 run.series.append(series)
 
     def _is_refresh_complete(self) -> bool:
-        """Whether all that a refresh accepts could be written."""
+        """Whether everything that a refresh accepted could be written."""
         from pytest_nsys.plugin.baseline_refresh import get_session_refresh
 
         return get_session_refresh(self.session).complete
 
-    @memoize_method  # what the session itself writes later must not make the work tree dirty
+    @memoize_method  # files that the session writes later must not count as changes
     def _find_revision(self, folder: Path) -> Revision:
         """Return the git revision of a folder, as it was at the first verdict."""
         return read_revision(folder)
 
     @pytest.hookimpl(trylast=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
-        """Write everything, or fail the session; nothing of one that was interrupted."""
+        """Write all entries, or fail the session. An interrupted session writes nothing."""
         shown_path = self.session.format_path(self.path)
-        # A session that was interrupted did not see all of its assertions.
+        # An interrupted session has not judged all of its assertions.
         if session.exitstatus not in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED):
             if self.runs:
                 self.summary_line = f"history {shown_path}: not written: the session was interrupted"

@@ -1,7 +1,7 @@
-"""Which reports does a pytest session leave behind? It gathers verdicts as they come, and writes the files at the end.
+"""Which reports does a pytest session write? It gathers verdicts during the session, and writes the files at the end.
 
-They are written whatever happened, so that a red run has its report: all red, a gate file with a mistake, nothing
-judged. Under xdist the controller writes; it sees the records of all workers.
+They are written whatever happened, even if everything failed, a gate file has an error, or nothing was judged. Under
+xdist the controller writes them; it gets the records of all workers.
 """
 
 from __future__ import annotations
@@ -37,23 +37,23 @@ if TYPE_CHECKING:
 
 REPORTING_PLUGIN = "nsys-reporting"
 ANNOTATE_SETTING = "nsys_annotate"
-# Other commands of the step append to its summary too, and AT_MOST_BYTES leaves them some of GitHub's limit.
+# Other commands of the step append to the same summary, so our limit leaves them some of GitHub's.
 MINIMUM_ROOM_BYTES = 16 * 1024
-"""Bytes that a summary takes even where others have used up the room, as far as GitHub takes it."""
+"""A summary may use this many bytes even if others have filled the file, up to GitHub's limit."""
 
-GITHUB_LIMIT_BYTES = 1024 * 1024  # it shows nothing of a longer summary
+GITHUB_LIMIT_BYTES = 1024 * 1024  # GitHub shows nothing of a longer summary
 MINIMUM_SUMMARY_BYTES = 1024
-"""Fewest bytes that hold a summary, cut or not."""
+"""The fewest bytes in which a summary is still useful, cut or not."""
 
 NO_ROOM_LINE = b"\n**Performance gate: the summary is left out, for want of room.**\n"
 
 
 def start(config: pytest.Config) -> None:
-    """Gather verdicts for the reports that are asked for.
+    """Gather verdicts for the requested reports.
 
-    Raises UsageMistake where one cannot be written, or would replace what is read, or another report.
+    Raises UsageMistake if a report cannot be written, or would overwrite an input or another report.
 
-    A session that only collects judges nothing: it leaves the reports of the last one alone.
+    A session that only collects does not replace earlier reports.
     """
     if config.getoption("collectonly", default=False):
         return
@@ -69,7 +69,7 @@ def start(config: pytest.Config) -> None:
 
 
 def _list_used_files(config: pytest.Config) -> Iterator[tuple[Path, str]]:
-    """Yield the other files that the session reads and writes, as far as options and the ini file name them."""
+    """Yield the other files that the session reads and writes, if options or the ini file name them."""
     start_folder = config.invocation_params.dir
     for path in list_named_traces(config):
         yield path, "is one of the traces"
@@ -87,33 +87,33 @@ def _list_used_files(config: pytest.Config) -> Iterator[tuple[Path, str]]:
 
 @dataclass(eq=False)
 class SessionReporter:
-    """Gathers, as a plugin of pytest, the verdicts of one session and writes its reports."""
+    """A pytest plugin that gathers the verdicts of one session and writes its reports."""
 
     config: pytest.Config
     targets: Sequence[tuple[Setting, Path]]
-    records: dict[str, AssertionRecord] = field(default_factory=dict)  # by node id, as are the pictures
+    records: dict[str, AssertionRecord] = field(default_factory=dict)  # by node id, like the pictures
     pictures: dict[str, VerdictPictures] = field(default_factory=dict)
-    mistakes: dict[Mistake, None] = field(default_factory=dict)  # of gate files that could not be read
+    mistakes: dict[Mistake, None] = field(default_factory=dict)  # in gate files that could not be read
     written_paths: list[str] = field(default_factory=list)
-    write_errors: list[str] = field(default_factory=list)  # why, for each file
-    full_file_message: str = ""  # the message of a summary that found no room
+    write_errors: list[str] = field(default_factory=list)  # one for each file
+    full_file_message: str = ""  # the message for a summary without room in its file
     annotations: list[str] = field(default_factory=list)
     not_run: dict[str, pytest.TestReport] = field(default_factory=dict)
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """Keep the record of an assertion. A report that says that the test is run again (``rerun``) is no verdict."""
+        """Keep the record of an assertion. Ignore a report that only says that the test is rerun (``rerun``)."""
         record: AssertionRecord | None = getattr(report, "nsys", None)
         if record is not None and str(report.outcome) == "rerun":
             self._keep_pictures(report)
         elif record is not None:
-            # No report makes a bad verdict good, but where the gate file lets it fail.
+            # A passing report does not make a bad verdict good, unless the gate file allows the failure.
             final = replace(record, good=not report.failed and (record.xfailed or record.good))
             if report.failed and (record.outcome is Outcome.PASSED or record.verdict.lets_pass):
                 final = final.with_message(sanitize_line(report.longreprtext.strip().replace("\n", "; "), 2000))
             known_record = self.records.get(report.nodeid)
             if (
                 known_record is None or known_record.good or not final.good
-            ):  # of a test that is reported twice no good one for a bad
+            ):  # if a test is reported twice, a bad record stays
                 self.records[report.nodeid] = final
             self._keep_pictures(report)
         elif (
@@ -126,9 +126,7 @@ class SessionReporter:
             self.not_run[report.nodeid] = report
 
     def _keep_pictures(self, report: pytest.TestReport) -> None:
-        """Keep what the page draws. Of a test that is run again the windows of the first time stay: each is handed over
-        once.
-        """
+        """Keep the pictures of the page. If a test is rerun, keep its first windows: each is sent only once."""
         pictures: VerdictPictures | None = getattr(report, "nsys_pictures", None)
         earlier_pictures = self.pictures.pop(report.nodeid, None)
         if pictures is not None:
@@ -148,7 +146,7 @@ class SessionReporter:
 
     @pytest.hookimpl(trylast=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
-        """Write the files, after all that can still change the exit status."""
+        """Write the files, after all hooks that can still change the exit status."""
         nsys_session = self.gather_session(int(session.exitstatus))
         for setting, path in self.targets:
             module, _, name = setting.report_function.partition(":")
@@ -166,7 +164,7 @@ class SessionReporter:
 
     @memoize_method
     def gather_session(self, exit_status: int) -> Session:
-        """Return all that came of the session; the terminal tells what the reports were written of."""
+        """Return the results of the session; the terminal shows the same as the reports."""
         nsys_session = get_nsys_session(self.config)
         not_run = tuple(list_not_run_files(self.not_run.values()))
         refresh_lines = self._render_refresh_lines() if nsys_session.is_updating else []
@@ -201,7 +199,7 @@ class SessionReporter:
             self.write_errors.append(f"{shown_path}: cannot be written: {error.strerror}")
 
     def _append_report(self, path: Path, session: Session, make_report: Callable[[Session, int], str]) -> None:
-        """Append as much of a report as fits; where the file is full, say so."""
+        """Append as much of a report as fits; if the file is full, keep a message."""
         from pytest_nsys.reports.session.markdown import MAX_BYTES
 
         size_bytes = path.stat().st_size if path.exists() else 0
@@ -218,7 +216,7 @@ class SessionReporter:
         )
 
     def _find_repository_path(self, file: str) -> str:
-        """Return a file's name as GitHub knows it: relative to the checkout."""
+        """Return a file's path for GitHub: relative to the checkout."""
         workspace = os.environ.get("GITHUB_WORKSPACE")
         if not workspace:
             return file
@@ -230,7 +228,7 @@ class SessionReporter:
 
     @pytest.hookimpl(trylast=True)
     def pytest_terminal_summary(self, terminalreporter: Any) -> None:
-        """Say where the reports are; print the annotations last, a line each."""
+        """Print where the reports are; then the annotations, one per line."""
         for path in self.written_paths:
             print_terminal_line(terminalreporter, f"nsys: wrote {path}")
         for error in self.write_errors:
@@ -238,11 +236,11 @@ class SessionReporter:
         if self.full_file_message:
             print_terminal_line(terminalreporter, f"nsys: report {self.full_file_message}", yellow=True)
         for line in self.annotations:
-            terminalreporter.line(line)  # a command of ours, in which every text is escaped
+            terminalreporter.line(line)  # a workflow command; its texts are escaped
 
 
 def _extract_reason(text: str) -> str:
-    """Return the line of pytest's text that names the exception, else the last one."""
+    """Return the line of pytest's text that names the exception, else the last line."""
     lines = [line for line in text.splitlines() if line.strip()] or ["pytest gave no reason"]
     exception_lines = [line[1:] for line in lines if line.startswith("E ")]
     return sanitize_line((exception_lines or lines)[-1].strip(), 2000)

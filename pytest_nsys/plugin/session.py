@@ -1,7 +1,7 @@
 """Where do a gate file's trace, baselines and commands come from in one pytest session, and what do its items share?
 
-The command line counts before the gate file, and that before the ini file. Each value of ``--nsys-trace`` is one run;
-several are captures.
+The command line takes precedence over the gate file, and that over the ini file. Each value of ``--nsys-trace`` is one
+capture of the run.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 
 BASELINE_FOLDER_NAME = "baselines"
 PlannedRun = tuple[Source, Convention, Workload]
-"""Identifies a run that is read: its files, the convention, and the work that is stated of it."""
+"""The identity of a run: its files, the convention, and the stated workload."""
 
 
 @dataclass
@@ -63,18 +63,18 @@ class NsysSession:
 
     @cached_property
     def sources(self) -> Sources:
-        """Return what names the traces."""
+        """Return the settings that name the traces."""
         return Sources(self.config, self.format_path)
 
     @cached_property
     def library(self) -> CaptureCache:
-        """Return the cache of opened runs of the session."""
+        """Return the session's cache of opened runs."""
         from pytest_nsys.analysis.captures.cache import CaptureCache
 
         return CaptureCache(self._make_trace_opener)
 
     def _make_trace_opener(self, paths: Sequence[Path], *arguments: Any) -> Callable[[Path], Trace]:
-        """Return the function that opens a trace of a run; several traces are read ahead, where that is worth while."""
+        """Return the function that opens a trace of a run; several traces are read ahead if that saves time."""
         if len(paths) == 1:
             from pytest_nsys.traces.trace_files import open_trace
 
@@ -90,11 +90,11 @@ class NsysSession:
 
     @property
     def judged_tree(self) -> WorkTree | None:
-        """Return what is judged where a merge base judges; None in an ordinary session."""
+        """Return the work tree that is judged by a merge base; None in an ordinary session."""
         return self.config.stash.get(JUDGED_TREE, None)
 
     def _find_in_work_tree(self, path: Path) -> Path:
-        """Return where a person has a file: of one of the merge base the place in the work tree."""
+        """Return a file's path for people: a file of the merge base has its path in the work tree."""
         return path if self.judged_tree is None else self.judged_tree.find_path(path)
 
     @property
@@ -104,11 +104,11 @@ class NsysSession:
 
     @property
     def history_path(self) -> Path | None:
-        """Return the database of the history; None where none is named."""
+        """Return the database of the history; None if none is named."""
         return find_setting_path(self.config, "nsys_history")
 
     def list_traces(self, gate: GateFile) -> tuple[str, ...]:
-        """List the captures of a gate file as a person would type them, else its measurements; else nothing."""
+        """List the captures of a gate file as a person would type them, else its measurements, else nothing."""
         if gate.address not in self._traces:
             try:
                 source, measurements = self.sources.find_sources(gate)
@@ -118,7 +118,9 @@ class NsysSession:
         return self._traces[gate.address]
 
     def list_measurements(self, gate: GateFile) -> tuple[str, ...]:
-        """List the measurements beside the traces of a gate file that judges them, as a person would type them."""
+        """List the measurements that belong to the traces, for a gate file that judges them, as a person would type
+        them.
+        """
         if all(assertion.outside_metric is None for assertion in gate.assertions):
             return ()
         source, measurements = self.sources.find_sources(gate)
@@ -126,21 +128,21 @@ class NsysSession:
 
     def _format_source(self, source: Source) -> tuple[str, ...]:
         """Return the paths of a source as a person would type them."""
-        is_as_typed = source.folder == self.start_folder and self.judged_tree is None  # a judge is given whole paths
+        is_as_typed = source.folder == self.start_folder and self.judged_tree is None  # a judge gets absolute paths
         return tuple(
             value if is_as_typed else self.format_path(normalize_path(source.folder / value)) for value in source.paths
         )
 
     def resolve_gate(self, gate: GateFile, anchor: Anchor | None = None) -> GateFile:
-        """Return the gate file with its convention, which is found where it is ``auto``. Raises UsageMistake,
-        TraceError.
+        """Return the gate file with its convention; ``auto`` is replaced by the convention found in the trace. Raises
+        UsageMistake, TraceError.
 
-        ``anchor`` is the pattern of one that is named.
+        ``anchor`` replaces the anchor of a named convention.
         """
         if gate.convention is not None:
             return gate
         source, _ = self.sources.find_sources(gate)
-        if not source.paths:  # measurements alone are read under none
+        if not source.paths:  # measurements alone need no convention
             return replace(gate, convention=BUILT_IN_CONVENTIONS["generic"])
         if (gate.address, anchor) not in self._resolved_gates:
             from pytest_nsys.verdicts.evaluate import resolve_gate_convention
@@ -184,7 +186,7 @@ class NsysSession:
         return self.library.open_captures(traces.paths, traces.folder, convention, workload, requests, files)
 
     def plan_requests(self, assertions: Iterable[tuple[GateFile, Assertion]]) -> None:
-        """Record which assertions will be judged, so that what they ask of one run is read at once."""
+        """Record which assertions will be judged, so that all of their data in one run is read together."""
         assertions_by_gate: dict[str, tuple[GateFile, list[Assertion]]] = {}
         for gate, assertion in assertions:
             assertions_by_gate.setdefault(gate.address, (gate, []))[1].append(assertion)
@@ -193,10 +195,10 @@ class NsysSession:
 
     @cached_property
     def _planned(self) -> dict[PlannedRun, Sequence[MetricRequest]]:
-        """Return what will be asked of each run, once the conventions are known."""
+        """Return the planned requests for each run; the conventions must be known."""
         requests_by_run: dict[PlannedRun, dict[MetricRequest, None]] = {}
         for gate, assertions in self._judged_assertions:
-            with contextlib.suppress(NsysError):  # said by the items
+            with contextlib.suppress(NsysError):  # the items report it
                 resolved_gate = self.resolve_gate(gate)
                 run = (
                     self.sources.find_trace_source(resolved_gate),
@@ -207,9 +209,9 @@ class NsysSession:
         return {run: tuple(requests) for run, requests in requests_by_run.items()}
 
     def read_ahead(self, gates: Iterable[GateFile]) -> None:
-        """Read ahead what the gate files ask for, while the terminal can show how far it is.
+        """Read the data of the gate files ahead, while the terminal can still show progress.
 
-        What goes wrong is told by the items, which ask again.
+        Errors are ignored here: the items read again and report them.
         """
         from pytest_nsys.tools.executors import is_on_terminal
 
@@ -221,14 +223,14 @@ class NsysSession:
     def _select_requests(
         self, source: Source, convention: Convention, workload: Workload, gate: GateFile
     ) -> Sequence[MetricRequest]:
-        """Return what is planned of a run under a convention; a refresh looks at every assertion of a gate file."""
+        """Return the planned requests for a run with a convention; a refresh needs every assertion of the gate file."""
         planned_requests = self._planned.get((source, convention, workload), ())
         return [*build_requests(gate), *planned_requests] if self.is_updating or not self._planned else planned_requests
 
     def export_reports(self, gates: Iterable[GateFile]) -> None:
-        """Export the reports among the traces, as their readers would, while the terminal can show how far it is.
+        """Export the nsys reports among the traces, as reading them would, while the terminal can still show progress.
 
-        What goes wrong is told by the items, which read them again.
+        Errors are ignored here: the items export again and report them.
         """
         from pytest_nsys.traces.nsys.export_cache import find_or_write_export
         from pytest_nsys.traces.trace_files import REPORT_SUFFIXES, find_traces
@@ -244,10 +246,10 @@ class NsysSession:
                     find_or_write_export(path.resolve())
 
     def find_baseline_folder(self, gate_path: Path) -> Path:
-        """Return the folder of the baselines: of the option or ini key, else the nearest ``baselines/`` above the gate
-        file.
+        """Return the folder of the baselines: that of the option or ini key, else the nearest ``baselines/`` above the
+        gate file.
 
-        Where there is none it is the one in the root directory.
+        If there is none, it is ``baselines/`` in the root directory.
         """
         setting, base = read_setting_and_folder(self.config, "nsys_baseline_dir")
         if setting:
@@ -266,12 +268,14 @@ class NsysSession:
         return self.config.rootpath / BASELINE_FOLDER_NAME
 
     def get_context(self, gate: GateFile) -> GateContext:
-        """Return what the assertions of a gate file are judged with, opened once. Raises UsageMistake, TraceError."""
+        """Return the context (captures, baselines) for judging a gate file, opened once. Raises UsageMistake,
+        TraceError.
+        """
         if gate.address not in self._contexts:
             gate = self.resolve_gate(gate)
             convention = gate.resolved_convention
             captures = self.open_captures(gate)
-            # Only what has a trace pays for what reads and judges it.
+            # Imported only if there is a trace to read.
             from pytest_nsys.analysis.captures.cache import check_distinct_runs
             from pytest_nsys.gates.hiccups import leave_out_hiccup
             from pytest_nsys.verdicts.evaluate import GateContext
@@ -311,12 +315,12 @@ class NsysSession:
         return self._contexts[gate.address]
 
     def reopen_context(self, gate: GateFile) -> GateContext:
-        """Return a new context of a gate file, with what is stored now. Raises NsysError."""
+        """Return a new context of a gate file, with the baselines as stored now. Raises NsysError."""
         self._contexts.pop(gate.address, None)
         return self.get_context(gate)
 
     def open_store(self, gate: GateFile) -> BaselineStore:
-        """Return the store of the baselines of a gate file."""
+        """Return the baseline store of a gate file."""
         from pytest_nsys.stored.baselines.store import find_store
 
         folder, path, root = self.find_baseline_folder(gate.path), gate.path, self.config.rootpath
@@ -327,9 +331,9 @@ class NsysSession:
         return find_store(path, folder, root, gate.configuration)
 
     def _find_branch_store(self, store: BaselineStore) -> BaselineStore | None:
-        """Return the baselines that the branch has committed in the place of those of the merge base.
+        """Return the store of the baselines that the branch has committed in place of the merge base's.
 
-        None where nothing is judged for a merge base.
+        None if the session does not judge for a merge base.
         """
         judged_tree = self.judged_tree
         if judged_tree is None or not store.folder.is_relative_to(judged_tree.base_tree):
@@ -338,7 +342,9 @@ class NsysSession:
 
     @property
     def _is_accepted_green(self) -> bool:
-        """Whether what the branch refreshed with a reason is green: the ini file of the merge base says it."""
+        """Whether failures that the branch accepted by a refresh with a reason pass, according to the merge base's ini
+        file.
+        """
         return self.judged_tree is not None and self.config.getini("nsys_accepted") == "pass"
 
     def _format_baseline_command(self, command: str, gate: str, *run_options: str) -> str:
@@ -350,7 +356,7 @@ class NsysSession:
         return quote_command([*words, *([f"--baseline-dir={baseline_dir}"] if baseline_dir else [])])
 
     def format_refresh_command(self, gate: GateFile) -> str:
-        """Return the command that makes the present run the baseline of a gate file."""
+        """Return the command that makes the judged run the baseline of a gate file."""
         options = (("trace", "nsys_trace"), ("measurements", MEASUREMENTS_SETTING))
         prefix, is_judged = format_option_prefix(gate), self.judged_tree is not None
         run_options = [
@@ -361,7 +367,7 @@ class NsysSession:
         return self._format_baseline_command("refresh", self.format_gate(gate), *run_options) + ' --reason "…"'
 
     def format_look_command(self, gate: GateFile, verdict: Verdict, view: str, rank: int | None) -> str:
-        """Return the command that looks into the trace behind a verdict, at the window that explains it.
+        """Return the command that shows the window that explains a verdict, in the given view.
 
         The convention of the gate file is resolved.
         """
@@ -398,12 +404,12 @@ class NsysSession:
         return quote_command(words)
 
     def _list_reading_options(self, gate: GateFile) -> list[str]:
-        """List the options by which a command reads the traces as the gate file does; none where it does by itself."""
+        """List the options with which a command reads the traces like the gate file; empty if it does so by default."""
         convention, found_convention = gate.resolved_convention, gate.found_convention
         if convention.kernel_anchor is not None and found_convention is not None and found_convention.where != "trace":
             return ["--anchor", format_anchor(convention.kernel_anchor)]
         convention_options = ["--convention", self.format_gate(gate)]
-        if convention.kernel_anchor is not None and found_convention is None:  # nobody searches for what is written
+        if convention.kernel_anchor is not None and found_convention is None:  # a written anchor needs no search
             return convention_options
         with contextlib.suppress(NsysError):
             return (
@@ -422,7 +428,7 @@ class NsysSession:
         return os.path.relpath(path, start_folder) if path.is_relative_to(top_folder) else str(path)
 
     def format_gate(self, gate: GateFile) -> str:
-        """Return a gate file as a person would type it, with its configuration where it is one."""
+        """Return a gate file as a person would type it, with the configuration if it has one."""
         return str(GateAddress(self.format_path(gate.path), gate.configuration))
 
     def close(self) -> None:
@@ -431,14 +437,14 @@ class NsysSession:
             self.library.close()
 
     def explain_error(self, error: NsysError) -> str:
-        """Return the text of an error; files of several captures may be given here, each by an option of its own."""
+        """Return the text of an error, which also says how several captures are given: one option for each."""
         if not isinstance(error, SeveralCaptures):
             return str(error)
         option = "--trace" if self.config.stash.get(ACCEPTANCE, None) is not None else "--nsys-trace"
         return f"{error}, or each capture by its own {option}"
 
     def format_message(self, text: str) -> str:
-        """Return a message with its paths as :meth:`format_path` has them."""
+        """Return a message with its paths shortened by :meth:`format_path`."""
         if self.judged_tree is not None:
             text = text.replace(str(self.judged_tree.base_tree), str(self.judged_tree.top))
         return shorten_paths(text, *map(self._find_in_work_tree, (self.start_folder, self.config.rootpath)))
@@ -448,9 +454,9 @@ NSYS_SESSION = pytest.StashKey[NsysSession]()
 
 
 def get_nsys_session(config: pytest.Config) -> NsysSession:
-    """Return the state of this pytest session, made when first asked for."""
+    """Return the state of this pytest session, created on the first call."""
     if NSYS_SESSION not in config.stash:
-        # At its exit Python looks through all modules for garbage, several times: a fifth of a small gate's time.
+        # At exit Python collects garbage several times, which takes a fifth of a small gate's time.
         atexit.unregister(gc.freeze)
         atexit.register(gc.freeze)
         config.stash[NSYS_SESSION] = NsysSession(config)

@@ -1,6 +1,6 @@
-"""What can be set on the command line and in the ini file? One table says it: pytest, the checks and the docs go by it.
+"""What can be set on the command line and in the ini file? One table defines it for pytest, the checks and the docs.
 
-This module loads in every pytest run of every project that has the plugin: what a check needs is imported by it.
+This module is loaded in every pytest run of every project with the plugin, so checks import what they need themselves.
 """
 
 from __future__ import annotations
@@ -19,51 +19,51 @@ if TYPE_CHECKING:
     from pytest_nsys.verdicts.refresh_modes import RefreshOptions
 
 ACCEPTANCE: pytest.StashKey[RefreshOptions] = pytest.StashKey()
-"""Key under which ``pytest-nsys baseline`` hands over what is written; pytest itself writes what moved."""
+"""The key under which ``pytest-nsys baseline`` passes which rows to write; without it, rows that changed are
+written.
+"""
 
 
 class WorkTree(NamedTuple):
-    """Describes what is judged where a merge base judges: a work tree, with the merge base's gate files, baselines and
-    ini files in place of its own.
-    """
+    """Describes a work tree that is judged with the merge base's gate files, baselines and ini files."""
 
-    base_tree: Path  # of the merge base: its gate files, baselines and ini files
-    top: Path  # of the work tree
-    branch_tree: Path  # with the baselines of the commit that is checked out
+    base_tree: Path  # the merge base's gate files, baselines and ini files
+    top: Path  # the root of the work tree
+    branch_tree: Path  # the baselines of the commit that is checked out
     ref: str  # names the merge base
 
     def find_path(self, path: Path) -> Path:
-        """Return the place in the work tree of a path in the merge base's tree; any other path as it is."""
+        """Return the path in the work tree for a path in the merge base's tree; any other path unchanged."""
         return self.top / path.relative_to(self.base_tree) if path.is_relative_to(self.base_tree) else path
 
 
 JUDGED_TREE: pytest.StashKey[WorkTree] = pytest.StashKey()
-"""Key under which the process of a judge knows what it judges; an ordinary session has none."""
+"""The key under which a judge's process stores the judged work tree; unset in an ordinary session."""
 
 WORK_TREE_SETTINGS = ("nsys_trace", "nsys_measurements", "nsys_history")
-"""Settings whose files are those of the work tree, also where the ini file of a merge base names them."""
+"""Settings whose paths are in the work tree even if the merge base's ini file sets them."""
 
-# A branch does not decide how it is judged.
+# A branch must not decide how it is judged.
 BASE_KEYS = {
     "nsys_accepted": (("fail", "pass"), "what a branch refreshed with a reason; read at the merge base"),
     "nsys_gate_changes": (("warn", "fail"), "a branch that changes gate files, ini sections or conftests; as above"),
 }
-"""Keys that count in the ini file of the merge base alone, with their values and what they are about."""
+"""Keys that are only read from the merge base's ini file, with their allowed values and a description."""
 
 
 class Setting(NamedTuple):
-    """Describes one option, and the ini key of the same name where ``ini`` has a help for it."""
+    """Describes one option, and the ini key of the same name if ``ini`` has a help text."""
 
     name: str
     help: str
-    metavar: str = ""  # an option without one is a flag
-    ini: str = ""  # help of the ini key
-    is_repeatable: bool = False  # it may be repeated, and each line of the ini file is one value
-    needs_value: bool = False  # an empty value, as of a variable that nobody set, is a mistake
-    check: Callable[[pytest.Config, Setting], None] | None = None  # called where it is given
-    plugin_module: str = ""  # the module of this package whose start() then does its work
-    report_function: str = ""  # the function, as module:name, that makes the text of a report from a Session
-    is_appended: bool = False  # to a file that others write to as well: writes is told the bytes that are left, too
+    metavar: str = ""  # empty for a flag
+    ini: str = ""  # help text of the ini key
+    is_repeatable: bool = False  # repeatable; in the ini file, one value per line
+    needs_value: bool = False  # an empty value, e.g. from an unset variable, is an error
+    check: Callable[[pytest.Config, Setting], None] | None = None  # called if the setting is given
+    plugin_module: str = ""  # the module of this package whose start() is then called
+    report_function: str = ""  # the function (module:name) that renders a report from a Session
+    is_appended: bool = False  # appended to a shared file: the function also gets the bytes left
 
     @property
     def option(self) -> str:
@@ -71,7 +71,7 @@ class Setting(NamedTuple):
 
     @property
     def module(self) -> str:
-        """Return the module of this package that does its work; empty where pytest's hooks do."""
+        """Return the module of this package that implements the setting; empty if pytest's hooks do."""
         return self.plugin_module or ("reporting" if self.report_function else "")
 
     @property
@@ -80,24 +80,26 @@ class Setting(NamedTuple):
 
     def build_option_arguments(self) -> dict[str, Any]:
         """Return the keyword arguments of pytest's ``addoption``."""
-        arguments: dict[str, Any] = {"help": self.help.replace("%", "%%")}  # argparse fills it in as a format
+        arguments: dict[str, Any] = {"help": self.help.replace("%", "%%")}  # argparse treats help as a format
         arguments |= {"metavar": self.metavar} if self.metavar else {"action": "store_true"}
         return arguments | ({"action": "append"} if self.is_repeatable else {})
 
 
 def install(config: pytest.Config, plugin: object, name: str) -> None:
-    """Register a plugin of ours. Raises UsageError where ``-p no:NAME`` keeps it out: half of a gate is none."""
+    """Register one of our plugins. Raises UsageError if ``-p no:NAME`` blocks it, because the gate would be
+    incomplete.
+    """
     if config.pluginmanager.register(plugin, name) is None:
         raise pytest.UsageError(f"-p no:{name} disables a part of pytest-nsys: remove it, also from addopts")
 
 
 def read_setting(config: pytest.Config, name: str) -> Any:
-    """Return the value of the option, else that of the ini key; None where neither is given."""
+    """Return the value of the option, else of the ini key; None if neither is given."""
     return read_setting_and_folder(config, name)[0]
 
 
 def read_setting_and_folder(config: pytest.Config, name: str) -> tuple[Any, Path]:
-    """Return what :func:`read_setting` does, and the folder that its paths are relative to."""
+    """Return the value from :func:`read_setting`, and the folder to which its paths are relative."""
     if option := config.getoption(name):
         return option, config.invocation_params.dir
     folder = config.inipath.parent if config.inipath is not None else config.rootpath
@@ -109,14 +111,14 @@ def read_setting_and_folder(config: pytest.Config, name: str) -> tuple[Any, Path
 def _read_ini(config: pytest.Config, setting: Setting) -> Any:
     try:
         return config.getini(setting.name)
-    except ValueError as error:  # pytest 8 leaves it to who asks
+    except ValueError as error:  # pytest 8 does not handle it
         raise pytest.UsageError(f"{setting.name}: {error}") from error
 
 
 def split_configuration(value: str, folder: Path) -> tuple[str, str]:
-    """Return the configuration that ``NAME=PATH`` names, empty where it names none, and the path.
+    """Return configuration and path of ``NAME=PATH``; the configuration is empty if none is named.
 
-    What exists as a whole is a path, and so is ``./NAME=PATH``.
+    If the whole value exists, it is a path, and so is ``./NAME=PATH``.
     """
     if "=" not in value:
         return "", value
@@ -130,7 +132,7 @@ def split_configuration(value: str, folder: Path) -> tuple[str, str]:
 
 
 def format_whole_options(values: Mapping[str, Any], folder: Path) -> Iterator[str]:
-    """Yield the options that say what is judged, with whole paths, for a pytest that runs elsewhere."""
+    """Yield the options that name the judged files, with absolute paths, for a pytest in another folder."""
     for name in ("nsys_trace", "nsys_measurements", "nsys_against", "nsys_against_measurements"):
         for value in values.get(name) or ():
             configuration, path = split_configuration(value, folder)
@@ -142,12 +144,12 @@ def format_whole_options(values: Mapping[str, Any], folder: Path) -> Iterator[st
 
 
 def list_option_paths(config: pytest.Config, name: str) -> list[tuple[str, str]]:
-    """List the values of an option, each as the configuration that it names and the path."""
+    """List the values of an option as pairs of configuration and path."""
     return [split_configuration(value, config.invocation_params.dir) for value in config.getoption(name) or ()]
 
 
 def find_setting_path(config: pytest.Config, name: str) -> Path | None:
-    """Return the file or folder that a setting names; None where it names none."""
+    """Return the file or folder that a setting names; None if it names none."""
     value, folder = read_setting_and_folder(config, name)
     return folder / value if value else None
 
@@ -158,20 +160,20 @@ def is_distributed(config: pytest.Config) -> bool:
 
 
 def check_settings(config: pytest.Config) -> list[Setting]:
-    """Return the settings that are given. Raises pytest.UsageError, UsageMistake for what cannot be meant."""
+    """Return the given settings. Raises pytest.UsageError, UsageMistake for invalid ones."""
     given_settings = [
         setting
         for setting in SETTINGS.values()
         if config.getoption(setting.name) not in (None, False) or read_setting(config, setting.name)
     ]
-    for name, (choices, _) in BASE_KEYS.items():  # a slip of the pen would turn the key off
+    for name, (choices, _) in BASE_KEYS.items():  # a typing error would disable the key
         if (value := config.getini(name)) not in ("", *choices):
             ini_place = f"{config.inipath.name}: " if config.inipath is not None else ""
             raise pytest.UsageError(f"{ini_place}{name} is {' or '.join(choices)}, not '{value}'")
     for setting in given_settings:
         option = config.getoption(setting.name)
         values = [] if option is None else option if setting.is_repeatable else [option]
-        if setting.needs_value and not all(map(str.strip, values)):  # a path would mean this folder
+        if setting.needs_value and not all(map(str.strip, values)):  # an empty path would be this folder
             raise pytest.UsageError(f"{setting.option} is empty: write {setting.option}={setting.metavar}")
         if setting.check is not None:
             setting.check(config, setting)
@@ -179,27 +181,27 @@ def check_settings(config: pytest.Config) -> list[Setting]:
 
 
 def _is_utf8_text(text: str) -> bool:
-    """Whether the bytes that were typed are text."""
-    # Python keeps other bytes as halves of a surrogate pair (PEP 383), which no file takes.
+    """Whether the typed bytes are valid text."""
+    # Python represents other bytes as lone surrogates (PEP 383), which cannot be encoded.
     return not any("\ud800" <= character <= "\udfff" for character in text)
 
 
 def _check_traces(config: pytest.Config, setting: Setting) -> None:
-    """Check that each trace is there, and spell it as reports name it. Raises UsageMistake, pytest.UsageError."""
+    """Check that each trace exists, and spell it as reports show it. Raises UsageMistake, pytest.UsageError."""
     from pytest_nsys.traces.trace_files import find_traces
 
     start_folder, values = config.invocation_params.dir, config.getoption(setting.name)
     if not values:
-        return  # what the ini file says is an error of the items
+        return  # the items report errors in the ini file
     for value in values:
-        if is_distributed(config) and not _is_utf8_text(value):  # xdist hands options on as text
+        if is_distributed(config) and not _is_utf8_text(value):  # xdist passes options on as text
             problem = "the path is not UTF-8, and workers cannot take it: leave -n out"
             raise pytest.UsageError(f"{setting.option}: {problem}")
     shown_traces = []
     for name, path in list_option_paths(config, setting.name):
         with _explain_configuration(setting, name, path):
             find_traces(path, start_folder)
-        # Reports name traces so, and leave the machine: its folders need not.
+        # Reports show traces this way: they leave the machine and should not reveal its folders.
         shown_traces.append(
             f"{name}={_shorten_path(start_folder, path)}" if name else _shorten_path(start_folder, path)
         )
@@ -208,7 +210,7 @@ def _check_traces(config: pytest.Config, setting: Setting) -> None:
 
 @contextlib.contextmanager
 def _explain_configuration(setting: Setting, name: str, path: str) -> Iterator[None]:
-    """Let an error inside say how the value was read, where a path may have been meant."""
+    """Add to an error how the value was interpreted, because it may have been meant as a path."""
     try:
         yield
     except Exception as error:
@@ -229,14 +231,16 @@ def _check_measurements(config: pytest.Config, setting: Setting) -> None:
 
 
 def _shorten_path(folder: Path, value: str) -> str:
-    """Return a path as a person would type it from the folder, where it lies in it."""
+    """Return a path as a person would type it from the folder, if it lies in the folder."""
     path = Path(value)
     short = str(path.relative_to(folder)) if path.is_absolute() and path.is_relative_to(folder) else value
-    return value if short.startswith("~") else short  # there it would be somebody's home
+    return value if short.startswith("~") else short  # "~" would be a home folder
 
 
 def _check_against(config: pytest.Config, setting: Setting) -> None:
-    """Check the runs of the base beside those of the same configuration. Raises UsageMistake, pytest.UsageError."""
+    """Check the runs of the base together with those of head in the same configuration. Raises UsageMistake,
+    pytest.UsageError.
+    """
     from pytest_nsys.analysis.captures.cache import check_distinct_runs
     from pytest_nsys.traces.trace_files import find_traces
 
@@ -267,7 +271,7 @@ def _check_ref(config: pytest.Config, setting: Setting) -> None:
     ref = config.getoption(setting.name)
     if ref is None:
         return
-    if not ref.strip() or ref.startswith("-"):  # empty, as $BASE is where nobody set it; or an option of git
+    if not ref.strip() or ref.startswith("-"):  # empty like an unset $BASE, or an option of git
         raise pytest.UsageError(f"--nsys-baseline-ref={ref}: is not a ref: write --nsys-baseline-ref=origin/main")
 
 

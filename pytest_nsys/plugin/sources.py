@@ -1,8 +1,8 @@
-"""Which traces and measurements is a gate file judged on, and what are they compared with?
+"""On which traces and measurements is a gate file judged, and with which are they compared?
 
-The command line counts before the gate file, and that before the ini file. Of a gate file with a matrix each
-configuration has its own, which the command line names as ``NAME=PATH``. As soon as it names one of them, the others
-are not run: what lies where the gate file says may be of another day.
+The command line takes precedence over the gate file, and that over the ini file. In a gate file with a matrix each
+configuration has its own traces; on the command line they are ``NAME=PATH``. If the command line names any
+configuration, the others are not run: the files that the gate file names may be from another day.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from pytest_nsys.plugin.settings import (
 
 TRACE_SETTING, MEASUREMENTS_SETTING = "nsys_trace", "nsys_measurements"
 HEAD_SETTINGS, BASE_SETTINGS = (TRACE_SETTING, MEASUREMENTS_SETTING), ("nsys_against", "nsys_against_measurements")
-"""Options that say what is judged, and what it is compared with."""
+"""The settings that name what is judged, and those that name what it is compared with."""
 
 TRACE_OPTION_HINT = "(--nsys-trace=PATH, or nsys_trace in the ini file)"
 NO_TRACE_REASON = f"no trace given {TRACE_OPTION_HINT}"
@@ -39,7 +39,7 @@ NO_TRACE_MISTAKE = "no trace: give --nsys-trace={}PATH, or `trace:` in the gate 
 
 
 class Source(NamedTuple):
-    """Names the captures of a gate file as they were written, and the folder that they are relative to."""
+    """Holds the captures of a gate file as written, and the folder to which they are relative."""
 
     paths: tuple[str, ...]  # one file, folder or glob for each capture
     folder: Path
@@ -47,11 +47,11 @@ class Source(NamedTuple):
 
 @dataclass
 class Sources:
-    """Knows what options, ini file and gate files of one session say of traces and measurements."""
+    """Finds the traces and measurements that options, ini file and gate files of one session name."""
 
     config: pytest.Config
-    format_path: Callable[[Path], str]  # spells a path as a person would
-    configuration_names: set[str] = field(default_factory=set)  # configurations of all gate files that were collected
+    format_path: Callable[[Path], str]  # formats a path as a person would type it
+    configuration_names: set[str] = field(default_factory=set)  # configurations of all collected gate files
 
     @property
     def is_updating(self) -> bool:
@@ -60,7 +60,7 @@ class Sources:
 
     @cached_property
     def is_comparing(self) -> bool:
-        """Whether runs are compared with those of another side, in place of the stored baselines."""
+        """Whether runs are compared with other runs instead of the stored baselines."""
         return any(self.config.getoption(name) for name in BASE_SETTINGS)
 
     def list_typed_paths(self, setting: str, gate: GateFile) -> tuple[str, ...]:
@@ -68,21 +68,21 @@ class Sources:
         return tuple(path for name, path in list_option_paths(self.config, setting) if name == gate.configuration)
 
     def _read_source(self, setting: str, gate: GateFile) -> Source:
-        """Return the paths for this gate file, of the ini file where the command line gives none at all."""
+        """Return the paths for this gate file; from the ini file if the command line gives none at all."""
         values, folder = read_setting_and_folder(self.config, setting)
         named_paths = (split_configuration(value, folder) for value in values or ())
         return Source(tuple(path for name, path in named_paths if name == gate.configuration), folder)
 
     def _find_path_folder(self, gate: GateFile) -> Path:
-        """Return the folder that the paths of a gate file are relative to."""
-        # Also where a merge base judges, by its gate files, what is judged lies in the work tree.
+        """Return the folder to which the paths of a gate file are relative."""
+        # Even if a merge base's gate files judge, the judged files are in the work tree.
         judged_tree = self.config.stash.get(JUDGED_TREE, None)
         return gate.path.parent if judged_tree is None else judged_tree.find_path(gate.path.parent)
 
     def find_base_sources(self, gate: GateFile) -> tuple[Source, Source] | None:
-        """Return the traces of the base and the measurements beside them; None where nothing is compared.
+        """Return the traces of the base and their measurements; None if nothing is compared.
 
-        Raises UsageMistake where only other configurations have them.
+        Raises UsageMistake if only other configurations have them.
         """
         if not self.is_comparing:
             return None
@@ -92,9 +92,9 @@ class Sources:
         return traces, measurements
 
     def _is_trace_needed(self, gate: GateFile) -> bool:
-        """Whether a missing trace is red: where that is asked for, in CI, and where anybody speaks of its traces.
+        """Whether a missing trace is a failure: if that is requested, in CI, or if any setting names its traces.
 
-        A run that compares or writes is about its traces, too, unless they are those of other configurations.
+        So it is in a session that compares or writes, unless only other configurations have traces.
         """
         from pytest_nsys.tools.executors import is_in_ci
 
@@ -103,7 +103,7 @@ class Sources:
         return bool(read_setting(self.config, "nsys_strict")) or has_source or concerns_traces or is_in_ci()
 
     def _list_other_configurations(self, gate: GateFile) -> list[str]:
-        """List the configurations of the gate file that the command line names, where it does not name this one."""
+        """List the configurations of the gate file that the command line names, if it does not name this one."""
         if not gate.configuration or any(self.list_typed_paths(setting, gate) for setting in HEAD_SETTINGS):
             return []
         named_configurations = dict.fromkeys(
@@ -112,10 +112,10 @@ class Sources:
         return [name for name in named_configurations if name in gate.configuration_names]
 
     def _check_configurations(self, gate: GateFile) -> None:
-        """Check what the command line names.
+        """Check the configurations that the command line names.
 
-        Raises UsageMistake where no gate file has it, or where this one has nothing of it, and NoTraceGiven where it
-        names other configurations.
+        Raises UsageMistake if no gate file has a named configuration, or if this gate file has none of them;
+        NoTraceGiven if only its other configurations are named.
         """
         for setting in (*HEAD_SETTINGS, *BASE_SETTINGS):
             for name, path in list_option_paths(self.config, setting):
@@ -140,8 +140,8 @@ class Sources:
             raise UsageMistake(f"{matrix_text}: --nsys-trace=NAME=PATH says whose trace it is")
 
     def find_trace_source(self, gate: GateFile) -> Source:
-        """Return where the traces of a gate file are. Raises UsageMistake where nobody says, NoTraceGiven where nobody
-        has to.
+        """Return the traces of a gate file. If none are given, raises UsageMistake if they are required, else
+        NoTraceGiven.
         """
         self._check_configurations(gate)
         if gate.traces and not self.list_typed_paths(TRACE_SETTING, gate):
@@ -167,9 +167,7 @@ class Sources:
         return given_source
 
     def find_sources(self, gate: GateFile) -> tuple[Source, Source]:
-        """Return the traces of a gate file, and the measurements beside them. Raises UsageMistake where a trace is
-        missing.
-        """
+        """Return the traces of a gate file and their measurements. Raises UsageMistake if a trace is missing."""
         self._check_configurations(gate)
         measurements = self._read_source(MEASUREMENTS_SETTING, gate)
         if gate.measurements and not self.list_typed_paths(MEASUREMENTS_SETTING, gate):
@@ -187,7 +185,7 @@ class Sources:
 
 
 def format_option_prefix(gate: GateFile) -> str:
-    """Return what stands before a path on the command line that belongs to the gate file's configuration."""
+    """Return the prefix (``NAME=``) of a path on the command line for the gate file's configuration."""
     return f"{gate.configuration}=" if gate.configuration else ""
 
 
@@ -213,11 +211,11 @@ def list_named_measurements(config: pytest.Config) -> Iterator[Path]:
     for setting in (MEASUREMENTS_SETTING, BASE_SETTINGS[1]):
         values, folder = read_setting_and_folder(config, setting)
         for value in values or ():
-            with contextlib.suppress(NsysError):  # which is said where they are read
+            with contextlib.suppress(NsysError):  # reported when they are read
                 yield from find_measurement_files(split_configuration(value, folder)[1], folder)
 
 
 def normalize_path(path: Path) -> Path:
     """Return a path without ``..``."""
-    # A gate file's place is told from where the folder lies, not from how its path was typed.
+    # Resolve ``..``, so that a gate file's path does not depend on how it was typed.
     return Path(os.path.normpath(path))

@@ -1,8 +1,8 @@
-"""What does a terminal say at the end of a session? Every red once, in the summary of the gates, and nothing beside it.
+"""What does the terminal show at the end of a session? Every failure once, in the summary of the gates.
 
-pytest has a section for each failed item, and a line in its short summary: of many items that one thing made red these
-say the same. Unless ``-v`` asks for all, the sections are left out and the lines are the first few; so are warnings,
-which the summary of the gates tells in a line. The reports keep the whole text, which JUnit and editors show.
+pytest shows a section and a short summary line for each failed item, which repeat each other if one cause made many
+items fail. Without ``-v``, the sections are left out and only the first few lines are kept. Warnings are left out too;
+the summary of the gates shows them. The reports keep the full text for JUnit and editors.
 """
 
 from __future__ import annotations
@@ -25,22 +25,22 @@ if TYPE_CHECKING:
     from pytest_nsys.plugin.reporting import SessionReporter
 
 OWN_CATEGORIES = ("failed", "error")
-"""pytest's categories whose reports have a section and a line each."""
+"""pytest's categories whose reports have a section and a short summary line."""
 
 WARNINGS = "warnings"
-MOST_SHORT_LINES = 2  # of pytest's short summary, for each category
+MOST_SHORT_LINES = 2  # in pytest's short summary, per category
 DEFAULT_REPORT_CHARS = "fE"
-"""What pytest lists in its short summary where nobody says what."""
+"""What pytest lists in its short summary by default."""
 
 
 @contextmanager
 def fold_sections(reporter: Any, config: pytest.Config) -> Generator[dict[str, list[Any]]]:
-    """Take the reports of gate files out of pytest's sections while it says all that it says at the end.
+    """Remove the reports of gate files from pytest's sections while it prints its summary.
 
-    Yields the categories that they were taken from, as pytest counts them.
+    Yields all reports by pytest's categories.
     """
     stats = reporter.stats
-    is_folded = config.get_verbosity() <= 0 and config.getoption("tbstyle") != "line"  # which is short already
+    is_folded = config.get_verbosity() <= 0 and config.getoption("tbstyle") != "line"  # already short
     all_reports = {name: stats[name] for name in OWN_CATEGORIES if name in stats} if is_folded else {}
     stats |= {
         name: [report for report in reports if not _is_gate_report(report)] for name, reports in all_reports.items()
@@ -56,7 +56,7 @@ def fold_sections(reporter: Any, config: pytest.Config) -> Generator[dict[str, l
         yield all_reports
     finally:
         if own_warnings:
-            stats[WARNINGS] += own_warnings  # pytest counts them below
+            stats[WARNINGS] += own_warnings  # pytest counts them later
         hidden_count = sum(len(reports) - len(stats[name]) for name, reports in all_reports.items())
         stats |= all_reports
         if hidden_count and not config.getoption("no_summary", default=False):
@@ -64,19 +64,19 @@ def fold_sections(reporter: Any, config: pytest.Config) -> Generator[dict[str, l
 
 
 def _is_gate_report(report: Any) -> bool:
-    """Whether the summary of the gates tells the report. What an item printed only pytest shows."""
+    """Whether the summary of the gates shows the report. Output of an item is only shown by pytest."""
     return (hasattr(report, "nsys") or hasattr(report, "nsys_merge_base")) and not report.sections
 
 
 def _is_verdict_warning(warning: Any) -> bool:
-    """Whether the warning is a verdict's, which the summary of the gates tells."""
+    """Whether the warning is a verdict's, which the summary of the gates shows."""
     return f"{NsysWarning.__name__}: " in warning.message and GATE_SUFFIX in (warning.nodeid or "").partition("::")[0]
 
 
 def print_gate_summary(
     reporter: Any, exit_status: int, config: pytest.Config, all_reports: dict[str, list[Any]]
 ) -> None:
-    """Print the section of the gates, and in one sentence what happened."""
+    """Print the section of the gates, with the headline."""
     stats, verbosity = reporter.stats, config.get_verbosity()
     session = find_reporter(stats, config).gather_session(exit_status)
     width = config.get_terminal_writer().fullwidth if reporter.isatty else None
@@ -103,9 +103,9 @@ def print_gate_summary(
 
 
 def _list_closing_lines(stats: dict[str, list[Any]], exit_status: int, config: pytest.Config) -> Iterator[str]:
-    """Yield the lines that say what the session did to baselines, and what had no trace."""
+    """Yield the lines on the baselines that the session wrote, and on what had no trace."""
     session = get_nsys_session(config)
-    if config.getoption("nsys_update_baselines") and exit_status != pytest.ExitCode.USAGE_ERROR:  # which pytest tells
+    if config.getoption("nsys_update_baselines") and exit_status != pytest.ExitCode.USAGE_ERROR:  # pytest reports it
         from pytest_nsys.plugin.baseline_refresh import get_session_refresh
 
         yield from get_session_refresh(session).render_lines(only_first=config.get_verbosity() <= 0)
@@ -117,7 +117,7 @@ def _list_closing_lines(stats: dict[str, list[Any]], exit_status: int, config: p
 
 
 def _fold_lines(reporter: Any, config: pytest.Config, all_reports: dict[str, list[Any]]) -> None:
-    """Leave the first few lines in the short summary, unless somebody says what it lists."""
+    """Keep the first few lines of the short summary, unless ``-r`` selects its contents."""
     for name, reports in all_reports.items() if config.getoption("reportchars") == DEFAULT_REPORT_CHARS else ():
         gate_reports = [report for report in reports if _is_gate_report(report)]
         if len(gate_reports) > MOST_SHORT_LINES + 1:
@@ -126,7 +126,7 @@ def _fold_lines(reporter: Any, config: pytest.Config, all_reports: dict[str, lis
 
 
 def find_reporter(stats: dict[str, list[Any]], config: pytest.Config) -> SessionReporter:
-    """Return what gathered the reports of the session; in a session that writes none, one made of what pytest kept."""
+    """Return the session's reporter; if the session writes no reports, a new one filled from pytest's reports."""
     from pytest_nsys.plugin.reporting import REPORTING_PLUGIN, SessionReporter
 
     if isinstance(reporter := config.pluginmanager.get_plugin(REPORTING_PLUGIN), SessionReporter):

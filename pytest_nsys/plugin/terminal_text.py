@@ -1,4 +1,6 @@
-"""How does the plugin print? Through one function, in which no text of a file or option commands a terminal or CI."""
+"""How does the plugin print? Always by one function, so that text from files and options cannot control a terminal or
+CI.
+"""
 
 from __future__ import annotations
 
@@ -8,5 +10,5 @@ from pytest_nsys.core.text_format import sanitize_text
 
 
 def print_terminal_line(terminalreporter: Any, line: str, **markup: bool) -> None:
-    """Print a line of ours among those of pytest."""
+    """Print one of our lines between pytest's."""
     terminalreporter.line(sanitize_text(line), **markup)

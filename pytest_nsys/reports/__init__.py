@@ -1,4 +1,5 @@
-"""Verdicts and rows out: text, Markdown, JSON, HTML. Nothing is decided here.
+"""Writes verdicts and rows as text, Markdown, JSON and HTML. Nothing is decided here.
 
-Its rooms import one way: stored, page, then session, views and screens, then drawings, words, tables.
+Its packages import in one direction: stored and page import session, views and screens, which import drawings, words
+and tables.
 """

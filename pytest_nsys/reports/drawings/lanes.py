@@ -1,7 +1,7 @@
 """Which lanes does a drawing of a rank have: windows, exposed parts, times without compute, streams, copies, threads?
 
-Slices of one lane never cross: they follow each other, or, of CPU ranges, nest. A slice that would cross another goes
-to a second lane of the same name.
+Slices of one lane never overlap partially: they follow each other, and CPU ranges may nest. A slice that would cross
+another goes to a second lane of the same name.
 """
 
 from __future__ import annotations
@@ -34,14 +34,15 @@ COLLECTIVE_ARGS = {
     "out_elements": "Out msg nelems",
     "dtype": "dtype",
 }
-"""The names that torch.profiler gives the fields of a Collective; it has none for what tells groups of one name apart.
+"""torch.profiler's names for the fields of a Collective; it has no name for the field that distinguishes groups of the
+same name.
 """
 
 Json = Any
 
 
 class KernelSelection(NamedTuple):
-    """Describes some kernels of a table, with the launch calls of all of its kernels."""
+    """Describes some kernels of a table, together with the launch calls of the whole table."""
 
     kernels: Kernels
     calls: LaunchCalls
@@ -50,12 +51,12 @@ class KernelSelection(NamedTuple):
 
 @dataclass(frozen=True)
 class RankDrawing:
-    """Holds the windows of one rank with all that is drawn around them."""
+    """Holds the windows of one rank and everything that is drawn around them."""
 
     rank: Rank
     windows: Sequence[RankWindow]
-    other_kernels: KernelSelection  # all kernels of the time that is drawn
-    transfers: KernelSelection  # its copies and memsets
+    other_kernels: KernelSelection  # all kernels in the drawn time span
+    transfers: KernelSelection  # copies and memsets in the drawn time span
     ranges: Sequence[Range]
     calls: Sequence[Api]
     memory: Series | None
@@ -84,11 +85,12 @@ class DrawnLane:
 
 
 def split_crossing_slices(spans: Iterable[Slice], *, may_nest: bool = False) -> list[list[Slice]]:
-    """Return the slices on as few lanes as it takes that none crosses another of its lane, first come first served.
+    """Return the slices distributed over lanes so that none crosses another in its lane; each goes to the first lane
+    with room.
 
     With ``may_nest`` a slice may lie inside another one.
     """
-    open_lanes: list[tuple[list[Slice], list[int]]] = []  # each with the ends that the next span may lie inside of
+    open_lanes: list[tuple[list[Slice], list[int]]] = []  # each with the ends of slices in which the next may nest
     for span in sorted(spans, key=lambda span: (span.start_ns, -span.end_ns)):
         lane = next((lane for lane in open_lanes if _has_room(lane[1], span, may_nest)), None)
         if lane is None:
@@ -101,7 +103,7 @@ def split_crossing_slices(spans: Iterable[Slice], *, may_nest: bool = False) -> 
 def _has_room(end_times: list[int], span: Slice, may_nest: bool) -> bool:
     """Whether a slice fits behind, or with ``may_nest`` inside, the slices of a lane that end at these times.
 
-    Drops the times that have passed when the slice starts.
+    Removes the end times before the start of the slice.
     """
     while end_times and end_times[-1] <= span.start_ns:
         end_times.pop()
@@ -109,7 +111,7 @@ def _has_room(end_times: list[int], span: Slice, may_nest: bool) -> bool:
 
 
 def list_lanes(drawing: RankDrawing) -> Iterator[DrawnLane]:
-    """Yield the lanes of a rank, from what a person looks for first to the threads of the CPU."""
+    """Yield the lanes of a rank, most important first, the threads of the CPU last."""
     named_slices: list[tuple[str, int | None, Iterable[Slice], bool]] = [
         ("window", None, _list_window_slices(drawing), True),
         ("exposed communication", None, _list_exposed_slices(drawing), False),
@@ -125,7 +127,7 @@ def list_lanes(drawing: RankDrawing) -> Iterator[DrawnLane]:
 
 
 def _list_window_slices(drawing: RankDrawing) -> Iterator[Slice]:
-    """Yield each window, and what was measured on the GPU where that is another span."""
+    """Yield each window, and the span measured on the GPU if it differs."""
     for rank_window in drawing.windows:
         window = rank_window.window
         facts = {
@@ -142,7 +144,7 @@ def _list_window_slices(drawing: RankDrawing) -> Iterator[Slice]:
 
 
 def _clip_slice(shown_ns: Interval, span_ns: Interval, category: str, name: str, args: Mapping[str, Json]) -> Slice:
-    """Return a slice that is cut at the edges of what is shown."""
+    """Return a slice clipped to the shown time span."""
     start = max(span_ns[0], shown_ns[0])
     return Slice(start, max(start, min(span_ns[1], shown_ns[1])), category, name, args)
 
@@ -165,7 +167,7 @@ def _list_exposed_slices(drawing: RankDrawing) -> Iterator[Slice]:
 
 
 def _list_gap_slices(drawing: RankDrawing) -> Iterator[Slice]:
-    """Yield the parts of each time without compute, as the budget has them; none of a window without a budget."""
+    """Yield the parts of each time without compute, as divided by the budget; none for a window without a budget."""
     for window in drawing.windows:
         with contextlib.suppress(NoRows):
             for start, end, part, waiting, producer in measure_budget(window).list_gap_parts():
@@ -192,7 +194,7 @@ def _list_stream_lanes(drawing: RankDrawing) -> Iterator[tuple[str, list[Slice]]
 def _list_kernels_once(
     drawing: RankDrawing, use_by_stream: Mapping[Stream, StreamUse]
 ) -> Iterator[tuple[KernelSelection, int, Mapping[str, Json], Collective | None]]:
-    """Yield each kernel of all windows once, then all other kernels: its table, its position, its facts, its
+    """Yield each kernel of all windows once, then all other kernels: each as its table, position in it, facts, and
     collective.
     """
     listed_keys: set[object] = set()
@@ -213,19 +215,19 @@ def _select_window_kernels(window: RankWindow) -> KernelSelection:
 
 
 def _identify_kernel(kernels: Kernels, i: int) -> tuple[int, int, int, Stream]:
-    """Return what two reads of the same kernel have in common, whichever window it was read for."""
+    """Return the identity of a kernel, equal however often and for whichever window it was read."""
     return kernels.start_ns[i], kernels.end_ns[i], kernels.correlation[i], kernels.streams[kernels.stream[i]]
 
 
 def _sort_slices_by_start(spans: Iterable[Slice]) -> list[Slice]:
-    """Return the slices in order of start; what starts together stays in its order."""
+    """Return the slices sorted by start; slices with equal starts keep their order."""
     return sorted(spans, key=lambda span: span.start_ns)
 
 
 def _make_kernel_slice(
     selection: KernelSelection, i: int, collective: Collective | None, facts: Mapping[str, Json]
 ) -> Slice:
-    """Return the slice of a kernel in its whole length, also where the window cuts it."""
+    """Return the slice of a kernel in its full length, even if the window cuts it."""
     kernels = selection.kernels
     name, full_name = _find_kernel_name(kernels, i), kernels.names.get(kernels.full_name[i], "")
     args: dict[str, Json] = {**facts}
@@ -239,7 +241,7 @@ def _make_kernel_slice(
 
 
 def _build_location_args(selection: KernelSelection, i: int) -> dict[str, Json]:
-    """Return the arguments that say where something ran, and when the call that launched it began."""
+    """Return the arguments with the place (device, stream) of a kernel or copy, and when its launch call began."""
     stream, correlation = selection.kernels.streams[selection.kernels.stream[i]], selection.kernels.correlation[i]
     launch_ns = selection.calls.start_ns[i]
     args: dict[str, Json] = {"device": stream.device, "context": stream.context, "stream": stream.number}
@@ -258,7 +260,7 @@ def _list_call_lanes(drawing: RankDrawing) -> Iterator[tuple[int, list[Slice]]]:
         launches |= {calls.start_ns[i]: (calls.end_ns[i], calls.thread[i]) for i in positions}
     launches.pop(NO_LAUNCH, None)
     slices_by_thread: dict[int, list[Slice]] = {}
-    # Of several calls at one moment the one that is called a launch is it ("Launch" and "launch", hence "aunch").
+    # Of several calls at the same time, the one named a launch comes first ("Launch" or "launch", hence "aunch").
     for call in sorted(drawing.calls, key=lambda call: (call.start_ns, "aunch" not in call.name, call.name)):
         is_launch = launches.pop(call.start_ns, None) is not None
         slices_by_thread.setdefault(call.thread, []).append(
@@ -270,8 +272,8 @@ def _list_call_lanes(drawing: RankDrawing) -> Iterator[tuple[int, list[Slice]]]:
 
 
 def _list_transfer_slices(drawing: RankDrawing) -> Iterator[Slice]:
-    """Yield the copies and memsets that ran in the windows, in their whole length; a copy between GPUs has its kind's
-    name.
+    """Yield the copies and memsets that ran in the windows, in full length; a copy between GPUs is named by its
+    kind.
     """
     selection, copies_between_gpus = drawing.transfers, drawing.windows[0].track.read_copies_between_gpus
     name_by_copy = {
@@ -287,7 +289,7 @@ def _list_transfer_slices(drawing: RankDrawing) -> Iterator[Slice]:
 def _list_thread_lanes(drawing: RankDrawing) -> Iterator[tuple[int, list[Slice]]]:
     """Yield the ranges of each CPU thread."""
     slices_by_thread: dict[int, list[Slice]] = {}
-    # Ranges that have the same times once they are clipped nest as they do in the trace: the longer one comes first.
+    # The longer range comes first, so that ranges with equal times after clipping nest as in the trace.
     for cpu_range in sorted(
         drawing.ranges, key=lambda cpu_range: (cpu_range.start_ns, -cpu_range.end_ns, cpu_range.name)
     ):

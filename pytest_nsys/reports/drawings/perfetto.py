@@ -1,9 +1,9 @@
-"""How do the picked windows of a run become JSON that ui.perfetto.dev and chrome://tracing open?
+"""How are windows of a run written as JSON that ui.perfetto.dev and chrome://tracing open?
 
-One process for each rank: the window, its exposed communication, why no compute runs, a lane for each stream with
-arrows from the launches, the calls of the API, the ranges of each CPU thread. Categories and arguments are those of
-torch.profiler; times are microseconds with three decimals, so that no nanosecond is lost. It is a drawing: what can be
-measured again is a cut. The same windows give the same bytes.
+Each rank is a process with lanes for the window, its exposed communication, the reasons why no compute runs, each
+stream with arrows from the launches, the API calls, and the ranges of each CPU thread. Categories and arguments are
+those of torch.profiler; times are microseconds with three decimals, so that no nanosecond is lost. The file is only a
+drawing; to measure again, write a cut. The same windows give the same bytes.
 """
 
 from __future__ import annotations
@@ -30,30 +30,30 @@ from pytest_nsys.reports.tables.formats import sanitize_json
 
 BASE, HEAD = "base", "head"
 COUNTER = "C"
-"""The phase of an event that shows a number from its time on."""
+"""The phase of an event that sets a counter."""
 MEMORY, CLOCK = "allocated bytes", "SM clock in Hz"
 PACKED_SUFFIX = ".gz"
 MAX_EXACT_NS = 1 << 52
-"""Up to this time viewers, which read microseconds as floats, keep every nanosecond."""
+"""Viewers read microseconds as floats, which are exact to the nanosecond up to this time."""
 SECOND_NS = 1_000_000_000
 EVERY_CALL = ("*",)
 
 
 @dataclass(frozen=True)
 class RunDrawing:
-    """Holds the drawings of some ranks of a run, and how their clocks stand to each other."""
+    """Holds the drawings of some ranks of a run, and the offsets between their clocks."""
 
     spec: WindowSpec
     ranks: Sequence[RankDrawing]
-    side: str  # BASE or HEAD; empty where only one run is drawn
-    standings: Mapping[Clock, ClockAlignment]  # how each clock stands to the first rank's
+    side: str  # BASE or HEAD; empty if only one run is drawn
+    standings: Mapping[Clock, ClockAlignment]  # each clock's offset from the first rank's
 
     def find_clock_standing(self, drawing: RankDrawing) -> ClockAlignment:
-        """Return how a rank's clock stands to the clock of the first rank."""
+        """Return the alignment of a rank's clock with the clock of the first rank."""
         return self.standings.get(drawing.rank.process.clock, EXACT_ALIGNMENT)
 
     def find_clock_ahead_ns(self, drawing: RankDrawing) -> int:
-        """Return by how many ns a rank's clock is ahead of the first rank's, which is taken off its times; 0 where
+        """Return by how many ns a rank's clock is ahead of the first rank's, to be subtracted from its times; 0 if
         unknown.
         """
         return self.find_clock_standing(drawing).ahead_ns or 0
@@ -68,7 +68,7 @@ class RunDrawing:
 
 
 def draw_run(run: Run, spec: WindowSpec, ranks: Collection[int] | None = None, side: str = "") -> RunDrawing:
-    """Return what is drawn of the windows of all ranks, or of some.
+    """Return the drawing of the windows of some ranks, by default of all.
 
     Raises NothingMeasured where one of the ranks has no window, or an empty one.
     """
@@ -92,7 +92,7 @@ def draw_run(run: Run, spec: WindowSpec, ranks: Collection[int] | None = None, s
 
 
 def _draw_trace(trace: Trace, windows_of_ranks: Sequence[Sequence[RankWindow]]) -> Iterator[RankDrawing]:
-    """Yield the drawings of the ranks of one trace, whose tables are read once for all of them."""
+    """Yield the drawings of the ranks of one trace; its tables are read once for all ranks."""
     spans = {windows[0].rank.lane: _measure_span(windows) for windows in windows_of_ranks}
     hull_by_process = {
         pid: find_hull(process_spans)
@@ -126,9 +126,9 @@ def _draw_trace(trace: Trace, windows_of_ranks: Sequence[Sequence[RankWindow]]) 
 
 
 def _measure_span(windows: Sequence[RankWindow]) -> Interval:
-    """Return the start and end of the kernels, their launches and the windows."""
+    """Return the time span that covers the windows, their kernels and the launches."""
     track = windows[0].track
-    # A span that a person gave may be as long as they like: it would stretch the drawing.
+    # A span given by a person may be much longer than its kernels: it would stretch the drawing.
     times = [
         time_ns
         for window in windows
@@ -175,10 +175,10 @@ def _dump_json(value: Json) -> str:
 
 
 def _find_time_bases(sides: Sequence[RunDrawing]) -> list[int]:
-    """Return for each side the time that is taken off its times on its first rank's clock.
+    """Return for each side the time that is subtracted from its times, in ns of its first rank's clock.
 
-    It is 0 for a trace whose times are small, so that they are those of its other viewers. The windows of two sides,
-    whose clocks have nothing in common, begin at the same moment.
+    It is 0 for a trace with small times, so that they equal those in other viewers. The clocks of two sides are
+    unrelated, so their windows are made to begin at the same time.
     """
     spans, begins = [], []
     for side in sides:
@@ -195,7 +195,7 @@ def _find_time_bases(sides: Sequence[RunDrawing]) -> list[int]:
         begins.append(min(window_starts))
     if len(sides) == 1:
         low, high = spans[0]
-        # Whole seconds are taken off, so that the rest still reads like the times of other viewers.
+        # Subtract whole seconds, so that the remainder still resembles the times in other viewers.
         return [0 if low >= 0 and high < MAX_EXACT_NS else low // SECOND_NS * SECOND_NS]
     lead = max(begin - low for begin, (low, _) in zip(begins, spans, strict=True))
     return [begin - lead for begin in begins]
@@ -249,7 +249,7 @@ def _list_counter_events(drawing: RankDrawing, pid: int, base_ns: int) -> Iterat
     series_by_name = {MEMORY: drawing.memory, CLOCK: drawing.sm_clocks}
     for name, series in series_by_name.items():
         for change_ns, value in zip(*series, strict=True) if series else ():
-            # The level at the start of a window was set before it: it is shown from the window's start on.
+            # A level that was set before the window is shown from the window's start on.
             shown_ns = max(change_ns, drawing.span_ns[0]) - base_ns
             yield _format_event(
                 {"ph": COUNTER, "name": name, "pid": pid, "tid": 0, "ts": shown_ns, "args": {"value": value}}
@@ -260,7 +260,7 @@ def _format_event(event: Mapping[str, Json]) -> str:
     """Return an event as JSON with its times in microseconds."""
     parts = []
     for key, value in event.items():
-        # A float would lose what three decimals keep.
+        # A float would not keep three decimals exactly.
         text = f"{value // 1000}.{value % 1000:03d}" if key in ("ts", "dur") else _dump_json(value)
         parts.append(f'"{key}":{text}')
     return "{" + ",".join(parts) + "}"

@@ -1,6 +1,7 @@
-"""What does the page draw of a verdict? The windows of the ranks that matter, the steady windows beside, the past.
+"""What does the page draw of a verdict? The windows of the ranks that matter and, beside them, the steady windows and
+the history.
 
-All of it is made by the process that has the traces: it crosses from an xdist worker with the report.
+The process that has the traces draws all of it; the report carries it from the xdist worker.
 """
 
 from __future__ import annotations
@@ -29,33 +30,33 @@ from pytest_nsys.verdicts.row_causes import find_baseline_window
 
 @dataclass(frozen=True, slots=True)
 class Picture:
-    """Holds the timelines of one rank's window in head and base, or why there are none."""
+    """Holds the timelines of one rank's window in head and base, or the reason why there are none."""
 
     key: str  # equal keys are the same picture
-    run_key: str  # equal for the windows of one run, which are drawn beside each other
+    run_key: str  # equal for the windows of one run, which share a frame
     rank: int
     base: Timeline | None = None
-    head: Timeline | None = None  # None also where the same picture was handed over before
+    head: Timeline | None = None  # also None if this picture was already sent
     missing_reason: str = ""  # why there is no timeline at all
 
 
 @dataclass(frozen=True, slots=True)
 class Spread:
-    """Holds the values of one row over the steady windows, or why they were not measured."""
+    """Holds the values of one row over the steady windows, or the reason why they were not measured."""
 
     row: str
     limit: Value | None
     values: Sequence[tuple[int, Value]] = ()  # each with the index of its anchor
-    median_index: int = 0  # the index of the anchor that the default window is
+    median_index: int = 0  # index of the default window's anchor
     missing_reason: str = ""  # why there are no values
 
 
 @dataclass(frozen=True, slots=True)
 class MeasuredWorstRow:
-    """Holds the worst row of an assertion under the names by which a history stores it."""
+    """Holds the worst row of an assertion, named as in a history."""
 
     gate_path: str
-    digest: str  # of the run's key, which says what makes runs comparable
+    digest: str  # of the run's key, which decides what it is comparable with
     series: SeriesId
     labels: tuple[Label, ...]
     value: Value
@@ -68,7 +69,7 @@ class VerdictPictures:
 
     windows: Sequence[Picture]
     spread: Spread | None
-    worst_row: MeasuredWorstRow | None = None  # None where a history has no such row
+    worst_row: MeasuredWorstRow | None = None  # None if a history cannot store the row
 
 
 PicturesByAssertion = Mapping[tuple[str, int, str], VerdictPictures]
@@ -76,11 +77,11 @@ PicturesByAssertion = Mapping[tuple[str, int, str], VerdictPictures]
 
 MAX_RANKS = 8
 MAX_STEADY_KERNELS = 200_000
-"""With more kernels in the steady windows of all ranks no spread is measured: reading them would cost more than the
-gate.
+"""With more kernels in the steady windows of all ranks, no spread is measured: reading them would take longer than the
+gate itself.
 """
 
-MIN_STEADY_WINDOWS = 3  # of fewer dots nobody sees a distribution
+MIN_STEADY_WINDOWS = 3  # fewer points show no distribution
 
 T = TypeVar("T")
 
@@ -90,7 +91,7 @@ def draw_verdict(
 ) -> VerdictPictures:
     """Return what is drawn of a verdict.
 
-    ``sent_keys`` are the keys of windows that were handed over before; those of this verdict are added to it.
+    ``sent_keys`` are the keys of pictures that were already sent; those of this verdict are added to it.
     """
     sent_keys = sent_keys if sent_keys is not None else set()
     current, baseline = find_explaining_windows(verdict, head, base)
@@ -106,10 +107,10 @@ def interleave_lists(lists: Iterable[Sequence[T]]) -> Iterator[T]:
 
 
 def select_drawn_ranks(verdict: Verdict, run: Run) -> list[int]:
-    """Return the ranks of the rows that do not hold, worst first; where all hold the rank of the row nearest to
+    """Return the ranks of the rows outside their limits, worst first; if there are none, the rank of the row nearest to
     failing.
 
-    They are all ranks where the rows are of no single rank, and none where the rows are of no trace.
+    Returns all ranks if no row belongs to one rank; none for values measured outside a trace.
     """
     if verdict.assertion.outside_metric is not None:
         return []
@@ -125,9 +126,9 @@ def select_drawn_ranks(verdict: Verdict, run: Run) -> list[int]:
 def measure_worst_row(
     verdict: Verdict, head: Captures, stated_labels: Mapping[str, Label], gate_path: str
 ) -> MeasuredWorstRow | None:
-    """Return the worst row as a history names it; None where several rows are behind it or it has no value.
+    """Return the worst row as a history names it; None if it aggregates several rows or has no value.
 
-    ``gate_path`` is the path of the gate file as its baselines know it.
+    ``gate_path`` is the path of the gate file as stored in its baselines.
     """
     labels, row = _find_metric_labels(verdict), verdict.nearest_row
     if labels is None or row is None or row.value is None:
@@ -141,7 +142,7 @@ def _merge_row_labels(row: JudgedRow) -> Mapping[str, Label]:
 
 
 def _find_metric_labels(verdict: Verdict) -> tuple[Label, ...] | None:
-    """Return the labels of the metric's row behind the verdict's worst row; None where several rows are behind it."""
+    """Return the labels of the metric row that the verdict's worst row judges; None if it aggregates several rows."""
     row, metric = verdict.nearest_row, verdict.assertion.measured_metric
     if row is None or row.value is None or verdict.assertion.balance_across is not None:
         return None
@@ -159,7 +160,7 @@ class ExplainingWindows(NamedTuple):
     captures: Captures
     spec: WindowSpec
     capture_index: int = 0
-    window_index: int | None = None  # which of the windows that the spec picks, None: the middle one
+    window_index: int | None = None  # index among the windows that the spec picks, None: the middle one
 
     @property
     def run(self) -> Run:
@@ -167,7 +168,7 @@ class ExplainingWindows(NamedTuple):
 
     @property
     def key_parts(self) -> Iterator[str]:
-        """The texts that tell these windows from others."""
+        """Yield the texts that identify these windows."""
         spec = self.spec
         yield from map(
             str,
@@ -178,7 +179,7 @@ class ExplainingWindows(NamedTuple):
 def find_explaining_windows(
     verdict: Verdict, head: Captures, base: Captures | None
 ) -> tuple[ExplainingWindows, ExplainingWindows | None]:
-    """Return the windows that explain a verdict in this run and in the run before; None where there is none before."""
+    """Return the windows that explain a verdict in head and in the base; the latter is None without a base."""
     explaining_window, spec = verdict.examined_window, resolve_window_spec(head.convention, verdict.assertion)
     current = (
         ExplainingWindows(head, spec)
@@ -196,7 +197,7 @@ def find_explaining_windows(
 def _draw_picture(
     rank: int, current: ExplainingWindows, baseline: ExplainingWindows | None, sent_keys: set[str]
 ) -> Picture:
-    """Return the picture of one rank; without timelines where they were handed over before."""
+    """Return the picture of one rank; without timelines if it was already sent."""
     key_parts = [part for windows in (current, baseline) if windows is not None for part in windows.key_parts]
     key, run_key = (
         sha256(
@@ -214,7 +215,7 @@ def _draw_picture(
     except NsysError as error:
         return Picture(key, run_key, rank, missing_reason=sanitize_line(str(error), 400))
     base_timeline = None
-    with contextlib.suppress(NsysError):  # what is stored of the run before need not have this window
+    with contextlib.suppress(NsysError):  # the stored windows of the base may lack this one
         if baseline is not None and rank in {base_rank.number for base_rank in baseline.captures.runs[0].ranks}:
             base_timeline = _build_timeline(baseline, rank)
     return Picture(key, run_key, rank, base_timeline, head_timeline)
@@ -233,7 +234,7 @@ def _build_timeline(explaining: ExplainingWindows, rank: int) -> Timeline:
 
 
 def _measure_spread(verdict: Verdict, spec: WindowSpec, head: Captures) -> Spread | None:
-    """Return the value of the worst row in each steady window of its rank; None where the row has no such values."""
+    """Return the value of the worst row in each steady window of its rank; None if the row has no value per window."""
     metric, labels, row = verdict.assertion.measured_metric, _find_metric_labels(verdict), verdict.nearest_row
     if labels is None or row is None or metric.scope is not MetricScope.RANK or "rank" not in metric.dimensions:
         return None
@@ -255,7 +256,7 @@ def _measure_spread(verdict: Verdict, spec: WindowSpec, head: Captures) -> Sprea
 
 
 def _explain_no_spread(run: Run, spec: WindowSpec, rank: int) -> str:
-    """Return why the steady windows are not measured; empty where they are."""
+    """Return why the steady windows are not measured; empty if they are."""
     count = max((len(run.find_anchors(run_rank)) for run_rank in run.ranks if run_rank.number == rank), default=0)
     steady_count = len(select_steady_indices(count))
     if steady_count < MIN_STEADY_WINDOWS:
@@ -271,9 +272,7 @@ def _explain_no_spread(run: Run, spec: WindowSpec, rank: int) -> str:
 def _measure_steady_values(
     run: Run, metric: Metric, spec: WindowSpec, labels: Sequence[Label], rank: int
 ) -> tuple[list[tuple[int, Value]], int]:
-    """Return the row's value in each steady window as pairs with the anchor's index, and the index of the median
-    window.
-    """
+    """Return (anchor index, value) for each steady window, and the anchor index of the median window."""
     values: list[tuple[int, Value]] = []
     windows = run.load_windows(replace(spec, window=STEADY)).require_filled_windows({rank})[rank]
     for window in windows:

@@ -1,1 +1,1 @@
-"""How does the page read: one HTML file with its pictures?"""
+"""How is the page built: one HTML file with its pictures?"""

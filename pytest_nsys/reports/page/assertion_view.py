@@ -1,8 +1,8 @@
-"""What does the page show of one assertion? Its sentence, why it is red, its rows, and how its worst row varies.
+"""What does the page show of one assertion? Its sentence, why it failed, its rows, and how its worst row varies.
 
-How near each row is to its limit is a bar from the line of the limit: to the left what is left, to the right what is
-beyond it. Each side of an assertion has its own scale: a row far beyond would hide what is left of the others. How a
-row varies over the steady windows is a dot for each window along the values, the median one marked.
+A bar from the limit's line shows each row's margin: to the left the headroom, to the right the excess. The two
+directions have separate scales, because a row far beyond its limit would hide the headroom of the others. The variation
+over the steady windows is drawn as one dot for each window; the median window is marked.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ def build_assertion_view(
 ) -> dict[str, Any]:
     """Return what the template draws of one assertion.
 
-    ``windows`` are (id, title) of its timelines on the page; ``causes`` say of a row how much it changed and why, as
-    (row, change, parts). Causes in ``told_causes`` stand further up and are left out; those of this assertion are added
-    to it.
+    Its key ``windows`` holds (id, title) of the assertion's timelines on the page; ``causes`` holds (row, change,
+    parts) for each explained row. Causes in ``told_causes`` are already shown further up and left out; those of this
+    assertion are added to it.
     """
     verdict = record.verdict
     spread = pictures.spread if pictures is not None else None
@@ -66,9 +66,9 @@ MAX_ONE_SIDED_ROWS = 2
 
 
 def _list_figures(record: AssertionRecord) -> Iterator[str]:
-    """Yield what stands beside the name: the worst row's value, its limit, what is left to it, and where the row is.
+    """Yield the texts next to the name: the worst row's value, limit, margin and place.
 
-    Of rows that one side alone has it yields what came or went.
+    For a row that only one side has, it yields what is new or gone.
     """
     verdict, worst = record.verdict, record.worst
     notable_rows = select_rows_to_show(verdict) if record.needs_attention else []
@@ -97,29 +97,31 @@ def describe_margin(margin: str, verdict: Verdict) -> str:
 
 
 def list_notes(record: AssertionRecord) -> list[str]:
-    """Return what an assertion tells beside its rows; what makes its trace doubtful stands above the table."""
+    """Return the notes below an assertion's rows; doubts about its trace stand above the table."""
     return [*record.verdict.warnings, *(note.text for note in record.verdict.notes if not note.warning)]
 
 
 def list_doubts(records: Iterable[AssertionRecord]) -> list[str]:
-    """Return what makes the traces of assertions doubtful, each once."""
+    """Return the doubts about the traces of assertions, each once."""
     return [
         note.text for note in merge_notes(note for record in records for note in record.verdict.notes) if note.warning
     ]
 
 
 BAR_WIDTH, BAR_MIDDLE = 140, 70
-"""The length of a margin's bar in pixels, and where the limit is in it."""
+"""The width of a margin's bar in pixels, and the limit's position in it."""
 
 MAX_EXPLAINED_ROWS = 8
-"""So many rows of one assertion are explained: those of other ranks read alike."""
+"""At most this many rows of one assertion are explained: those of other ranks read alike."""
 
 MAX_TABLE_ROWS = 500
-"""So many rows of one assertion are shown; the JSON report has all of them."""
+"""At most this many rows of one assertion are shown; the JSON report has all."""
 
 
 def _build_rows(verdict: Verdict) -> dict[str, Any]:
-    """Return the rows of one assertion, worst first: those to look at, those that hold, and how many are left out."""
+    """Return the rows of one assertion, worst first: those that need attention, those that hold, and how many are left
+    out.
+    """
     rows = verdict.rows
     table = build_row_table(verdict, rows, MAX_TABLE_ROWS, with_headroom=True)
     margins = [Fraction(row.margin) for row in rows if row.margin is not None]
@@ -144,32 +146,32 @@ def _build_rows(verdict: Verdict) -> dict[str, Any]:
 
 
 def _build_margin_bar(row: JudgedRow, side_scales: tuple[Fraction | None, Fraction | None]) -> dict[str, Any] | None:
-    """Return where the bar of a row's margin begins, how wide it is, and its kind; None of a row without a limit.
+    """Return the start, width and kind of the bar of a row's margin; None for a row without a limit.
 
-    The kinds differ in shape, not in colour alone.
+    The kinds differ in shape, not only in colour.
     """
     margin = row.margin
     if margin is None:
         return None
     scale = side_scales[0] if margin < 0 else side_scales[1]
-    # Two pixels stay free at the edge, so that the longest bar still ends inside the picture.
+    # Two pixels stay free at the edge, so that the longest bar ends inside the picture.
     width = int(abs(Fraction(margin)) * (BAR_MIDDLE - 2) / scale) if scale else 0
     kind = "waived" if row.waived else "crossed" if margin < 0 or row.outcome is Outcome.FAILED else "held"
     return {"left": BAR_MIDDLE if margin < 0 else BAR_MIDDLE - width, "width": width, "kind": kind}
 
 
 EDGE_SHARE = Fraction(4, 100)
-"""The share of the width that is left free at either side."""
+"""The share of the width that is left free on each side."""
 
 DOT_ROWS = 4
-"""Dots stand in so many rows by turn, so that equal ones are all seen."""
+"""Dots are placed in this many rows in turn, so that equal values do not hide each other."""
 
 
 def _build_spread_view(spread: Spread, unit: str) -> dict[str, Any]:
     """Return the distribution of the worst row over the steady windows, or why there is none; ``unit`` is that of its
     values.
 
-    It has the dots, the box of the middle half, and the limit where that is among the values.
+    It consists of the dots, the box of the middle half, and the limit if it is near the values.
     """
     values, limit = spread.values, spread.limit
     if not values:
@@ -214,7 +216,7 @@ def _build_spread_view(spread: Spread, unit: str) -> dict[str, Any]:
 
 
 def _is_limit_near(limit: Fraction | int, low: Fraction | int, high: Fraction | int) -> bool:
-    """Whether the dots can still be told apart beside the limit."""
-    # Three times the spread still leaves the dots a quarter of the picture; of equal values a twentieth is the spread.
+    """Whether the dots can still be distinguished if the limit is drawn too."""
+    # Three times the spread leaves the dots a quarter of the width; for equal values a twentieth counts as the spread.
     room = 3 * max(high - low, abs(Fraction(high)) / 20)
     return low - room <= limit <= high + room

@@ -1,6 +1,7 @@
 """How is the budget of a window drawn: a bar for each side on one scale, its parts in words, and the numbers below?
 
-Parts of less than a hundredth of every window are one, the rest, and no wait that short is told: the table has them.
+Parts of less than a hundredth of every window are merged into the rest, and waits that short are omitted; the table has
+both.
 """
 
 from __future__ import annotations
@@ -34,10 +35,10 @@ from pytest_nsys.reports.views import budget as budget_report
 from pytest_nsys.reports.views.budget import AT_LEAST, AT_MOST, build_budget_lines, describe_blocking
 
 MIN_BAR_PATTERN_SHARE = Fraction(6, 300)
-"""What is narrower than this share of a bar has no pattern, of which a phone would show a line."""
+"""Parts narrower than this share of a bar have no pattern: on a phone only a line of it would be visible."""
 
 MIN_TOLD_SHARE = Fraction(1, 100)
-"""A part that is less than this share of each window is in the rest."""
+"""A part that is less than this share of each window is merged into the rest."""
 
 BOUND_SIGNS = {"": "", AT_LEAST: ">= ", AT_MOST: "<= "}
 
@@ -51,7 +52,7 @@ def build_budget_view(
     """Return what the template draws of the budget of one rank, base above head, on the scale of a picture of
     ``length_ns``.
 
-    Returns None where no side has a budget, for then the page says why.
+    Returns None if no side has a budget; then the page says why.
     """
     if not named_budgets:
         return None
@@ -75,12 +76,12 @@ def build_budget_view(
 
 
 def find_css_class(part: ShownPart) -> str:
-    """Return the class of style of a part."""
+    """Return the CSS class of a part."""
     return f"part-{part.name.lower() if isinstance(part, BudgetPart) else part}"
 
 
 def select_large_parts(named_budgets: Sequence[tuple[str, BudgetFacts]]) -> set[BudgetPart]:
-    """Return the parts that are told by name, by what they may be at most."""
+    """Return the parts that are named, chosen by their upper bounds."""
     return {
         part
         for _, facts in named_budgets
@@ -90,21 +91,21 @@ def select_large_parts(named_budgets: Sequence[tuple[str, BudgetFacts]]) -> set[
 
 
 def _group_small_parts(facts: BudgetFacts, large_parts: set[BudgetPart]) -> dict[ShownPart, int]:
-    """Return the time of each part in the order in which parts are shown; the rest comes last."""
+    """Return the time of each part in ns, in display order; the rest comes last."""
     parts = facts.parts
     ns_by_part: dict[ShownPart, int] = {part: ns for part, ns in parts.items() if part in large_parts}
     return {**ns_by_part, REST_PART: sum(parts.values()) - sum(ns_by_part.values())}
 
 
 def _drop_short_delays(facts: BudgetFacts) -> BudgetFacts:
-    """Return a budget without the delays that are shorter than what is told."""
+    """Return a budget without the delays that are too short to be named."""
     min_ns = MIN_TOLD_SHARE * facts.window_ns
     producers = [delay for delay in facts.producers if delay.ns >= min_ns]
     return replace(facts, producers=producers, before=[delay for delay in facts.before if delay.ns >= min_ns])
 
 
 def _drop_unchanged_delays(head: BudgetFacts, baselines: Sequence[BudgetFacts]) -> BudgetFacts:
-    """Return a budget without the delays that were as long before: they are no lead."""
+    """Return a budget without the delays that were equally long in the baselines: they explain no change."""
     min_ns = MIN_TOLD_SHARE * head.window_ns
     baseline_ns: dict[ProducerDelay | LaunchDelay, int] = {}
     for facts in baselines:
@@ -154,7 +155,9 @@ def _build_budget_bar(
 
 
 def _choose_part_label(part: ShownPart, share: str, of_width: Fraction) -> tuple[str, str] | None:
-    """Return name and share of a part where a phone has room for both, else its share."""
+    """Return the label of a part: name and share if a phone has room for both, else the share; None if it fits
+    nowhere.
+    """
     full_label = choose_label(f"{part} {share}", of_width)
     return full_label if full_label is not None and full_label[1] == NARROWEST_CLASS else choose_label(share, of_width)
 
@@ -162,7 +165,7 @@ def _choose_part_label(part: ShownPart, share: str, of_width: Fraction) -> tuple
 def _build_legend(
     grouped_budgets: Sequence[tuple[str, BudgetFacts, Mapping[ShownPart, int]]], scale: Scale
 ) -> Iterator[TemplateData]:
-    """Yield each part that is any time in one of the windows, with what it is in each."""
+    """Yield each part that takes time in any of the windows, with its amount in each."""
     _, head, head_parts = grouped_budgets[-1]
     for part, ns in head_parts.items():
         has_two_bounds = _has_distant_bounds(head) and part is BudgetPart.COLLECTIVE
@@ -177,12 +180,12 @@ def _build_legend(
 
 
 def _has_distant_bounds(facts: BudgetFacts) -> bool:
-    """Whether the two bounds of what collectives block are so far apart that both are told."""
+    """Whether the two bounds of the time that collectives block are so far apart that both are shown."""
     return facts.blocking_comm_max_ns - facts.blocking_ns["collective"] >= MIN_TOLD_SHARE * facts.window_ns
 
 
 def _format_part_amount(facts: BudgetFacts, part: ShownPart, ns: int, scale: Scale, share: str = "") -> str:
-    """Return a part's time and its share, with both bounds where only they are known."""
+    """Return a part's time and share, with both bounds if the exact time is unknown."""
     has_two_bounds = _has_distant_bounds(facts) and part is BudgetPart.COLLECTIVE
     bound = f"≥{NO_BREAK}" if has_two_bounds or (share and facts.at_least and part in BLOCKED_PARTS.values()) else ""
     text = f"{bound}{_format_time(ns, scale)}{share}" if ns or not has_two_bounds else ""

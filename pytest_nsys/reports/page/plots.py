@@ -1,7 +1,7 @@
 """How is a value drawn over time: as a sparkline for a terminal, as an SVG for a page?
 
-The SVG has no script and no font, fetches nothing, and has the same bytes for the same values; the page has its style.
-Text in it is somebody else's and is escaped.
+The SVG has no script or font, fetches nothing, and has the same bytes for the same values; its style is in the page.
+Its texts come from traces and gate files, and are escaped.
 """
 
 from __future__ import annotations
@@ -20,26 +20,27 @@ from pytest_nsys.reports.words.trend import Trend, TrendPoint, describe_shift
 TICKS = "▁▂▃▄▅▆▇█"
 ASCII_TICKS = "_.:-=+*#"
 SPARK_WIDTH = 24
-"""So many values a sparkline shows, the newest ones."""
+"""A sparkline shows this many of the newest values."""
 
 WIDTH, HEIGHT = 460, 200
 _LEFT, _RIGHT, _TOP, _BOTTOM = 72, 16, 26, 24
 _LONGEST_TITLE = 62
 _MARGIN = Fraction(6, 100)
-"""The share of the plot's height that is free above and below the axis: no dot is cut."""
+"""The share of the plot's height that is free above and below the axis, so that no dot is cut off."""
 
 
 def render_sparkline(values: Sequence[Value], encoding: str = "utf-8", ends: tuple[Value, Value] | None = None) -> str:
-    """Return the newest values as a line of ticks between ``ends``, by default their minimum and maximum.
+    """Return the newest values as a line of characters whose height shows the value between ``ends`` (default: their
+    minimum and maximum).
 
-    The ticks are ASCII where the encoding lacks the others; without values the line is empty.
+    The characters are ASCII if ``encoding`` lacks block characters; without values the line is empty.
     """
     newest_values = list(values[-SPARK_WIDTH:])
     if not newest_values:
         return ""
     ticks = TICKS if can_encode(TICKS, encoding) else ASCII_TICKS
     low, high = (Fraction(end) for end in ends or (min(newest_values), max(newest_values)))
-    # Equal values are a level line, at half of the height.
+    # Equal values give a level line at half height.
     if low == high:
         return ticks[len(ticks) // 2 - 1] * len(newest_values)
     top = len(ticks) - 1
@@ -47,7 +48,7 @@ def render_sparkline(values: Sequence[Value], encoding: str = "utf-8", ends: tup
 
 
 def render_trend_svg(trend: Trend, ident: str) -> str:
-    """Return one plot as SVG; ``ident`` tells it from others of the page."""
+    """Return one plot as SVG; ``ident`` makes its identifiers unique in the page."""
     box = {"left": _LEFT, "right": WIDTH - _RIGHT, "top": _TOP, "bottom": HEIGHT - _BOTTOM, "width": WIDTH}
     description = sanitize_line(_describe_trend(trend), 4000)
     plot_data = _build_plot_data(trend)
@@ -65,7 +66,7 @@ def _describe_trend(trend: Trend) -> str:
 
 
 def _build_plot_data(trend: Trend) -> dict[str, Any]:
-    """Return what the template draws of a trend: texts, and coordinates as it writes them."""
+    """Return the template's data for a trend: texts, and formatted coordinates."""
     low, high = Fraction(trend.low), Fraction(trend.high)
     plot_width, plot_height, points = WIDTH - _LEFT - _RIGHT, HEIGHT - _TOP - _BOTTOM, trend.points
 
@@ -106,7 +107,9 @@ def _build_plot_data(trend: Trend) -> dict[str, Any]:
 
 
 def _fill_limits(points: Sequence[TrendPoint]) -> list[Value | None]:
-    """Return the limit of each run; a run that has none has that of the next one that has, the last ones the last."""
+    """Return the limit of each run. A run without a limit gets that of the next run with one; after the last, that of
+    the last.
+    """
     filled: list[Value | None] = []
     later_limit = next((point.limit for point in reversed(points) if point.limit is not None), None)
     for point in reversed(points):
@@ -130,7 +133,9 @@ MAX_TREND_NOTES = 3
 
 
 def list_trend_notes(trend: Trend) -> list[str]:
-    """Return the newest shifts and acceptances in words, and the limit of now: what a finger cannot point at."""
+    """Return the newest shifts and acceptances and the current limit in words, because a touch screen has no
+    hovering.
+    """
     shift_lines = [f"moved {describe_shift(trend, shift)}" for shift in trend.shifts[-MAX_TREND_NOTES:]]
     acceptance_lines = [_describe_acceptance(point) for point in trend.points if point.acceptance_reason is not None][
         -MAX_TREND_NOTES:
@@ -150,7 +155,7 @@ def _describe_limit_outside(trend: Trend, limit: Value) -> str:
 
 
 def _draw_level_lines(points: Iterable[tuple[Fraction, Fraction]], half_width: Fraction) -> str:
-    """Return the path of a level line around each point, ``half_width`` to either side, within the plot."""
+    """Return the path of a horizontal line through each point, ``half_width`` to either side, clipped to the plot."""
     ends = ((max(x - half_width, Fraction(_LEFT)), min(x + half_width, Fraction(WIDTH - _RIGHT)), y) for x, y in points)
     return "".join(
         f"M{_format_coordinate(start)} {_format_coordinate(y)}H{_format_coordinate(end)}" for start, end, y in ends
@@ -158,12 +163,10 @@ def _draw_level_lines(points: Iterable[tuple[Fraction, Fraction]], half_width: F
 
 
 def _choose_axis_unit(values: Sequence[Value], unit: str) -> tuple[str, Fraction]:
-    """Return the unit that the axis counts in, as it stands behind a number, and how much of the metric's own unit it
-    is.
-    """
+    """Return the unit of the axis, as written after a number, and its size in the metric's own unit."""
     if unit == TIME:
         largest = max(abs(Fraction(value)) for value in values)
-        # The smallest unit in which the axis has at most four digits before the point.
+        # Take the smallest unit in which numbers have at most four digits before the point.
         unit_name = next((unit_name for unit_name, scale in NANOSECONDS.items() if largest < 10_000 * scale), "s")
         return f" {unit_name}", Fraction(NANOSECONDS[unit_name])
     if unit in SHARE_UNITS:
@@ -172,19 +175,19 @@ def _choose_axis_unit(values: Sequence[Value], unit: str) -> tuple[str, Fraction
 
 
 def _list_value_ticks(low: Fraction, high: Fraction, *, whole_numbers: bool = False) -> list[Fraction]:
-    """Return a few round numbers between two; ``whole_numbers`` where things are counted."""
+    """Return a few round numbers between ``low`` and ``high``; only integers if ``whole_numbers``."""
     step = Fraction(1)
     while step > (high - low) / 4 and not whole_numbers:
         step /= 10
     while step * 10 <= (high - low) / 4:
         step *= 10
-    # Ticks stand at 1, 2 or 5 times a power of ten, which people read at a glance.
+    # Ticks are multiples of 1, 2 or 5 times a power of ten.
     step *= next(factor for factor in (1, 2, 5, 10) if step * factor * 4 >= high - low)
     return [step * n for n in range(-int(-low // step), int(high // step) + 1)]
 
 
 def _format_decimal(value: Fraction) -> str:
-    """Return a tick in as many decimals as it takes."""
+    """Return a tick with as many decimals as necessary."""
     decimals = next((n for n in range(19) if (value * 10**n).denominator == 1), 18)
     digits = str(abs(round(value * 10**decimals))).rjust(decimals + 1, "0")
     integer_digits, decimal_digits = digits[: len(digits) - decimals], digits[len(digits) - decimals :]
@@ -192,5 +195,5 @@ def _format_decimal(value: Fraction) -> str:
 
 
 def _format_coordinate(value: Fraction) -> str:
-    """Return a coordinate in tenths of a pixel."""
+    """Return a coordinate in pixels, rounded to a tenth."""
     return _format_decimal(Fraction(round(value * 10), 10))

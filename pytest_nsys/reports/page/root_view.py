@@ -1,7 +1,8 @@
 """How is the story of a session laid out? A section for each root: the picture of where it happened, the assertions
-that it made red, and what to type; then what has no root, what was not judged, and what else deserves a look.
+that failed because of it, and what to type. Then sections for failures without a root, for what was not judged, and for
+what else deserves a look.
 
-An assertion that several configurations share is one, told of the worst of them.
+An assertion of several configurations is shown once, in its worst configuration.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ from pytest_nsys.reports.tables.formats import (
 from pytest_nsys.reports.words.change_text import ALIKE_CHANGE_SHARE
 
 MAX_CHANGES = 64
-"""So many ranks and configurations a section lists with their changes; the JSON report has all."""
+"""A section lists the changes of at most this many ranks and configurations; the JSON report has all."""
 
 UNDRAWN_OUTCOMES = (Outcome.NO_DATA, Outcome.INCOMPARABLE, Outcome.ERROR)
 NO_ROOT_TITLE = "Cause not known"
@@ -43,16 +44,18 @@ OTHER_TITLE = "What else to look at"
 
 
 class Section(NamedTuple):
-    """Holds the records of one root, in the order in which they are told, or those of none."""
+    """Holds the records of one root, or of no root, in the order shown."""
 
     title: str
     records: Sequence[AssertionRecord]
     root: StoryRoot | None = None
-    description: str = ""  # what happened to all of its records
+    description: str = ""  # the message that all of its records share
 
 
 def list_sections(session: Session) -> list[Section]:
-    """Return the sections of what deserves a look, each assertion once: below the largest root that it has a row of."""
+    """Return the sections for all that deserves a look. Each assertion is in one: that of the largest root of any of
+    its rows.
+    """
     story = session.story
     told_identities: set[tuple[str, int, str]] = set()
     filled_sections = []
@@ -65,7 +68,7 @@ def list_sections(session: Session) -> list[Section]:
 
 
 def _list_all_sections(story: Story, session: Session) -> Iterator[Section]:
-    """Yield the sections with all of their assertions, of which one may be in several."""
+    """Yield the sections with all of their assertions; an assertion may be in several."""
     display_names = choose_story_names(story)
     for root in story.roots:
         if root.reds:
@@ -81,10 +84,10 @@ def _list_all_sections(story: Story, session: Session) -> Iterator[Section]:
 def build_section_views(
     sections: Sequence[Section], pictures: PicturesByAssertion, views: Mapping[str, TemplateData]
 ) -> Iterator[TemplateData]:
-    """Yield what the template draws of each section.
+    """Yield the template's data for each section.
 
-    A picture stands in the first section that it belongs to, and is ``above`` the others. The first title ``is_told``
-    by the page's first line.
+    A picture stands in the first section that it belongs to; later sections refer to it as ``above``. ``is_told`` marks
+    the first title, which the page's headline already says.
     """
     drawn_keys: set[str] = set()
     cause_count = sum(section.root is not None for section in sections)
@@ -92,7 +95,7 @@ def build_section_views(
         keys = [key for key in list_window_keys(section, pictures) if key in views]
         key = next((key for key in keys if key not in drawn_keys), None)
         view_above = next((views[window_key] for window_key in keys), None) if key is None else None
-        key = None if section.title == OTHER_TITLE and drawn_keys else key  # what failed is drawn
+        key = None if section.title == OTHER_TITLE and drawn_keys else key  # the rest needs no picture
         drawn_keys |= {key} if key is not None else set()
         waiting_ranks = section.root.waiting_ranks if section.root is not None else ()
         waiting_key = next(
@@ -134,15 +137,15 @@ def _format_position(ordinal: int, cause_count: int) -> str:
 
 
 def _drop_steps(view: TemplateData, steps: Sequence[NextStep]) -> TemplateData:
-    """Return an assertion without the steps that end its section: what accepts a run accepts all of it."""
+    """Return an assertion without the next steps that end its section: accepting a run accepts all of it."""
     return {**view, "next": [step for step in view["next"] if step not in steps]}
 
 
 def list_window_keys(section: Section, pictures: PicturesByAssertion) -> list[str]:
-    """Return the keys of a section's windows; none where nothing was judged, which a picture does not explain.
+    """Return the keys of a section's windows; none if nothing was judged, because a picture would not explain that.
 
-    The first are where most of the root happened, of ranks alike that of the worst row; then come those of each
-    assertion by turn, worst first.
+    First come the windows where the root changed most (among similar ranks, the rank of the worst row), then those of
+    the assertions in turn, worst first.
     """
     if section.records and all(record.outcome in UNDRAWN_OUTCOMES for record in section.records):
         return []
@@ -175,7 +178,7 @@ def _build_section_assertion(
     views: Mapping[str, TemplateData],
     told_causes: set[str],
 ) -> TemplateData:
-    """Return one assertion of its worst configuration, with a table of all where it is judged in several."""
+    """Return one assertion in its worst configuration, with a table of all configurations if there are several."""
     first, *other_records = records
     view = build_assertion_view(first, pictures.get(first.identity), views, told_causes)
     return {
@@ -207,7 +210,7 @@ def _build_configuration_table(records: Sequence[AssertionRecord]) -> Table:
 
 
 def _build_change_table(root: StoryRoot) -> Table | None:
-    """Return how much a root changed, by configuration and rank; None where one line says it all."""
+    """Return how much a root changed, by configuration and rank; None if one line would say it all."""
     if len(root.changes) < 2:
         return None
     has_several_addresses = len(root.gate_addresses) > 1

@@ -1,5 +1,5 @@
-"""How does a session leave as a page (``--nsys-html``)? What happened, then each root with its picture and what it made
-red, then what holds, and the past.
+"""How is a session shown as a page (``--nsys-html``)? What happened, then each root with its picture and the assertions
+that failed because of it, then what holds, and the history.
 """
 
 from __future__ import annotations
@@ -33,11 +33,13 @@ from pytest_nsys.tools.git import read_revision
 
 MAX_TIMELINES = 8
 MAX_DRAWN_ITEMS = 24_000
-"""The most kernels, transfers and gaps in all pictures of one gate file; several share an eighth: a phone opens it."""
+"""The most kernels, transfers and gaps in all pictures of a page, so that a phone can open it; an eighth of it if there
+are several gate files or configurations.
+"""
 
 
 def render_session_page(session: Session) -> str:
-    """Return the page of a session that its history has not stored yet."""
+    """Return the page of a session; the history has not stored the session yet."""
     past_trends, sections = load_past(session), list_sections(session)
     pictures = _deduplicate_pictures(session, sections)
     drawn_pictures = choose_windows(session.records, sections, pictures)
@@ -88,7 +90,9 @@ def render_session_page(session: Session) -> str:
 
 
 def _list_titles(views_below: Sequence[TemplateData], views_above: Sequence[TemplateData]) -> list[str]:
-    """Return what the windows further down are of; of a rank that has one above, which window it is."""
+    """Return the titles of the windows further down; if the rank has a picture above, the title says which window it
+    is.
+    """
     titles_above = {view["title"] for view in views_above}
     return [
         f"{view['title']}, {view['about']}" if view["title"] in titles_above else view["title"] for view in views_below
@@ -96,7 +100,7 @@ def _list_titles(views_below: Sequence[TemplateData], views_above: Sequence[Temp
 
 
 def _deduplicate_pictures(session: Session, sections: Sequence[Section]) -> PicturesByAssertion:
-    """Return the pictures, one of each window of a rank: those that only differ in which kernels count look alike."""
+    """Return one picture for each window of a rank: windows that differ only in which kernels count look alike."""
     pictures = session.pictures
     traces_by_key = {
         picture.key: record.traces
@@ -131,7 +135,7 @@ def _deduplicate_pictures(session: Session, sections: Sequence[Section]) -> Pict
 
 
 def _format_counts(session: Session, headline: str) -> str:
-    """Return how many assertions ended how; empty where the headline says it."""
+    """Return the number of assertions by state; empty if the headline says it."""
     count_line = session.headline
     all_alike = len(session.counts) == 1 and count_line == format_counts(session.records)
     return "" if all_alike or count_line.lower() == headline.lower() else count_line
@@ -140,9 +144,10 @@ def _format_counts(session: Session, headline: str) -> str:
 def choose_windows(
     records: Sequence[AssertionRecord], sections: Sequence[Section], pictures: PicturesByAssertion
 ) -> list[Picture]:
-    """Return what is drawn: the first window of each section, then their others by turn, as long as there is room.
+    """Return the pictures to draw: the first window of each section, then the sections' other windows in turn, while
+    they fit into the limit of drawn items.
 
-    Where everything is green it is the window that is nearest to failing.
+    If everything passed, it is the window of the assertion nearest to failing.
     """
     picture_by_key = {
         picture.key: picture
@@ -163,7 +168,7 @@ def choose_windows(
     has_several_addresses = len({record.address for record in records}) > 1
     room, chosen_pictures = MAX_DRAWN_ITEMS // (8 if has_several_addresses else 1), list[Picture]()
     for key in dict.fromkeys(interleave_lists(keys_by_section)):
-        # The first window is drawn whatever it takes: a page without its picture explains nothing.
+        # The first window is always drawn: a page without a picture explains nothing.
         room -= _count_drawn_items(picture_by_key[key])
         if not chosen_pictures or (room >= 0 and len(chosen_pictures) < MAX_TIMELINES):
             chosen_pictures.append(picture_by_key[key])
@@ -171,7 +176,7 @@ def choose_windows(
 
 
 def _count_drawn_items(picture: Picture) -> int:
-    """Return how many kernels, transfers and gaps a picture has."""
+    """Return how many kernels, transfers and gaps a picture draws."""
     sides = [timeline for timeline in (picture.base, picture.head) if timeline is not None]
     return sum(len(side.gaps) + sum(len(lane.bars) for lane in side.lanes) for side in sides)
 
@@ -179,7 +184,7 @@ def _count_drawn_items(picture: Picture) -> int:
 def _collect_marks(
     records: Sequence[AssertionRecord], pictures: PicturesByAssertion, drawn_pictures: Sequence[Picture]
 ) -> dict[str, list[BlamedKernels]]:
-    """Return for each window the kernels that caused what is bad in it."""
+    """Return the kernels to mark in each picture: the causes of failures in it."""
     causes_by_key: dict[str, list[RowExplanation]] = {}
     for record in records:
         for picture in pictures[record.identity].windows if record.identity in pictures else ():
@@ -188,7 +193,7 @@ def _collect_marks(
 
 
 def _name_runs(records: Sequence[AssertionRecord], pictures: PicturesByAssertion) -> dict[str, str]:
-    """Return the gate file or configuration of each picture by its key; empty where there is only one."""
+    """Return the gate file or configuration of each picture, by the picture's key; empty if there is only one."""
     has_several_addresses = len({record.address for record in records}) > 1
     drawn_records = [record for record in records if has_several_addresses and record.identity in pictures]
     return {
@@ -201,7 +206,7 @@ def _name_runs(records: Sequence[AssertionRecord], pictures: PicturesByAssertion
 def _build_file_view(
     records: Sequence[AssertionRecord], pictures: PicturesByAssertion, views: Mapping[str, TemplateData]
 ) -> dict[str, Any]:
-    """Return one gate file, and the assertions that hold."""
+    """Return the template's data for one gate file, with the assertions that hold."""
     passing_records = [record for record in sort_worst_first(records) if not record.needs_attention]
     return {
         "name": records[0].address,
@@ -217,7 +222,7 @@ def _build_file_view(
 
 
 def _list_run_facts(session: Session) -> Iterator[str]:
-    """Yield what the page is of: the commit that is checked out, when it was traced; nothing that is not known."""
+    """Yield facts about the run: the commit that is checked out, and when it was traced; unknown facts are left out."""
     revision = read_revision(session.checkout) if session.checkout is not None and session.records else None
     if revision is not None and revision.commit is not None:
         changes_text = ", with local changes" if revision.dirty else ""

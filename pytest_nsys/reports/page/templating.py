@@ -1,7 +1,7 @@
-"""How does a page leave: one self-contained HTML file, light and dark, without network, every name escaped?
+"""How is a page rendered: as one self-contained HTML file, light and dark, without network, with every name escaped?
 
-Templates are Jinja with autoescape on. What stands unescaped is ours alone: style, script, and JSON in which no
-character could end its element.
+Templates are Jinja with autoescape on. Only our own style and script are unescaped, and JSON whose characters cannot
+end its element.
 """
 
 from __future__ import annotations
@@ -24,14 +24,13 @@ if TYPE_CHECKING:
     from markupsafe import Markup
 
 TemplateData = dict[str, Any]
-"""What a template draws, under the names that it uses."""
+"""The data of a template, by the names that it uses."""
 
 CHARACTER_WIDTH_PX = 7
-"""About so wide is a character of a label; a little wider than it is."""
+"""The assumed width of a label's character, slightly more than its real width."""
 
 LABEL_WIDTHS_PX = (290, 450, 600, 800, 1100)
-"""Widths of a picture in pixels for which the style has a class of labels: narrower pictures go without these labels.
-"""
+"""Widths of a picture in pixels for which the style has a class of labels: narrower pictures hide these labels."""
 
 NARROWEST_CLASS = f"over{LABEL_WIDTHS_PX[0]}"
 
@@ -39,7 +38,9 @@ TEMPLATE_FOLDER = Path(__file__).with_name("templates")
 
 
 def render_page(name: str, *, interactive: bool, **values: Any) -> str:
-    """Return the page of a template. An ``interactive`` page has timelines, and gets the script that zooms them."""
+    """Return the page rendered from a template. An ``interactive`` page has timelines, and gets the script that zooms
+    them.
+    """
     from markupsafe import Markup
 
     script = _read_template_file("timeline.js") if interactive else ""
@@ -55,7 +56,7 @@ def render_page(name: str, *, interactive: bool, **values: Any) -> str:
 
 @cache
 def load_template(name: str) -> Template:
-    """Return a template, which is compiled once in a process."""
+    """Return a template; it is compiled once per process."""
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
     from markupsafe import Markup
 
@@ -74,27 +75,26 @@ def load_template(name: str) -> Template:
 
 
 def _format_command_word(word: str) -> Markup:
-    """Return a word of a command, in which no line breaks, while one may break before an option."""
+    """Return a word of a command as markup: no line break inside, but one allowed before an option."""
     from markupsafe import Markup, escape
 
     return Markup("<span>{}</span>").format(word) if word.startswith("-") else escape(word)
 
 
 def embed_json(value: Any) -> str:
-    """Return JSON for a ``<script>``: nothing in it ends the element, whatever names it holds."""
+    """Return JSON for a ``<script>`` element, escaped so that no name in it can end the element."""
     text = sanitize_json(json.dumps(value, separators=(",", ":")))
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 
 
 LONG_WORD = 24
-"""A word of more characters may break."""
+"""A word with more characters may be broken."""
 
 
 def break_words(text: str) -> list[str]:
-    """Return the text in pieces between which a line may break, besides at blanks.
+    """Return the text in pieces; a line may break between them, in addition to spaces.
 
-    It breaks in long words: behind what is no letter or digit, else before a capital letter, and anywhere in what has
-    neither.
+    Long words are split after characters that are not letters or digits, else before capital letters, else anywhere.
     """
     parts = [""]
     for word in re.findall(r"\S+|\s+", text):
@@ -109,13 +109,13 @@ def break_words(text: str) -> list[str]:
 
 
 NO_BREAK = "\u00a0"
-"""The blank at which no line breaks."""
+"""The no-break space."""
 
 _BLANKS_TO_KEEP = re.compile(rf"(?<=\d) (?=(?:{'|'.join((*NANOSECONDS, *BYTES, 'pp'))})\b|→)|(?<=→) (?=\d)")
 
 
 def keep_units_together(text: str) -> str:
-    """Return the text in which no line parts a number from its unit, or from the number that it became."""
+    """Return the text with no-break spaces between a number and its unit, and within ``before → after``."""
     return _BLANKS_TO_KEEP.sub(NO_BREAK, text)
 
 
@@ -124,21 +124,21 @@ def _read_template_file(name: str) -> str:
 
 
 def _build_security_policy(script: str) -> str:
-    """Return what the browser may do: nothing over the network, and no script but this one."""
+    """Return the content security policy: nothing over the network, and no script but this one."""
     script_source = f"; script-src 'sha256-{b64encode(sha256(script.encode()).digest()).decode()}'" if script else ""
     return f"default-src 'none'; style-src 'unsafe-inline'{script_source}; base-uri 'none'; form-action 'none'"
 
 
 def choose_label(text: str, share: Fraction) -> tuple[str, str] | None:
-    """Return a label and the class of pictures that have it, for what takes a share of a picture's width.
+    """Return a label and its CSS class, for an element that takes a ``share`` of a picture's width.
 
-    Narrower pictures, in which it would reach beyond, go without it; None where every picture does. The script, which
-    knows the width, writes its own labels.
+    The class hides the label in pictures that are too narrow for it; None if it fits into no picture. The script, which
+    knows the real width, writes its own labels.
     """
     needed_px = Fraction(CHARACTER_WIDTH_PX * (len(text) + 1))
     return next(((text, f"over{width}") for width in LABEL_WIDTHS_PX if share * width >= needed_px), None)
 
 
 def format_css_percent(share: Fraction) -> str:
-    """Return a share as CSS has it: ``12.5%``."""
+    """Return a share in CSS syntax: ``12.5%``."""
     return f"{float(100 * share):.3f}".rstrip("0").rstrip(".") + "%"

@@ -1,9 +1,9 @@
-"""How is a window drawn: paths of each lane, ticks of the axis, the numbers beside, the data that hovering needs?
+"""How is a window drawn: paths of each lane, ticks of the axis, the numbers next to it, the data for hovering?
 
-The picture is drawn here, so that it is whole without a script: x is nanoseconds since the window's start, or since
-that of the first of several ranks that are drawn beside each other, y from 0 to 20. Base and head share one scale. A
-bar is a stretch of a thick line: it takes half the bytes of a rectangle. What the template draws has the names that it
-uses.
+The picture is drawn here, so that it is complete without a script. x is in nanoseconds since the window's start, or, if
+several ranks share a frame, since the start of the first rank's window; y is from 0 to 20. Base and head share one
+scale. A bar is a segment of a thick line, which takes half the bytes of a rectangle. Template data has the names that
+the template uses.
 """
 
 from __future__ import annotations
@@ -40,17 +40,20 @@ if TYPE_CHECKING:
 LANE_HEIGHT = 20
 FULL_SHAPE = (0, LANE_HEIGHT)
 KERNEL_SHAPE = (4, 12)
-"""Top and height of a kernel; exposed parts and barriers are as high as the lane, so that they differ without colour.
+"""Top and height of a kernel. Exposed parts and barriers are as high as the lane, so that they differ even without
+colour.
 """
 
 MARK_SHAPE = (17, 3)
-"""Top and height of what marks the kernels of a cause."""
+"""Top and height of the mark on kernels of a cause."""
 
 MAX_LANES = 4
-"""So many lanes of one side a phone shows, so that its first screen has both sides; the others are folded."""
+"""A phone shows at most this many lanes of a side, so that both sides fit on its first screen; the others are
+folded.
+"""
 
 STAGE_COLOURS = 6
-"""So many colours of stages there are, used in turn."""
+"""The number of colours for stages, used in turn."""
 
 HUES: Mapping[str, str] = {
     **dict.fromkeys(("gemm", "convolution"), "gemm"),
@@ -60,31 +63,33 @@ HUES: Mapping[str, str] = {
     **dict.fromkeys(("memory", "index", "kv_cache", "quantize", "input_scatter_fusion"), "memory"),
     **{family: family for family in ("elementwise", "triton", "moe", "optimizer")},
 }
-"""The colour of compute by its family; families of a kind share one. Others have that of *other*."""
+"""The colour of compute by kernel family; similar families share one. Other families have the colour of *other*."""
 
 OTHER_HUE = "other"
 MAX_NAMED_CAUSES = 4
 
 MIN_NAMED_SHARE = Fraction(7, 100)
-"""A bar of this share of a picture's width has its name in it, cut where it ends; the script knows better."""
+"""A bar of at least this share of a picture's width contains its name, cut off at its end; the script, which knows the
+real width, decides anew.
+"""
 
 MIN_LATE_SHARE = Fraction(1, 100)
-"""A window that begins by less than this share of it later than another begins with that."""
+"""If a window begins later than another by less than this share of its length, both are drawn with the same start."""
 
 MAX_LENGTH_RATIO = 2
-"""Ranks are drawn beside each other in at most so many times the longest window: further apart one would see a line
-each.
+"""Ranks share a frame only if it is at most this many times as long as the longest window: else each window would be a
+thin line.
 """
 
 MAX_TICKS = 6
 MIN_PATTERN_SHARE = Fraction(6, 360)
-"""What is narrower than this share of a picture has no pattern, of which a phone would show a line."""
+"""Parts narrower than this share of a picture have no pattern: on a phone only a line of it would be visible."""
 
 PHONE_PIXEL = Fraction(1, 400)
-"""A pixel as a share of a picture on a phone: what the host launched late by less is not marked."""
+"""A pixel as a share of a picture on a phone: kernels that the host launched late by less are not marked."""
 
 ASSUMED_WIDTH_PX = 900
-"""The width of a picture in pixels for which its patterns are drawn; the script knows better."""
+"""The width of a picture in pixels for which its patterns are drawn; the script adapts them to the real width."""
 
 PART_ORDER = [*BudgetPart]
 NOBODY = -1
@@ -92,41 +97,41 @@ LANE_COLUMNS = (*make_text_columns("lane", "purpose"), *make_number_columns("ker
 
 
 class BlamedKernels(NamedTuple):
-    """Describes the kernels that caused what is bad."""
+    """Describes the kernels that caused a failure."""
 
     name: str
-    stage: str | None  # None: those of all stages
+    stage: str | None  # None: in all stages
     is_host: bool = False  # whether it is a call, or the kernel that the host launched late
 
 
 MarksByPicture = Mapping[str, Collection[BlamedKernels]]
-"""What is marked, by the key of a picture."""
+"""The marks of each picture, by its key."""
 
 NO_MARKS: MarksByPicture = MappingProxyType({})
 
 
 class PlacedWindow(NamedTuple):
-    """Describes where one window of a picture is drawn, of base or head."""
+    """Describes where one window of a picture (of base or head) is drawn."""
 
-    name: str  # "base" or "head"; empty where it is the only window
+    name: str  # "base" or "head"; empty if it is the only window
     window: Timeline
-    lead_ns: int = 0  # so much later than the first window of its side it is drawn
+    lead_ns: int = 0  # how much later than its side's first window it is drawn
 
     def locate(self, time_ns: int) -> int:
-        """Return where a time is drawn."""
+        """Return the x coordinate of a time."""
         return time_ns - self.window.start_ns + self.lead_ns
 
 
 class Frame(NamedTuple):
-    """Describes what the windows of several ranks are drawn in beside each other; empty where they are not."""
+    """Describes the shared time axis on which the windows of several ranks are drawn; empty if each has its own."""
 
     length_ns: int = 0
     first_ns: Mapping[str, int] = MappingProxyType({})  # when the first window of each side began
-    error_ns: int = 0  # by so much the time between two windows may be wrong
-    full_span_ns: int = 0  # what they would take, where that is too long to draw them beside each other
+    error_ns: int = 0  # the possible error of the time between two windows
+    full_span_ns: int = 0  # the length of the shared axis if that is too long to be used; else 0
 
     def place_window(self, side: PlacedWindow) -> PlacedWindow:
-        """Return the window where it is drawn; with the first of its side where nobody knows when it began."""
+        """Return the window placed on the shared axis; if its start is unknown, with its side's first window."""
         start_ns = side.window.common_start_ns
         return (
             side._replace(lead_ns=start_ns - self.first_ns[side.name])
@@ -135,7 +140,7 @@ class Frame(NamedTuple):
         )
 
     def describe_placement(self, head: PlacedWindow) -> Iterator[str]:
-        """Yield what a person should know of where a window is drawn."""
+        """Yield notes on the accuracy of a window's position."""
         if self.full_span_ns:
             span_text = format_value(self.full_span_ns)
             yield f"not drawn beside the other ranks: that would span {span_text}"
@@ -156,14 +161,14 @@ def list_sides(picture: Picture) -> list[PlacedWindow]:
 
 
 def build_frame(pictures: Sequence[Picture]) -> Frame:
-    """Return what the windows of one run are drawn in: as they were beside each other, where that can still be seen."""
+    """Return the frame of the windows of one run: a shared time axis, unless that would be too long."""
     shown_windows = [(name, timeline) for picture in pictures for name, timeline, _ in list_sides(picture)]
     placeable_windows = [
         (name, timeline.common_start_ns, timeline.length_ns)
         for name, timeline in shown_windows
         if timeline.common_start_ns is not None
     ]
-    # One window alone, or one of which nobody knows when it began, has nothing to stand beside.
+    # A single window, or windows whose start is unknown, need no shared axis.
     if len({picture.key for picture in pictures if list_sides(picture)}) < 2 or not placeable_windows:
         return Frame()
     first_ns = {
@@ -174,17 +179,16 @@ def build_frame(pictures: Sequence[Picture]) -> Frame:
     if frame_ns > MAX_LENGTH_RATIO * max(timeline.length_ns for _, timeline in shown_windows):
         return Frame(full_span_ns=frame_ns)
     errors = sorted(timeline.clock_error_ns or 0 for _, timeline in shown_windows)
-    # Each clock's error is against the first one's: two windows may be apart by the sum of the two largest errors.
+    # Each error is relative to the first clock: between two windows it is at most the sum of the two largest.
     return Frame(max(frame_ns, *(timeline.length_ns for _, timeline in shown_windows)), first_ns, sum(errors[-2:]))
 
 
 def build_timeline_views(
     pictures: Sequence[Picture], marks: MarksByPicture = NO_MARKS, run_names: Mapping[str, str] = MappingProxyType({})
 ) -> list[TemplateData]:
-    """Return what the template draws of some ranks; those of one run are on one scale, each where it was beside the
-    others.
+    """Return the template's data for some ranks; the ranks of one run share a scale and a time axis.
 
-    ``run_names`` say by key which run a picture is of, where there are several.
+    ``run_names`` maps a picture's key to the name of its run, if there are several runs.
     """
     frames: dict[str, Frame] = {}
     for run_key, run_pictures in group_by_key((picture.run_key, picture) for picture in pictures).items():
@@ -201,7 +205,9 @@ _MARKED_KINDS = (RowActivity.KERNEL, RowActivity.COLLECTIVE, RowActivity.COPY, R
 
 
 def list_marks(rows: Iterable[RowExplanation], rank: int) -> list[BlamedKernels]:
-    """Return the kernels, copies and calls of a rank that are at the root of worse rows; without a root what leads."""
+    """Return the kernels, copies and calls of a rank that are roots of worse rows; for rows without a root, the leading
+    cause.
+    """
     found_marks: dict[BlamedKernels, None] = {}
     rows = list(rows)
     has_roots = any(row.root_causes for row in rows)
@@ -236,14 +242,14 @@ def _format_cause_names(causes: Sequence[str]) -> str:
 
 
 def _find_bar_name_in_causes(bar: Bar) -> str:
-    """Return the name by which a cause knows what a bar draws; transfers have but one name."""
+    """Return the name that causes use for the kernel or transfer of a bar."""
     return bar.stable_name or bar.name
 
 
 def _build_timeline_view(
     picture: Picture, number: int, frame: Frame, marks: Collection[BlamedKernels], run_name: str
 ) -> TemplateData:
-    """Return what the template draws of one rank, base above head, or ``why`` there is nothing."""
+    """Return the template's data for one rank, base above head, or ``why`` there is no picture."""
     head = picture.head
     placed_windows = [frame.place_window(side) for side in list_sides(picture)]
     named_windows = placed_windows if len(placed_windows) > 1 else [side._replace(name="") for side in placed_windows]
@@ -258,7 +264,7 @@ def _build_timeline_view(
     shown_parts = select_large_parts(
         [(name, timeline.budget) for name, timeline, _ in named_windows if timeline.budget is not None]
     )
-    # Compute is no gap, so that it needs no name among the gaps.
+    # Compute is not a gap, so the legend of gaps does not name it.
     main_lanes, named_parts = _choose_main_lanes(lanes, marks, length_ns), frozenset(shown_parts - {BudgetPart.COMPUTE})
     scene = _Scene(ident, length_ns, stages, marks, main_lanes, named_parts)
     side_views = [_build_side_view(side, scene) for side in named_windows]
@@ -305,23 +311,23 @@ def _build_timeline_view(
 
 
 class _Scene(NamedTuple):
-    """Holds what the sides of a picture share."""
+    """Holds what both sides of a picture share."""
 
     ident: str
     length_ns: int
-    stages: Sequence[str]  # of both sides, in the order of their colours
+    stages: Sequence[str]  # in both sides, in the order of their colours
     marks: Collection[BlamedKernels]
     main_lanes: frozenset[str]  # lanes that are never folded
-    named_parts: frozenset[ShownPart]  # parts of gaps that the legend has by name
+    named_parts: frozenset[ShownPart]  # parts of gaps that the legend names
 
 
 def _choose_main_lanes(
     lanes: Iterable[TimelineLane], marks: Collection[BlamedKernels], length_ns: int
 ) -> frozenset[str]:
-    """Return the lanes to see first: those of a cause, those that compute, then by how long they were exposed, and
-    busy.
+    """Return the lanes that are always shown: first those of a cause, then those with compute, then by exposed time and
+    busy time.
 
-    Lanes that are as good as empty are not among them.
+    Nearly empty lanes are excluded.
     """
     causes = {mark.name for mark in marks}
 
@@ -334,15 +340,15 @@ def _choose_main_lanes(
     busy_names = [
         name
         for name, same_lanes in lanes_by_name.items()
-        # A lane that is busy for less than a hundredth of the picture is as good as empty.
+        # A lane is nearly empty if it is busy for less than a hundredth of the picture.
         if rate_lane(same_lanes)[0] or max(lane.busy_ns for lane in same_lanes) * 100 >= length_ns
     ]
     return frozenset(sorted(busy_names, key=lambda name: rate_lane(lanes_by_name[name]), reverse=True)[:MAX_LANES])
 
 
 def _list_patterns(sides: Iterable[PlacedWindow], scene: _Scene) -> list[tuple[str, str, str]]:
-    """Return each pattern of the drawn gaps: its id in this picture, what it is, and the scale that keeps it
-    unstretched.
+    """Return each pattern of the drawn gaps: its id in this picture, its name, and the scale that keeps it
+    undistorted.
     """
     drawn_parts = {gap.part.part for side in sides for gap in side.window.gaps} & scene.named_parts
     return _list_scaled_patterns(scene.ident, drawn_parts, scene.length_ns)
@@ -360,7 +366,7 @@ def _find_hue(family: str) -> str:
 
 
 def _list_hues(lanes: Iterable[TimelineLane]) -> list[tuple[str, str]]:
-    """Return each colour of compute that is drawn, with the families that have it."""
+    """Return each colour of drawn compute, with its kernel families."""
     compute = (bar for lane in lanes if lane.kind == "compute" for bar in lane.bars)
     drawn_families = sorted({bar.family for bar in compute if not bar.is_barrier})
     hues = group_by_key((_find_hue(family), family) for family in drawn_families)
@@ -371,7 +377,7 @@ def _list_hues(lanes: Iterable[TimelineLane]) -> list[tuple[str, str]]:
 
 
 class _Path(NamedTuple):
-    """Describes bars of one class as stretches of a line of a ``width``; ``pattern`` is what they are painted with."""
+    """Describes bars of one CSS class as segments of a line with a ``width``, painted with ``pattern``."""
 
     css: str
     width: int
@@ -382,16 +388,16 @@ class _Path(NamedTuple):
 def _make_path(
     css: str, spans: Iterable[tuple[int, int]], shape: tuple[int, int] = FULL_SHAPE, ident: str = ""
 ) -> _Path:
-    """Return the bars of one class as a path; ``ident`` is that of a picture with patterns."""
+    """Return the bars of one CSS class as a path; ``ident`` is the identifier of a picture with patterns."""
     top, height = shape
     middle = f"{top + height / 2:g}"
-    # Starts are absolute: the browser would add up the errors of relative ones, which are floats.
+    # Coordinates are absolute: with relative ones, the browser's float errors would accumulate.
     d = "".join(f"M{start} {middle}h{end - start}" for start, end in spans)
     return _Path(css, height, d, f"url(#{ident}-{css})" if ident else "")
 
 
 def _build_side_view(side: PlacedWindow, scene: _Scene) -> TemplateData:
-    """Return what the template draws of one window."""
+    """Return the template's data for one window."""
     timeline, end_ns, length_ns = side.window, side.lead_ns + side.window.length_ns, scene.length_ns
     outside_path = _make_path(
         "outside", [span for span in ((0, side.lead_ns), (end_ns, length_ns)) if span[0] < span[1]]
@@ -423,9 +429,9 @@ def _build_side_view(side: PlacedWindow, scene: _Scene) -> TemplateData:
 def _build_lane_view(
     lane: TimelineLane, side: PlacedWindow, outside_paths: Sequence[_Path], scene: _Scene
 ) -> TemplateData:
-    """Return what the template draws of one lane: the paths by class, and what it amounts to in words and in numbers.
+    """Return the template's data for one lane: the paths by CSS class, and its totals in words and numbers.
 
-    ``labels`` are where a bar is that has room for a name, how wide, and the name.
+    ``labels`` holds position, width and name for each bar with room for its name.
     """
     length_ns, marks = scene.length_ns, {*scene.marks}
     bars = [((side.locate(bar.start_ns), side.locate(bar.end_ns)), bar) for bar in lane.bars]
@@ -470,10 +476,10 @@ def _build_lane_view(
 
 
 def _build_gap_view(side: PlacedWindow, outside_paths: Sequence[_Path], scene: _Scene) -> TemplateData:
-    """Return what the template draws of the times without compute: a path for each class in the legend, and one of the
+    """Return the template's data for the times without compute: a path for each class in the legend, and one for the
     rest.
 
-    Where the host is a cause, what it launched late is marked.
+    If the host is a cause, the gaps before kernels that it launched late are marked.
     """
     gaps = side.window.gaps
     spans = group_by_key(
@@ -502,30 +508,30 @@ def _build_gap_view(side: PlacedWindow, outside_paths: Sequence[_Path], scene: _
 
 
 def _make_part_paths(part: ShownPart, spans: Sequence[tuple[int, int]], ident: str, length_ns: int) -> list[_Path]:
-    """Return the paths of one part of the budget: what is wide has its pattern."""
+    """Return the paths of one part of the budget; wide spans get the part's pattern."""
     wide_spans = [span for span in spans if part != REST_PART and span[1] - span[0] >= MIN_PATTERN_SHARE * length_ns]
     narrow_path = _make_path(find_css_class(part), [span for span in spans if span not in wide_spans])
     return [path for path in (narrow_path, _make_path(find_css_class(part), wide_spans, ident=ident)) if path.d]
 
 
 def _list_time_ticks(length_ns: int) -> Iterator[tuple[str, str, str]]:
-    """Yield round times in one unit: where each is, which end of its text stands there, and the text."""
+    """Yield round times in one unit: the position, the text anchor and the text of each."""
     step = 1
     while length_ns > MAX_TICKS * step:
         step *= 10
-    # Ticks stand at 1, 2 or 5 times a power of ten nanoseconds.
+    # Ticks are multiples of 1, 2 or 5 times a power of ten nanoseconds.
     step = next((step // part for part in (5, 2) if step % part == 0 and length_ns <= MAX_TICKS * (step // part)), step)
     unit = next(unit for unit, scale in reversed([*NANOSECONDS.items()]) if step >= scale)
     for time_ns in range(0, length_ns + 1, step):
         share = Fraction(time_ns, length_ns)
-        # At either end of the axis a centred text would reach beyond the picture.
+        # At the ends of the axis a centred text would extend beyond the picture.
         anchor = "start" if share < Fraction(4, 100) else "end" if share > Fraction(94, 100) else "middle"
         number = Fraction(time_ns, NANOSECONDS[unit])
         yield format_css_percent(share), anchor, f"{number if number.denominator == 1 else float(number)} {unit}"
 
 
 def _build_hover_data(side: PlacedWindow) -> TemplateData:
-    """Return what hovering shows of one window."""
+    """Return the data that hovering shows for one window."""
     names, stages = _TextNumbers(), _TextNumbers()
     timeline = side.window
     bands = [[side.locate(start), end - start, stages[stage]] for start, end, stage in timeline.bands]
@@ -542,14 +548,14 @@ def _build_hover_data(side: PlacedWindow) -> TemplateData:
 
 
 class _TextNumbers(dict[str, int]):
-    """Numbers texts in the order of their first use."""
+    """Maps texts to numbers, in the order of their first use."""
 
     def __missing__(self, text: str) -> int:
         return self.setdefault(text, len(self))
 
 
 def _build_lane_data(lane: TimelineLane, side: PlacedWindow, names: _TextNumbers, stages: _TextNumbers) -> TemplateData:
-    """Return what hovering shows of one lane; the script has the meaning of the short keys."""
+    """Return the data that hovering shows for one lane; the script documents the short keys."""
     return {
         "name": f"{lane.name}, {lane.purpose}",
         "c": int(lane.kind != "communication"),
@@ -563,7 +569,9 @@ def _build_lane_data(lane: TimelineLane, side: PlacedWindow, names: _TextNumbers
 
 
 def _build_gap_data(side: PlacedWindow, names: _TextNumbers, stages: _TextNumbers) -> TemplateData:
-    """Return what hovering shows of the gaps: in ``w`` who waited for what, in ``a`` an arrow by lane and time."""
+    """Return the data that hovering shows for the gaps: ``w`` says which kernel waited for what, ``a`` holds arrows by
+    lane and time.
+    """
     parts = [gap.part for gap in side.window.gaps]
     numbered_gaps = [*enumerate(side.window.gaps)]
     single_gaps = [
@@ -593,16 +601,16 @@ def _build_gap_data(side: PlacedWindow, names: _TextNumbers, stages: _TextNumber
 
 
 def encode_differences(starts: Sequence[int]) -> list[int]:
-    """Return each start minus the one before, which takes fewer characters."""
+    """Return each start minus the previous one, which takes fewer characters."""
     return [start - previous for previous, start in zip([0, *starts], starts, strict=False)]
 
 
 STRIPS_IDENT = "strips"
-"""The identifier in the names of the patterns of a page's strips."""
+"""The identifier in the names of patterns in the strips of a page."""
 
 
 def build_strip_views(strips: Sequence[RankStrip]) -> TemplateData:
-    """Return what the template draws of the ranks' strips, on the scale of the longest window."""
+    """Return the template's data for the strips of ranks, on the scale of the longest window."""
     longest_ns = max((strip.length_ns for strip in strips), default=0) or 1
     parts = {gap.part for strip in strips for gap in strip.gaps}
     return {
@@ -613,7 +621,7 @@ def build_strip_views(strips: Sequence[RankStrip]) -> TemplateData:
 
 
 def _build_strip_view(strip: RankStrip, longest_ns: int) -> TemplateData:
-    """Return what the template draws of one rank's strip."""
+    """Return the template's data for one rank's strip."""
     by_part = group_by_key(
         (gap.part, (gap.start_ns - strip.start_ns, gap.end_ns - strip.start_ns)) for gap in strip.gaps
     )

@@ -1,7 +1,7 @@
-"""``pytest-nsys TRACE --format html``: how does one run leave as a page, with its step on the timeline and every view?
+"""``pytest-nsys TRACE --format html``: how is one run shown as a page, with its step on the timeline and every view?
 
 It is the first screen with pictures: where the time of each rank goes, one rank in full, kernels, communication, what
-to look at, what is doubtful, what to type next. A view alone (``--view NAME``) is the same page with that section.
+to look at, what is doubtful, what to type next. For a single view (``--view NAME``), the page has only that section.
 """
 
 from __future__ import annotations
@@ -36,10 +36,12 @@ from pytest_nsys.reports.views.all_views import VIEWS
 from pytest_nsys.reports.views.view import RenderedView, ViewRequest
 
 SECTIONS = ("ranks", "overlap", "streams", "kernels", "collectives", "budget")
-"""The views that a page has: those that measure what the first screen does, in the same windows."""
+"""The views on a page: those that measure the same windows as the first screen."""
 
 MAX_VIEW_ROWS = 200
-"""So many rows of a view a page shows, which has to open on a phone; the command below the table prints all."""
+"""A page shows at most this many rows of a view, so that a phone can open it; the command below the table prints
+all.
+"""
 
 MAX_STRIPS = 128
 MIN_NAMED_PART_SHARE = Fraction(1, 100)
@@ -48,14 +50,14 @@ MIN_NAMED_PART_SHARE = Fraction(1, 100)
 
 @dataclass(frozen=True, slots=True)
 class ViewSection:
-    """Describes one view on a page: its tables as text, what it says besides, and the command that prints it."""
+    """Describes one view on a page: its tables as text, its notes, and the command that prints it."""
 
     name: str
     command: str
     drawing: str = ""  # lines of text above the tables
     tables: Sequence[Table] = ()
     remarks: Sequence[str] = ()
-    why: str = ""  # why it shows nothing; empty where it shows something
+    why: str = ""  # why it shows nothing; empty if it shows something
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +72,7 @@ class TraceDrawing:
 def draw_trace(captures: Captures, spec: WindowSpec, summary: Summary, ranks: Sequence[int] = ()) -> TraceDrawing:
     """Measure what the page of a run draws: the slowest rank in full, all ranks as strips, the views.
 
-    ``ranks`` are those that were asked for; none: all.
+    ``ranks`` are the requested ranks; none: all.
     """
     run = captures.runs[0]
     views = [
@@ -85,7 +87,7 @@ def draw_trace(captures: Captures, spec: WindowSpec, summary: Summary, ranks: Se
 
 
 def _draw_rank(run: Run, spec: WindowSpec, rank: int) -> Picture:
-    """Return the window of a rank that its values are the median of; or why it cannot be drawn."""
+    """Return the picture of a rank's median window, or the reason why it cannot be drawn."""
     try:
         rank_group = run.load_windows(spec)
         windows = rank_group.require_filled_windows({rank})[rank]
@@ -97,7 +99,7 @@ def _draw_rank(run: Run, spec: WindowSpec, rank: int) -> Picture:
 
 
 def measure_view_section(name: str, request: ViewRequest, traces: Sequence[str]) -> ViewSection:
-    """Return the section of a view; one that cannot be measured says why."""
+    """Return the section of a view; if the view cannot be measured, the section says why."""
     command = quote_command(["pytest-nsys", *traces, "--view", name])
     try:
         return make_view_section(VIEWS[name].show(request), command)
@@ -118,7 +120,7 @@ def make_view_section(rendered_view: RenderedView, command: str) -> ViewSection:
 
 
 def _shorten_table(table: Table) -> Table:
-    """Return a table with the rows that a page shows, and how many it leaves out."""
+    """Return a table with the rows that a page shows, and the number of the others."""
     return Table(
         table.columns, table.rows[:MAX_VIEW_ROWS], table.caption, table.omitted_count + len(table.rows[MAX_VIEW_ROWS:])
     )
@@ -168,11 +170,11 @@ def render_view_page(section: ViewSection, trace: str) -> str:
 
 
 WHOLE_LINE = " " * 200
-"""As much room as a line of the page has for how the windows were found: it wraps."""
+"""Its length is the room for the description of how windows were found: on the page that line wraps."""
 
 
 def _format_trace_headline(summary: Summary) -> str:
-    """Return how long a step is, and what its time goes to: ``Step 17.8 ms on rank 1: 82.8% compute, 16.3% …``."""
+    """Return how long a step is, and how its time is spent: ``Step 17.8 ms on rank 1: 82.8% compute, 16.3% …``."""
     step = summary.step
     name = "step" if step.metric == STEP_METRIC else summary.environment.selection.measured_unit
     rank_text = f" on rank {step.slowest_rank}" if len(summary.budgets) > 1 else ""
@@ -183,7 +185,7 @@ def _format_trace_headline(summary: Summary) -> str:
 
 
 def _list_parts(summary: Summary) -> list[BudgetPart]:
-    """Return the parts of the budget that any rank has, in their order."""
+    """Return the parts of the budget that any rank has, in display order."""
     return [part for part in BudgetPart if any(budget.parts.get(part) for budget in summary.budgets)]
 
 
@@ -205,7 +207,7 @@ def _build_rank_table(summary: Summary) -> Table:
 
 
 def _list_finding_views(summary: Summary) -> Iterator[Mapping[str, str]]:
-    """Yield each finding as a sentence, with what it would win and the command that shows more."""
+    """Yield each finding as a sentence, with its possible gain and the command that shows more."""
     other_names = summary.kernels.names
     for finding in summary.findings:
         yield {
@@ -216,7 +218,7 @@ def _list_finding_views(summary: Summary) -> Iterator[Mapping[str, str]]:
 
 
 def _describe_nothing_found(summary: Summary) -> str:
-    """Return the line that stands in place of findings; empty where there are some."""
+    """Return the line that replaces the findings; empty if there are findings."""
     computes = [budget.shares[BudgetPart.COMPUTE] for budget in summary.budgets if budget.parts]
     if summary.findings or not computes:
         return ""
@@ -242,7 +244,7 @@ def _build_kernel_table(kernels: KernelShares, whole_name: str) -> Table:
 
 
 def _build_communication_table(summary: Summary) -> Table:
-    """Return a table of each stage's or collective's communication, on the rank that exposes it longest."""
+    """Return a table of the communication of each stage or collective, on the rank where it is exposed longest."""
     communication = summary.communication
     has_bandwidth = any(row.bus_gb_per_s is not None for row in communication.total_and_parts)
     scale = choose_scale([row.total_ns for row in communication.total_and_parts], TIME)

@@ -1,6 +1,7 @@
-"""Which rows does the page show over time, and what does it say below each? Those of the worst rows, what failed first.
+"""Which rows does the page show over time, and what does it say below each? The worst row of each assertion, failed
+assertions first.
 
-Each stands on an axis of its own.
+Each has its own axis.
 """
 
 from __future__ import annotations
@@ -25,10 +26,10 @@ THIS_RUN = "this run"
 
 
 class PastTrends(NamedTuple):
-    """Holds the worst rows over time, or why there are none."""
+    """Holds the trends of the worst rows, or the reason why there are none."""
 
     trends: Sequence[Trend] = ()
-    missing_reason: str = ""  # empty also where nobody asked for trends
+    missing_reason: str = ""  # also empty if no trends were requested
 
     @property
     def short_lines(self) -> list[str]:
@@ -37,7 +38,7 @@ class PastTrends(NamedTuple):
         return [f"trend {line} {trend.title}, last {format_count(len(trend.values), 'run')}" for line, trend in lines]
 
     def draw_plots(self) -> list[TemplateData]:
-        """Return the plot of each trend, and what is said below it."""
+        """Return the plot of each trend, and the notes below it."""
         from markupsafe import Markup
 
         return [
@@ -47,7 +48,7 @@ class PastTrends(NamedTuple):
 
 
 def load_past(session: Session) -> PastTrends:
-    """Return the past of each worst row that the history knows."""
+    """Return the trend of each worst row that the history contains."""
     path = session.history_path
     if path is None:
         return PastTrends()
@@ -65,7 +66,7 @@ def load_past(session: Session) -> PastTrends:
         return PastTrends(missing_reason=f"The history cannot be read: {error}")
     first_record = {
         worst: record for record, worst in reversed(wanted_rows)
-    }  # several assertions may judge one row: it is drawn once
+    }  # several assertions may judge the same row: it is drawn once
     trends_or_none = [
         _build_record_trend(record, worst, history) for record, worst in wanted_rows if first_record[worst] is record
     ]
@@ -74,7 +75,7 @@ def load_past(session: Session) -> PastTrends:
 
 
 def _build_record_trend(record: AssertionRecord, current: MeasuredWorstRow, history: History) -> Trend | None:
-    """Return the values of a row in the past and now; None where the history has no past of it."""
+    """Return the values of a row in earlier runs and now; None if the history does not contain it."""
     track = find_track(history, current.gate_path, current.digest, current.series, current.labels)
     if track is None:
         return None

@@ -19,7 +19,7 @@ SCREEN_WIDTH = 110
 LABEL_WIDTH = 13
 SHOWN_COUNT = 3
 GROUP_WORDS = {"cut": "GPU state"}
-"""Says what a group is about that no view shows."""
+"""The words for groups of metrics that no view shows."""
 WHOLE_WORDS: Mapping[str, Any] = {"break_long_words": False, "break_on_hyphens": False}
 
 
@@ -42,7 +42,7 @@ class Surroundings(Struct):
     plugin: Plugin
     nsys: str | None
     extras: dict[str, bool]  # whether the packages of each can be imported
-    notes: list[str]  # what may surprise, and is no problem by itself
+    notes: list[str]  # facts that may surprise, but are not problems
 
 
 class TraceFile(Struct):
@@ -57,7 +57,7 @@ class MetricGroup(Struct):
     name: str
     metrics: int
     with_rows: int
-    without: dict[str, list[str]]  # the metrics that have no row, by the reason
+    without: dict[str, list[str]]  # the metrics without rows, by reason
 
 
 class RunShape(Struct):
@@ -69,8 +69,8 @@ class RunShape(Struct):
     convention: str
     anchored: bool  # False: the whole run is measured
     measured_as: str
-    quality: list[str]  # the bounds that are crossed
-    doubts: list[str]  # what makes figures of a step doubtful within the bounds
+    quality: list[str]  # the quality bounds that are crossed
+    doubts: list[str]  # doubts about figures of a step although no bound is crossed
     groups: list[MetricGroup]
 
 
@@ -86,7 +86,7 @@ class CheckedGate(Struct):
     """Describes a gate file that was checked."""
 
     file: str
-    assertions: int | None  # None where it has mistakes
+    assertions: int | None  # None if it has mistakes
     mistakes: list[LocatedMistake]
     warning: str | None
 
@@ -96,11 +96,11 @@ class CheckResult(Struct):
 
     version: int
     good: bool
-    problems: list[str]  # what is wrong, the most urgent first, each with what to do
+    problems: list[str]  # the problems, most urgent first, each with what to do
     surroundings: Surroundings
     gate_files: list[CheckedGate]
     not_collected: list[str]
-    run: RunShape | None  # None where no trace was given, or none can be read
+    run: RunShape | None  # None if no trace was given, or none can be read
 
 
 def render_check_json(result: CheckResult) -> str:
@@ -109,7 +109,7 @@ def render_check_json(result: CheckResult) -> str:
 
 
 def render_check_text(result: CheckResult) -> str:
-    """Return the result of a check as one screen: what is there, then what is wrong."""
+    """Return the result of a check as one screen: what was found, then the problems."""
     lines = [*_render_python_and_plugin(result.surroundings)]
     for part in (_render_gate_files(result), _render_run_shape(result.run) if result.run is not None else ()):
         lines += ["", *part_lines] if (part_lines := [*part]) else []
@@ -120,7 +120,7 @@ def render_check_text(result: CheckResult) -> str:
 
 
 def _render_gate_files(result: CheckResult) -> Iterator[str]:
-    """Yield a line for each good file and each mistake, with its place in front, as editors read it."""
+    """Yield a line for each valid file and each mistake; mistakes begin with ``FILE:LINE``, which editors recognise."""
     for checked_gate in result.gate_files:
         for mistake in checked_gate.mistakes:
             yield str(Mistake(checked_gate.file, mistake.what, mistake.line, mistake.column))
@@ -187,7 +187,7 @@ def _render_run_shape(run: RunShape) -> Iterator[str]:
 
 
 def format_names(names: Sequence[str]) -> str:
-    """Return some names, and how many more there are."""
+    """Return the first names, and how many more there are."""
     # 'and 1 more' is no shorter than the name.
     more_text = f" and {len(names) - SHOWN_COUNT} more" if len(names) > SHOWN_COUNT + 1 else ""
     return ", ".join(names[:SHOWN_COUNT] if more_text else names) + more_text
@@ -198,4 +198,4 @@ STEP_MARKERS = {
     "JAX": "jax.profiler.StepTraceAnnotation",
     "database of rocprofv3": "ROCTx",
 }
-"""Maps what wrote a trace to what marks a step in it; elsewhere it is NVTX."""
+"""What marks a step in a trace, by its profiler; NVTX for all others."""

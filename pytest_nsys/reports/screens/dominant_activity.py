@@ -1,4 +1,4 @@
-"""How does it read what a run mostly is? One sentence with its figure, and one on what to do."""
+"""How is the dominant activity of a run put into words? As a sentence with its share, and one on what to do."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ ACTIVITY_NAME_WIDTH = 40
 
 
 RUN_COMMAND_PREFIX = "pytest-nsys TRACE "
-"""Stands before options where another command than the first screen tells of them."""
+"""The prefix of suggested options in commands other than the first screen."""
 
 
 def describe_dominant_activity(
@@ -21,8 +21,8 @@ def describe_dominant_activity(
 ) -> tuple[str, str]:
     """Return ``97% of the run is copies, most of them pinned to device``, and what to do.
 
-    ``noun`` is what was measured, ``command_prefix`` what stands before options that show more, where it is not the
-    command that was typed. A kernel is named as a table names it beside others of the demangled ``other_names``.
+    ``noun`` is what was measured. ``command_prefix`` is put before suggested options if they belong to another command
+    than the typed one. A kernel has the same short name as in a table with the kernels ``other_names`` (demangled).
     """
     share = format_percent(activity.share)
     match activity.kind:
@@ -39,7 +39,7 @@ def describe_dominant_activity(
         case DominantActivityKind.IDLE:
             gap_text = "" if activity.gap_ns is None else f", {format_value(activity.gap_ns)} of it in one gap"
             remedy = f"{command_prefix}--view budget says what they wait for"
-            # Most of a whole run may lie before, between and after its steps: a window leaves that out.
+            # Most of a run's activity may be outside its steps, which a window excludes.
             if noun == "run":
                 remedy = f"profile whole steps alone, or pick {command_prefix}--window START:END"
             return (

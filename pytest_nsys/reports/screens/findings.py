@@ -1,4 +1,6 @@
-"""How does a finding read? One sentence with its figure, the most that fixing it could win, and what shows more."""
+"""How is a finding put into words? As a sentence with its figures, the most that fixing it could gain, and the command
+that shows more.
+"""
 
 from __future__ import annotations
 
@@ -17,14 +19,14 @@ from pytest_nsys.core.units import MEGAHERTZ
 from pytest_nsys.reports.tables.formats import UNLIMITED_LENGTH
 
 FINDING_NAME_WIDTH = 40
-"""Limits the characters of a kernel's name in a sentence."""
+"""The most characters of a kernel's name in a sentence."""
 
 
 def format_finding(finding: Finding, width: int = UNLIMITED_LENGTH, other_names: Collection[str] = ()) -> str:
-    """Return what a finding is, on which rank, with its figures: ``rank 1: 1.2 ms of exposed communication, …``.
+    """Return the rank, kind and figures of a finding: ``rank 1: 1.2 ms of exposed communication, …``.
 
-    Where that is more than ``width`` characters, as much of it as there is room for. Kernels are named as a table names
-    them beside others of the demangled ``other_names``.
+    The text is shortened to ``width`` characters. Kernels have the same short names as in a table with the kernels
+    ``other_names`` (demangled).
     """
     words = _fill_words(finding, other_names)
     pieces = [
@@ -41,18 +43,20 @@ def format_finding(finding: Finding, width: int = UNLIMITED_LENGTH, other_names:
 
 
 def format_win(finding: Finding, noun: str = "step") -> str:
-    """Return the most that fixing it could win: ``at most 8.1% of the step``; empty for what casts doubt."""
+    """Return the most that fixing a finding could gain: ``at most 8.1% of the step``; empty for doubts about the
+    trace.
+    """
     return "" if finding.share is None else f"at most {format_percent(finding.share)} of the {noun}"
 
 
 def format_finding_command(finding: Finding, traces: Sequence[str]) -> str:
-    """Return what to type to see more of a finding: ``pytest-nsys run.sqlite --view budget``."""
+    """Return the command that shows more of a finding: ``pytest-nsys run.sqlite --view budget``."""
     words = [finding.detail_command, quote_command(traces)]
     return " ".join(["pytest-nsys", *(reversed(words) if finding.detail_command.startswith("--view") else words)])
 
 
 def describe_no_findings(compute_share: Fraction, noun: str = "step") -> str:
-    """Return what stands in place of findings, with the share of the steps that computes."""
+    """Return the line that replaces the findings, with the share of compute in the steps."""
     return f"nothing stands out: {format_percent(compute_share)} of the {noun} computes"
 
 
@@ -81,13 +85,13 @@ _SENTENCE_PIECES: Mapping[FindingKind, Sequence[str]] = {
     FindingKind.UNEVEN: ("computes for {part_ns}", ", {win_ns} longer than the mean of the ranks ({mean_ns})"),
     FindingKind.PROFILER: ("{slower}", ": {instead}"),
 }
-"""Says what a finding is, with its first figure, and what else is told of it where there is room.
+"""The sentence of each kind of finding: its first figure, then more pieces as far as they fit.
 
-A piece is left out where there is nothing to put in.
+A piece is left out if a figure in it is missing.
 """
 
 _KERNEL_FIGURES = ("before", "kernel", "mostly")
-"""Names the figures that are the demangled name of a kernel."""
+"""The figures that are demangled names of kernels."""
 
 
 def _find_fields(piece: str) -> set[str]:
@@ -95,10 +99,10 @@ def _find_fields(piece: str) -> set[str]:
 
 
 def _fill_words(finding: Finding, other_names: Collection[str]) -> dict[str, str]:
-    """Return what fills the sentence of a finding: its figures in words, times of 0 left out, and what is said of
-    several together.
+    """Return the words for the sentence of a finding: its figures as text (without times of 0), and phrases that
+    combine several figures.
 
-    Kernels have the names that a person reads, a collective its kind.
+    Kernels have their display names; a collective is named by its kind.
     """
     figures = finding.figures
     numbers = {name: figure for name, figure in figures.items() if not isinstance(figure, str)}
@@ -145,7 +149,7 @@ def _fill_words(finding: Finding, other_names: Collection[str]) -> dict[str, str
             )
         case FindingKind.COPIES:
             words |= _describe_copies(words, numbers)
-            if words.get("producer") == "memset":  # a memset has no source: what lies between is of copies
+            if words.get("producer") == "memset":  # a memset has no source, so "from … to …" applies only to copies
                 words.pop("between", None)
             if "more" in words or "whose" in words:
                 words.pop("at", None)
@@ -161,7 +165,7 @@ def _fill_words(finding: Finding, other_names: Collection[str]) -> dict[str, str
 
 
 def _describe_share(words: Mapping[str, str], numbers: Mapping[str, Value], place_text: str) -> str:
-    """Return how much of a part lies somewhere: ``, 39.1 ms of it before gemm``."""
+    """Return how much of a part lies at one place: ``, 39.1 ms of it before gemm``."""
     if numbers["before_ns"] >= numbers["part_ns"]:
         return f", all of it {place_text}"
     length_text = words["before_ns"]

@@ -1,7 +1,7 @@
-"""How does a summary read on one screen, of at most 40 lines with 80 to 100 characters?
+"""How is a summary shown on one screen, of at most 40 lines with 80 to 100 characters?
 
-What is told by name is told whole; where that is too long the empty lines between the sections go first, then the
-stages and doubts beyond the first few, whose number is said.
+Names are shown in full. If the screen is too long, the empty lines between sections are dropped first, then all but the
+first few stages and doubts, with the number of those left out.
 """
 
 from __future__ import annotations
@@ -42,32 +42,32 @@ from pytest_nsys.reports.tables.layout import DEFAULT_WIDTH, FittedColumn, rende
 
 MAX_LINES = 40
 MIN_GAPS = 3
-"""Counts the empty lines between the sections that are worth more than findings on two lines, or another stage."""
+"""This many empty lines between the sections are worth more than findings on two lines, or another stage."""
 
 WORLD_AXIS = "world"
-"""Names the axis that is all ranks."""
+"""The name of the axis of all ranks."""
 
 OTHER_LENGTH_RATIO = Fraction(101, 100)
-"""Windows that are so many times a step, or a step of them, are told below it."""
+"""If the lengths of window and step differ by more than this factor, both are shown."""
 
 LONGEST_TITLE, LEAST_TITLE, LEAST_ANCHOR, LONGEST_RANGE = 36, 8, 16, 40
-"""Limits widths: the name of what is measured gives way to its numbers first, then the title.
+"""Widths in characters. To make room for the numbers, the anchor's name is shortened first, then the title.
 
-On two lines neither does.
+On two lines neither is.
 """
 
 TYPICAL_QUANTILE = "p50"
-"""Names the quantile that says how long a step usually is, as the first figure of a line does."""
+"""The quantile of the typical step length, which the first figure of a line shows."""
 
 LONGEST_WORD = 24
-"""Limits what a first line may leave empty, where it is broken before a word."""
+"""The most characters that a first line may leave empty when it is broken before a word."""
 
 
 class ScreenRoom(NamedTuple):
-    """Says how much is told on a screen."""
+    """Describes how much a screen shows."""
 
-    has_wide_findings: bool  # findings on two lines each, not on one
-    has_whole_doubts: bool  # doubts whole, not cut to a line
+    has_wide_findings: bool  # findings on two lines each, instead of one
+    has_whole_doubts: bool  # doubts in full, not cut to a line
     max_stages: int
     max_doubts: int
     max_kernels: int = MAX_KERNELS
@@ -84,7 +84,7 @@ SCREEN_ROOMS = (
     ScreenRoom(False, False, 0, 1),
     ScreenRoom(False, False, 0, 1, 4),
 )
-"""Lists the rooms from the most to the least that a screen tells."""
+"""The versions of a screen, the fullest first."""
 
 Section = list[str]
 
@@ -97,8 +97,8 @@ class FirstScreen:
     pen: Pen = field(default_factory=Pen)
 
     def render_lines(self) -> list[str]:
-        """Return the lines of the screen. Only a line with a path, which has to be whole, is longer than the pen's
-        lines.
+        """Return the lines of the screen. Only lines with a path, which must stay complete, may be longer than the
+        pen's lines.
         """
         versions = [self._render_sections(room) for room in SCREEN_ROOMS]
         spare_lines = [MAX_LINES - sum(map(len, sections)) for sections in versions]
@@ -112,15 +112,15 @@ class FirstScreen:
         sections, spare = versions[chosen_version], spare_lines[chosen_version]
         text: list[str] = []
         for number, section in enumerate(sections):
-            # The last sections get their empty lines first.
+            # If there are too few empty lines, the last sections get them.
             text += [""] if number and len(sections) - number <= spare else []
             text += section
         return text
 
     def render_markdown(self) -> str:
-        """Return the screen as a Markdown code block: its columns would not survive another font."""
+        """Return the screen as a Markdown code block: its columns need a fixed-width font."""
         text = "\n".join(self.render_lines())
-        # Longer than any in the text, which would end the block.
+        # The fence is longer than any run of backticks in the text, which would end the block.
         fence = "`" * max(3, 1 + max((len(backticks) for backticks in re.findall("`+", text)), default=0))
         return f"{fence}text\n{text}\n{fence}\n"
 
@@ -165,7 +165,7 @@ class FirstScreen:
 
     @property
     def _measured_noun(self) -> str:
-        """Return what is measured, as shares are called: ``step``, ``run``."""
+        """Return what shares refer to: ``step`` or ``run``."""
         return self.summary.environment.selection.measured_unit
 
     def _render_step(self) -> Iterator[str]:
@@ -187,7 +187,7 @@ class FirstScreen:
         )
         rates_text = "".join(f"; {format_value(rate.value, rate.unit)}" for rate in step.rates)
         noun = "step" if step.metric == STEP_METRIC else self._measured_noun
-        # beside the length that is judged another typical one, of the steady steps, would leave open which counts
+        # omit the median of the steady steps: next to the judged length it would be unclear which counts
         tail_text = ", ".join(
             f"{quantile} {value}" for quantile, value in quantile_texts.items() if quantile != TYPICAL_QUANTILE
         )
@@ -221,7 +221,7 @@ class FirstScreen:
             )
 
     def _describe_steps(self, spread_text: str) -> Iterator[str]:
-        """Yield how the steps of the slowest rank spread where that is not told yet, and which one stands out."""
+        """Yield the spread of the slowest rank's steps unless it is shown already, and which step stands out."""
         step = self.summary.step
         if spread_text:
             yield f"steps of rank {step.slowest_rank} ({step.steady_count} steady of {step.step_count}): {spread_text}"
@@ -232,7 +232,7 @@ class FirstScreen:
             yield f"longest step {format_value(longest.ns)} ({rank_text}--window {window})"
 
     def _describe_measured(self, lengths_ns: Sequence[int]) -> str:
-        """Return what all below is of, where it is not as long as a step."""
+        """Return what the sections below measure, if it is not as long as a step; else empty."""
         selection = self.summary.environment.selection
         name_text = f" ({sanitize_line(selection.anchor_name, LONGEST_RANGE)})" if selection.anchor_name else ""
         kernels_texts = {
@@ -363,7 +363,7 @@ class FirstScreen:
             )
             text = (
                 sanitize_line(f"doubtful: {doubt}", 3 * self._columns) + more_text
-            )  # a doubt takes three lines at most
+            )  # a doubt takes at most three lines
             lines = textwrap.wrap(text, self._columns, subsequent_indent=" " * len("doubtful: "))
             yield from (
                 lines
@@ -386,20 +386,18 @@ class FirstScreen:
             self.summary.dominant_activity is not None
             and self.summary.dominant_activity.kind is DominantActivityKind.COPIES
         )
-        if (
-            self.summary.environment.selection.is_whole_run and not is_copies
-        ):  # windows of kernels leave most copies out
+        if self.summary.environment.selection.is_whole_run and not is_copies:  # windows of kernels exclude most copies
             steps += list_unit_commands(self.summary.traces, self.summary.searched)
         width = max(len(step.command) for step in steps)
         lines = [f"{step.command:{width}}  # {step.purpose}" for step in steps]
         if max(map(len, lines)) + len("next: ") > self._columns:
-            # A command is told whole, so that it can be pasted: its comment gives way.
+            # Commands stay complete, so that they can be pasted; comments are dropped.
             lines = [step.command for step in steps]
         yield from (f"{'' if number else 'next:':5} {line}" for number, line in enumerate(lines))
 
 
 def list_environment_facts(subject: TraceEnvironment) -> Iterator[str]:
-    """Yield what a run was recorded by and on: profiler, framework, GPUs, ranks, mesh, files and captures."""
+    """Yield the environment of a run: profiler, framework, GPUs, ranks, mesh, files and captures."""
     rank_count = len(subject.ranks)
     yield subject.profiler
     if subject.framework is not None and subject.framework != subject.profiler:
@@ -470,9 +468,9 @@ def describe_measured_windows(
 
 
 def format_screen_anchor(anchor: Anchor, width: int) -> str:
-    """Return what begins a window in ``width`` characters, but LEAST_ANCHOR at least.
+    """Return the anchor of a window in ``width`` characters, but at least LEAST_ANCHOR.
 
-    It is exact where that fits, else it has the kernels' names as a person calls them.
+    It is exact if that fits, else kernels have their display names.
     """
     text, width = sanitize_line(str(anchor)), max(LEAST_ANCHOR, width)
     if isinstance(anchor, KernelAnchor) and len(text) > width:
@@ -484,7 +482,7 @@ def format_screen_anchor(anchor: Anchor, width: int) -> str:
 
 
 def shorten_pattern(anchor: str, width: int) -> str:
-    """Shorten a pattern to ``width`` characters: to its beginning where that holds a wildcard, else to both ends."""
+    """Shorten a pattern to ``width`` characters: keep its beginning if that contains a wildcard, else both ends."""
     wildcard = anchor.find("%") + 1
     if 0 < wildcard < width < len(anchor):
         return f"{anchor[: width - 1]}…"
@@ -492,12 +490,12 @@ def shorten_pattern(anchor: str, width: int) -> str:
 
 
 def format_stage(stage: str) -> str:
-    """Return a stage as people read it: ``no stage`` for what has none."""
+    """Return the text of a stage: ``no stage`` if there is none."""
     return "no stage" if stage == NO_STAGE else stage
 
 
 def _format_own_share(share: Value) -> str:
-    """Return a share of its own, that is no part of 100%, in words."""
+    """Return a share that is not part of a total of 100%, in words."""
     return (
         format_tenths(round(Fraction(share) * TENTHS_IN_ALL), Fraction(share)) if share <= 1 else format_percent(share)
     )

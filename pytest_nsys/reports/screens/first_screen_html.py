@@ -1,4 +1,4 @@
-"""How does the first screen look in a notebook or on a page? Its lines as they are, and the bars in colour."""
+"""How is the first screen shown in a notebook or on a page? The same lines, with coloured bars."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _COLOURS = {
     "36": "#55a3aa",
     "34": "#7d8f3c",
 }
-"""Maps the colours of a terminal to those of a page, for every part of the bars."""
+"""The page's colours by ANSI colour code, for every part of the bars."""
 
 _COLOUR_PATTERN = re.compile("\x1b\\[(\\d+)m(.*?)\x1b\\[0m")
 
@@ -27,7 +27,7 @@ _COLOUR_PATTERN = re.compile("\x1b\\[(\\d+)m(.*?)\x1b\\[0m")
 def render_screen_html(summary: Summary) -> str:
     """Return the first screen as one HTML element.
 
-    No text of a trace is markup: names hold no control character, by which colours are told.
+    Text from a trace is escaped, and cannot fake colours because names contain no control characters.
     """
     lines = FirstScreen(summary, Pen(has_colours=True)).render_lines()
     return f'<pre style="{_STYLE}">{"<br>".join(_paint_line(escape(line)) for line in lines)}</pre>\n'

@@ -1,6 +1,6 @@
-"""What does a program read of the first screen? One object, as ``first_screen.schema.json`` describes it.
+"""How is the first screen given to programs? As one JSON object, described by ``first_screen.schema.json``.
 
-Times are ns, shares between 0 and 1, and nothing is rounded to be read.
+Times are in ns, shares between 0 and 1, and nothing is rounded.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def render_screen_json(summary: Summary) -> str:
 
 
 def build_screen_object(summary: Summary) -> Json:
-    """Return the summary as a program reads it."""
+    """Return the summary as an object for programs."""
     subject, kernels, communication, dominant_activity = (
         summary.environment,
         summary.kernels,

@@ -1,4 +1,4 @@
-"""Which commands lead on from the first screen? Each can be pasted: paths are quoted, as they were typed."""
+"""Which commands does the first screen suggest next? Each can be pasted: paths are written as typed, and quoted."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from pytest_nsys.reports.screens.findings import format_finding_command
 from pytest_nsys.traces.trace_files import find_traces
 
 OTHER_RUN = "OTHER_RUN"
-"""Stands where a person puts the path of another run."""
+"""Placeholder for the path of another run."""
 
 
 UNSUPPORTED_OPTIONS = {
@@ -27,13 +27,13 @@ UNSUPPORTED_OPTIONS = {
     "compare": ("--rank",),
     "check": ("--window", "--span", "--kernels", "--rank"),
 }
-"""Lists by command the options that it lacks, though they may have been typed to measure this."""
+"""The options of this command that each suggested command lacks."""
 
 _UNCOUNTED_WINDOW = re.compile(r"--window -?\d+:-?\d+")
-"""Matches windows of which it is not known how many steps they hold, by which the view of kernels divides."""
+"""Matches windows with an unknown number of steps, by which the view of kernels would divide."""
 
 TypedOptions = Sequence[tuple[str, str]]
-"""Pairs options with their values."""
+"""Pairs of option and value."""
 
 
 def list_next_steps(
@@ -44,16 +44,17 @@ def list_next_steps(
     *,
     is_cut: bool = False,
 ) -> Iterator[NextStep]:
-    """Yield a gate, the window in Perfetto, and a comparison, with the options that this was measured by.
+    """Yield the commands that draft a gate, write the window for Perfetto, and compare, with the options of this
+    measurement.
 
-    ``kind`` is the kind of step that was measured, of several. Where the traces are captures of several runs,
-    ``first_traces`` are those of the first one, which a cut is of. No gate is drafted of what ``is_cut``.
+    ``kind`` is the measured kind of step, if there are several. If the traces are several captures, ``first_traces``
+    are those of the first, which is the one to cut. For a trace that ``is_cut`` no gate is suggested.
     """
     paths = shorten_trace_paths(traces)
     base_words = paths if len(paths) == 1 else [word for path in paths for word in ("--base", path)]
     other_words = OTHER_RUN if len(paths) == 1 else f"--head {OTHER_RUN}"
     if not is_cut:
-        # Of several kinds of steps the gate names the one that was measured.
+        # If there are several kinds of steps, the gate names the measured one.
         yield NextStep(
             _format_next_command("init", paths, options, quote_command(["--window", kind]) if kind else ""),
             "write a gate",
@@ -66,7 +67,9 @@ def list_next_steps(
 
 
 def list_unit_commands(traces: Sequence[str], search_result: SearchResult) -> Iterator[NextStep]:
-    """Yield what measures each of the units that repeat, where the whole run is measured because they are no steps."""
+    """Yield commands that measure each repeating unit, for a run that is measured whole because its units are not
+    steps.
+    """
     if (units := select_other_units(search_result)) is not None:
         yield NextStep(
             _format_next_command("", shorten_trace_paths(traces), [("--anchor", format_anchor(units.anchor))]),
@@ -91,13 +94,13 @@ def _select_options(name: str, given_options: TypedOptions) -> list[str]:
 
 
 def format_detail_command(finding: Finding, traces: Sequence[str], options: TypedOptions = ()) -> str:
-    """Return the command that shows more of a finding, measured as this was."""
+    """Return the command that shows more of a finding, with the options of this measurement."""
     name = finding.detail_command.removeprefix("--view ").split()[0]
     return format_finding_command(finding, [*shorten_trace_paths(traces), *_select_options(name, options)])
 
 
 def shorten_trace_paths(traces: Sequence[str]) -> list[str]:
-    """Return the paths as a command takes them: of all traces of a folder the folder."""
+    """Return the paths for a command; all traces of a folder become the folder."""
     folders = {Path(trace).parent for trace in traces}
     if len(traces) > 1 and len(folders) == 1:
         (folder,) = folders

@@ -1,4 +1,4 @@
-"""How does the time of ranks read as bars: one line each, with the share of every part, which add up to 100%?"""
+"""How is the time of ranks drawn as bars? One line each, with the share of every part; shares add up to 100%."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from pytest_nsys.reports.tables.layout import DEFAULT_WIDTH
 RANKS_SHOWN = 8
 LONGEST_BAR, SHORTEST_BAR = 40, 8
 TENTHS_IN_ALL = 1000
-"""Counts the tenths of a percent in 100%, in which shares are told."""
+"""Shares are counted in tenths of a percent: this is 100%."""
 
 COLUMN_HEADS = {
     BudgetPart.COMPUTE: "compute",
@@ -30,21 +30,20 @@ COLUMN_HEADS = {
     BudgetPart.BESIDE: "in comm",
     BudgetPart.STALLED: "stalled",
 }
-"""Heads the columns beside the bars; the legend below them has the words."""
+"""The headings of the columns next to the bars; the legend below has the full names."""
 
 COLUMN_FOLDS = (
     (BudgetPart.COPY, (BudgetPart.MEMSET, BudgetPart.ELSEWHERE), "copies"),
     (BudgetPart.STALLED, (BudgetPart.BESIDE,), COLUMN_HEADS[BudgetPart.STALLED]),
 )
-"""Lists what is folded where all columns need more room than there is: a part, those added to it, and the heading of
-the sum.
+"""The parts to merge if all columns need too much room: a part, those added to it, and the heading of the sum.
 
-In this order, as many as are needed: nine parts of ranks with long numbers fit on no line.
+They are applied in this order, as many as necessary: nine parts do not fit on a line with long rank numbers.
 """
 
 
 def render_rank_bars(budgets: Sequence[RankBudget], pen: Pen) -> Iterator[str]:
-    """Yield a heading, a line for each rank that is shown, and a legend, on lines as long as the pen's."""
+    """Yield a heading, a line for each shown rank, and a legend, in the pen's width."""
     chosen_budgets = select_shown_ranks(budgets)
     width = min(DEFAULT_WIDTH, pen.columns)
     labels = [f"rank {budget.rank}{place_word}" for place_word, budget in chosen_budgets]
@@ -64,7 +63,7 @@ def render_rank_bars(budgets: Sequence[RankBudget], pen: Pen) -> Iterator[str]:
         if not budget.parts:
             yield sanitize_line(f"{name:{label_width}}  no budget: {budget.reason}", width)
             continue
-        cell_count = max(1, bar_width * budget.window_ns // longest_ns)  # a short window is one cell and not none
+        cell_count = max(1, bar_width * budget.window_ns // longest_ns)  # a short window still gets one cell
         shares = format_budget_shares(budget)
         share_texts = "".join(f"{shares[part]:>{len(heading)}}" for part, heading in headings.items())
         pieces: list[Piece] = pen.draw_bar(budget.parts, cell_count)
@@ -80,7 +79,9 @@ def render_rank_bars(budgets: Sequence[RankBudget], pen: Pen) -> Iterator[str]:
 
 
 def _choose_columns(budgets: Sequence[RankBudget], room: int) -> tuple[Sequence[RankBudget], Mapping[BudgetPart, str]]:
-    """Return the budgets with a heading for each part that any of them has, folded until these fit into the room."""
+    """Return the budgets, and a heading for each part that any of them has; parts are merged until the columns fit into
+    ``room``.
+    """
     present_parts = [part for part in COLUMN_HEADS if any(budget.parts.get(part) for budget in budgets)]
     headings = {part: _format_heading(COLUMN_HEADS[part]) for part in present_parts}
     for part, added_parts, heading_text in COLUMN_FOLDS:
@@ -111,7 +112,7 @@ def _fold_parts(
 def _render_legend(parts: Sequence[BudgetPart], pen: Pen) -> Iterator[Piece]:
     """Yield the pieces of the legend for the parts that are drawn.
 
-    What blocks is one in the legend, of which the columns tell what it is.
+    The legend shows all blocking parts as one; the columns distinguish them.
     """
     drawn_parts = {BudgetPart.COLLECTIVE if part in BLOCKED_PARTS.values() else part for part in parts}
     for part, description in BAR_LEGEND:
@@ -120,8 +121,8 @@ def _render_legend(parts: Sequence[BudgetPart], pen: Pen) -> Iterator[Piece]:
 
 
 def select_shown_ranks(budgets: Sequence[RankBudget]) -> list[tuple[str, RankBudget]]:
-    """Return all of few ranks, else the slowest, the median and the fastest, each with the word for it."""
-    if len(budgets) <= RANKS_SHOWN:  # more would take the screen from everything else
+    """Return all ranks if they are few, else the slowest, the median and the fastest, each with that word."""
+    if len(budgets) <= RANKS_SHOWN:  # more would leave no room for anything else
         return [("", budget) for budget in budgets]
     slowest_first = sorted(budgets, key=lambda budget: (-budget.window_ns, budget.rank))
     chosen_budgets = slowest_first[0], slowest_first[len(slowest_first) // 2], slowest_first[-1]
@@ -131,7 +132,7 @@ def select_shown_ranks(budgets: Sequence[RankBudget]) -> list[tuple[str, RankBud
 def format_budget_shares(budget: RankBudget) -> Mapping[BudgetPart, str]:
     """Return the share of each part in tenths of a percent, which add up to 100%.
 
-    A part that is less than a tenth, and one that is nearly all, is told as such.
+    A part below a tenth, and one of nearly 100%, is written as such (``<`` or ``>``).
     """
     tenths = distribute_cells(budget.parts, TENTHS_IN_ALL)
     return {part: format_tenths(tenths[part], share) for part, share in budget.shares.items()}

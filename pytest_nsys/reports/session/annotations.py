@@ -1,6 +1,6 @@
 """What does GitHub show at the lines of a gate file? Workflow commands, escaped, at most ten of a kind.
 
-GitHub shows ten annotations of each kind a step and drops the rest without a word; here the last one counts them.
+GitHub shows ten annotations of each kind per step and silently drops the rest; here the last one counts the rest.
 https://docs.github.com/en/actions/reference/workflows-and-actions/workflow-commands
 """
 
@@ -27,7 +27,7 @@ KIND_BY_GOOD_STATE = {
 
 
 class Annotation(NamedTuple):
-    """Describes one remark at a line of a file."""
+    """Describes one annotation at a line of a file."""
 
     kind: str  # one of KINDS
     file: str
@@ -63,7 +63,7 @@ def render_annotations(session: Session, resolve_path: Callable[[str], str] = st
 
 
 def _limit_annotations(annotations: list[Annotation]) -> list[Annotation]:
-    """Return at most ten annotations of one kind, of which the last says how many were left out."""
+    """Return at most ten annotations of one kind; the last one says how many were left out."""
     if len(annotations) <= MAX_ANNOTATIONS:
         return annotations
     last = annotations[MAX_ANNOTATIONS - 1]
@@ -89,10 +89,10 @@ def _list_annotations(session: Session, resolve_path: Callable[[str], str]) -> I
 
 
 def _annotate_records(session: Session, resolve_path: Callable[[str], str]) -> Iterator[Annotation]:
-    """Yield the annotations of assertions, what leads first with the sentence of the session.
+    """Yield the annotations of assertions, first the assertion that the headline names, with the headline as its text.
 
-    A line of a gate file has one remark for all configurations that ended alike, and so has what keeps assertions of a
-    file from being judged.
+    Configurations of one gate-file line that ended alike share an annotation. So do assertions of a file that one
+    problem kept from being judged.
     """
     leading_record = next((red.record for red in session.story.reds), None)
     records = sorted(session.records, key=lambda record: record is not leading_record)
@@ -114,7 +114,7 @@ def _annotate_records(session: Session, resolve_path: Callable[[str], str]) -> I
 
 
 def _find_group_key(record: AssertionRecord) -> tuple[object, ...]:
-    """Return what records have in common that share an annotation."""
+    """Return the key by which records are grouped: those with equal keys share an annotation."""
     group_values = (record.message,) if record.state in UNJUDGED_OUTCOMES else (record.line, record.name)
     return record.file, record.state, record.good, *group_values
 
@@ -133,7 +133,7 @@ def _format_annotation_title(records_alike: list[AssertionRecord]) -> str:
 
 
 def _describe_verdict(record: AssertionRecord) -> str:
-    """Return a verdict whole; of one that pytest takes as passed its warnings, too."""
+    """Return the full text of a verdict; if pytest takes it as passed, its warnings too."""
     text = "\n".join(sanitize_line(line, 1000) for line in record.explanation or [record.message])[:MAX_TEXT]
     warnings = [sanitize_line(warning, 1000) for warning in record.verdict.warnings] if record.good else []
     return "\n".join([text, *(warning for warning in warnings if warning not in text)])

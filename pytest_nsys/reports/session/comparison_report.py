@@ -1,4 +1,4 @@
-"""How is a comparison of two runs made a session, and how does that read in a terminal?"""
+"""How does a comparison of two runs become a session, and how is it shown in a terminal?"""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from pytest_nsys.reports.words.verdict_text import build_row_table, render_reaso
 from pytest_nsys.verdicts.comparison import BUILT_IN_GATE, Comparison, Result, Side
 
 MAX_LIMIT_ROWS = 10
-"""So many rows are shown of a constant limit."""
+"""At most this many rows of an assertion with a constant limit are shown."""
 
 
 def make_comparison_session(comparison: Comparison) -> Session:
@@ -27,7 +27,9 @@ def make_comparison_session(comparison: Comparison) -> Session:
 
 
 def _can_never_fail(verdict: Verdict) -> bool:
-    """Whether no value can break the limits of an assertion of the built-in gate, as an overlap of at least 0 %."""
+    """Whether no value can break the limits of an assertion of the built-in gate, such as an overlap of at least 0
+    %.
+    """
     least_value = verdict.assertion.measured_metric.least
     if verdict.address != BUILT_IN_GATE or verdict.outcome is not Outcome.PASSED or least_value is None:
         return False
@@ -51,7 +53,7 @@ def _make_comparison_record(verdict: Verdict, head: Side) -> AssertionRecord:
 def render_comparison(session: Session, *, verbose: bool = False) -> str:
     """Return a comparison as a terminal shows it: the result, what changed, why, then the summary.
 
-    Without ``verbose`` it has no row that holds, and only the first of many rows.
+    Without ``verbose`` it omits rows within their limits, and shows only the first of many rows.
     """
     assert session.comparison is not None
     sentence = format_headline(session)
@@ -75,7 +77,7 @@ def render_comparison(session: Session, *, verbose: bool = False) -> str:
             [f"  {line}" for line in rows.render_lines("… {} more")] if rows is not None and rows.rows else []
         )
         reason_lines += render_reasons(record.verdict, causes)
-        if reason_lines or record.outcome not in (Outcome.FAILED, Outcome.IMPROVED):  # whose rows say it
+        if reason_lines or record.outcome not in (Outcome.FAILED, Outcome.IMPROVED):  # the rows of these say it
             parts.append([f"{record.state}: {record.title}: {record.message}", *reason_lines])
     parts.append(render_terminal_summary(session.records, verbose=verbose, width=UNLIMITED_LENGTH))
     return "\n\n".join("\n".join(lines) for lines in parts) + "\n"

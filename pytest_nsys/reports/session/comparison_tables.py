@@ -1,5 +1,5 @@
-"""What does a session tell beside its verdicts where its baseline is another run? The two sides, what changed between
-them, the worst row of all metrics first, and what only one of them has.
+"""What does a session show above its verdicts if its baseline is another run? The two sides, what changed between them
+(the worst row of all metrics first), and what only one side has.
 
 ``pytest-nsys compare`` is such a session: every report of it has these tables above the verdicts.
 """
@@ -45,7 +45,7 @@ UNDECIDED_WORDS = {Outcome.NO_DATA: "no data", Outcome.INCONCLUSIVE: "inconclusi
 
 
 def describe_result(comparison: Comparison) -> str:
-    """Return the result of a comparison, and what it rests on."""
+    """Return the result of a comparison, and the evidence for it."""
     worse_count, crossed_count = len(comparison.worse), len(comparison.limits_crossed)
     match comparison.result:
         case Result.WORSE:
@@ -84,7 +84,9 @@ def _explain_undecided(comparison: Comparison) -> str:
 
 
 def describe_comparison(comparison: Comparison) -> Iterator[str]:
-    """Yield what changed most where nothing is worse, what the captures can tell, and how many rows did not change."""
+    """Yield what changed most if nothing is worse, how significant a change is with this many captures, and how many
+    rows did not change.
+    """
     yield from _describe_largest_changes(comparison)
     changed_count = len(_select_changed_within(comparison))
     same_count = len(comparison.unmoved) - changed_count
@@ -103,7 +105,7 @@ MIN_CHANGE_SHARE = Fraction(1, 100)
 
 
 def _describe_largest_changes(comparison: Comparison) -> Iterator[str]:
-    """Yield what changed most where nothing is worse: rows within their limits, and kernels."""
+    """Yield what changed most if nothing is worse: rows within their limits, and kernels."""
     if comparison.result is not Result.NOT_WORSE:
         return
     rows = [
@@ -143,7 +145,7 @@ def _describe_kernel_change(name: str, kernel: KernelChange) -> str:
 
 
 def describe_significance(comparison: Comparison) -> str:
-    """Return what so many captures can tell of noise."""
+    """Return what evidence this number of captures allows: none, separation, or a test."""
     captures = f"{comparison.base.captures} + {comparison.head.captures} captures"
     if max(comparison.base.captures, comparison.head.captures) == 1:
         return f"{IMPOSSIBLE}: one trace a side is one sample"
@@ -156,8 +158,8 @@ def describe_significance(comparison: Comparison) -> str:
 
 
 def build_comparison_tables(comparison: Comparison, *, verbose: bool) -> list[Table]:
-    """Return the tables of a comparison in order; without ``verbose`` the first rows of each, and none of rows that
-    hold.
+    """Return the tables of a comparison in order; without ``verbose`` only the first rows of each, and no rows within
+    their limits.
     """
     limit = None if verbose else SHOWN_ROWS
     caption = "What moved, worst first"
@@ -183,8 +185,8 @@ def _build_sides_table(comparison: Comparison) -> Table:
 
 
 def _list_side_cells(side: Side, traces: int) -> Iterator[tuple[str, str]]:
-    """Yield the name and content of each line of a side, with a line for each of ``traces``, of which a side may have
-    fewer.
+    """Yield the name and content of each line that describes a side. ``traces`` is the number of trace lines; they are
+    empty where the side has fewer traces.
     """
     key = side.key
     yield "captures", str(side.captures)
@@ -215,7 +217,7 @@ def _build_circumstances_table(comparison: Comparison) -> Table:
 
 
 def _select_changed_within(comparison: Comparison) -> list[VerdictRow]:
-    """Return the rows that changed by no more than they may."""
+    """Return the rows that changed, but stayed within their limits."""
     return [verdict_row for verdict_row in comparison.unmoved if has_changed(verdict_row[1])]
 
 
@@ -253,7 +255,9 @@ def _build_moved_table(
 
 
 def _format_base_and_head(verdict_row: VerdictRow) -> tuple[str, str]:
-    """Return base and head with as many digits as tell them apart, and head from its limit too."""
+    """Return the texts of base and head, with enough digits to distinguish them from each other, and head from its
+    limit.
+    """
     row, unit = verdict_row[1], verdict_row[0].unit
     if row.baseline is None or row.value is None:
         base, head = ("—" if value is None else format_value(value, unit) for value in (row.baseline, row.value))
@@ -286,7 +290,7 @@ def find_row_state(verdict_row: VerdictRow) -> str:
 
 
 def _format_tolerance_multiple(verdict_row: VerdictRow) -> str:
-    """Return by how many tolerances a row is worse, negative where it is better; empty without a limit."""
+    """Return by what multiple of its tolerance a row is worse, negative if it is better; empty without a limit."""
     _, row = verdict_row
     times = row.times_tolerance
     if row.limit is None:
@@ -296,7 +300,7 @@ def _format_tolerance_multiple(verdict_row: VerdictRow) -> str:
     return format_signed(times, BARE)
 
 
-# What only one side has, and what is known of one
+# What only one side has, and notes on each side
 
 
 def _build_one_sided_table(comparison: Comparison, limit: int | None) -> Table:
@@ -323,7 +327,7 @@ def _list_one_sided_cells(thing: OneSidedItem, side: Side) -> tuple[str, ...]:
 
 
 def _build_notes_table(comparison: Comparison) -> Table:
-    """Return a table of the windows of base, and of what casts doubt on either side and stands below no verdict."""
+    """Return a table of the windows of base, and of the doubts about either side that no verdict shows."""
     rows = [
         ("base", f"{measured_as}: {line}")
         for measured_as, windows in comparison.windows.items()

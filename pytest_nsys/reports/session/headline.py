@@ -1,8 +1,8 @@
 """What happened, in one sentence? ``Step 12% slower (16.8 → 18.8 ms): flash_fwd_kernel 25% longer on both ranks``.
 
-What is bad comes first: what happened to the step, the root that leads and where, what could not be judged, what kept a
-file from being judged. Where nothing is bad, what deserves a look, what held, and the least headroom. The sentence
-claims no more than its records: it names only what is at the root of a red.
+What is bad comes first: what happened to the step, the leading root cause and where it happened, what could not be
+judged, what kept a file from being judged. If nothing is bad: what deserves a look, how many assertions held, and the
+least headroom. The sentence claims no more than its records: it names only root causes of failed assertions.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ from pytest_nsys.reports.words.change_text import SHARE_DIGITS, format_before_af
 from pytest_nsys.reports.words.verdict_text import describe_reason, format_crossed_limit, format_value_and_limit
 
 MAX_MESSAGE_LENGTH = 160
-"""The most characters of a message in the sentence; the page has all of it below."""
+"""The most characters of a message in the sentence; the page shows the full message below."""
 
 
 def format_headline(session: Session) -> str:
     """Return the sentence of a session, or of a comparison.
 
-    A comparison in which no assertion is bad and that is not good all the same has its result as the sentence.
+    For a comparison that is not good although no assertion is bad, the sentence is the comparison's result.
     """
     story = session.story
     sentences = [*_describe_bad(session, story)]
@@ -68,12 +68,12 @@ def format_headline(session: Session) -> str:
 
 
 _LEADING_WORDS = {f"{word}:" for word in (*Outcome, "undecided", "warning", "worse")}
-"""Words before a colon that are no names of metrics or files."""
+"""Words before a colon that are not the name of a metric or file."""
 
 
 def as_sentence(text: str, names: Collection[str] = ()) -> str:
-    """Return text that begins with a capital; names of metrics and files, and those of ``names``, stay as they are
-    written.
+    """Return text that begins with a capital letter, unless it begins with the name of a metric or file, or one of
+    ``names``.
     """
     first = text.split(" ", 1)[0]
     # "pytest" is the name of a command, which is written in small letters.
@@ -89,7 +89,7 @@ def _describe_bad(session: Session, story: Story) -> Iterator[str]:
     if story.reds and not story.is_warning:
         faster_text = _describe_faster_step(session, story)
         first_part, *other_parts = describe_story(story._replace(steps={}) if faster_text else story).split("; and ")
-        says_all = faster_text.endswith(f": {first_part}")  # one root made the step faster and these rows red
+        says_all = faster_text.endswith(f": {first_part}")  # one root cause made the step faster and these rows fail
         yield "; and ".join(
             [faster_text if says_all else f"{faster_text}; {first_part}" if faster_text else first_part, *other_parts]
         )
@@ -110,7 +110,9 @@ def _describe_bad(session: Session, story: Story) -> Iterator[str]:
 
 
 def _describe_faster_step(session: Session, story: Story) -> str:
-    """Return why the step of a comparison is faster; empty where it is not, or where its reds are about that."""
+    """Return why the step of a comparison is faster. Empty if it is not, or if the leading root of what improved does
+    not explain it.
+    """
     improved_records = [record for record in session.records if record.state == Outcome.IMPROVED]
     if (
         session.comparison is None
@@ -127,7 +129,7 @@ def _describe_faster_step(session: Session, story: Story) -> str:
 
 
 def _describe_accepted(records: Iterable[AssertionRecord], session: Session) -> Iterator[str]:
-    """Yield what the branch accepts, and whether that is let pass."""
+    """Yield which failures the branch accepts, and whether they pass."""
     accepted_records = [record for record in records if record.state == Outcome.ACCEPTED]
     if accepted_records:
         red_text = "" if accepted_records[0].good else ", still red"
@@ -165,7 +167,7 @@ def describe_story(story: Story) -> str:
             _describe_step(story), _describe_leading_root(story, with_effect=not is_cause), separator
         )
     other_causes = max(len(story.roots) - 1, 0)
-    # Improvements are counted in a part of their own; without roots the first red is the sentence itself.
+    # Improvements are counted elsewhere; without roots, the sentence itself is about the first failed assertion.
     unexplained_count = 0 if is_improvement else len(story.rootless_records) - (not story.roots)
     other_parts = [format_count(other_causes, "more cause")] if other_causes else []
     other_parts += (
@@ -211,20 +213,22 @@ def _shorten_address(address: str) -> str:
 
 
 def _is_root_of_step(root: StoryRoot, step: StoryStep) -> bool:
-    """Whether a root explains the change of a step's length: by a row, or as it changed the same way by half of it."""
+    """Whether a root explains the change of a step's length: a row attributes it to the root, or the root changed in
+    the same direction by at least half as much.
+    """
     return root.explains_step or _explains_half_of_step(root, step)
 
 
 def _explains_half_of_step(root: StoryRoot, step: StoryStep) -> bool:
     step_change_ns, change = step.now_ns - step.before_ns, root.largest.change_ns
-    # What explains less than half of a change is no cause to name for it.
+    # A root that explains less than half of a change is not named as its cause.
     return step_change_ns * change > 0 and 2 * abs(change) >= abs(step_change_ns)
 
 
 def _leaves_most_unexplained(story: Story, step: StoryStep) -> bool:
-    """Whether all roots of a step together are less than half of what its length changed by."""
+    """Whether all roots of a step together explain less than half of the change of its length."""
     changes = [root.largest for root in story.roots if root.explains_step]
-    # What runs in more pieces or on another stream changes the step by more than its own length.
+    # Work split into more kernels, or moved to another stream, can change the step by more than its own duration.
     is_moved_elsewhere = any(change.count_change or change.root.kind is ChangeKind.ELSEWHERE for change in changes)
     explained_ns = sum(abs(change.change_ns) for change in changes)
     return bool(changes) and not is_moved_elsewhere and 2 * explained_ns < abs(step.now_ns - step.before_ns)
@@ -234,7 +238,7 @@ def _describe_leading_root(story: Story, *, with_effect: bool) -> str:
     root = story.roots[0]
     reds = sorted(
         root.reds, key=lambda red: red.record.subject.split()[-1] == WINDOW_METRIC
-    )  # a window's length says no more than the step does
+    )  # the length of a window would repeat what is said of the step
     display_names = choose_story_names(story)
     effect_text = (
         next(filter(None, (_describe_effect(red, root, display_names) for red in reds)), "") if with_effect else ""
@@ -247,8 +251,8 @@ _IDLE_METRICS = frozenset({"idle_ns", "launch_starved_ns"})
 
 
 def _describe_effect(red: RedAssertion, story_root: StoryRoot, display_names: Mapping[str, str]) -> str:
-    """Return what became of the worst row of an assertion, ``, exposed 2 → 4.4 ms``; empty where its metric says no
-    more.
+    """Return how the worst row of an assertion changed, ``, exposed 2 → 4.4 ms``; empty if its metric adds nothing to
+    the sentence.
     """
     row, unit = red.rows[0] if red.rows else None, red.record.verdict.unit
     if row is None or row.value is None or unit == HASH:
@@ -273,7 +277,9 @@ def _describe_effect(red: RedAssertion, story_root: StoryRoot, display_names: Ma
 
 
 def _describe_exposed(red: RedAssertion, row: JudgedRow, display_names: Mapping[str, str]) -> str:
-    """Return the communication of a row of which less is hidden, ``SendRecv of stage2_f``; empty where unknown."""
+    """Return the row's communication that compute hides less than before, ``SendRecv of stage2_f``; empty if
+    unknown.
+    """
     leading_causes = (
         explained_row.explanation.leading_cause
         for explained_row in red.record.verdict.causes
@@ -300,7 +306,9 @@ def _describe_unexplained(story: Story) -> str:
 
 
 def _find_leading_row(record: AssertionRecord) -> JudgedRow | None:
-    """Return the row that the texts of a record are of: that with the least margin, of an improvement the best one."""
+    """Return the row that the texts of a record describe: the one with the least margin, or for an improvement the best
+    one.
+    """
     rows = [row for row in record.verdict.rows if not row.waived and row.outcome is record.outcome]
     sign = -1 if record.outcome is Outcome.IMPROVED else 1
     rows_with_margin = [row for row in rows if row.margin is not None]
@@ -308,7 +316,7 @@ def _find_leading_row(record: AssertionRecord) -> JudgedRow | None:
 
 
 def _describe_row_change(record: AssertionRecord) -> str:
-    """Return how the worst row of a record changed; where nothing is stored, how it stands to its limit."""
+    """Return how the worst row of a record changed; without a baseline, how its value compares to its limit."""
     row = _find_leading_row(record)
     if row is None or record.outcome not in CHANGED_OUTCOMES:
         return f"{record.title}: {_shorten_message(record.message)}"
@@ -324,7 +332,7 @@ def _describe_row_change(record: AssertionRecord) -> str:
 
 
 def _describe_row(record: AssertionRecord, row: JudgedRow) -> tuple[str, str]:
-    """Return what a row is of, ``p90 of period_ns``, and where it stands, ``rank 3``."""
+    """Return what a row measures, ``p90 of period_ns``, and its place, ``rank 3``."""
     place_labels = {name: label for name, label in row.labels.items() if name != "quantile"}
     quantile_text = f"{row.labels['quantile']} of " if "quantile" in row.labels else ""
     return f"{quantile_text}{record.subject_with_kind}", format_labels(place_labels)
@@ -340,7 +348,9 @@ def _format_signed_share(share: Fraction) -> str:
 
 
 def _format_red_ranks(record: AssertionRecord) -> str:
-    """Return on which ranks a record is red, `` on both ranks``; empty where there is one rank, or none is known."""
+    """Return on which ranks an assertion failed, `` on both ranks``; empty if there is only one rank, or none is
+    known.
+    """
     labels = (row.labels for row in record.verdict.rows if row.outcome is record.outcome)
     ranks = sorted({rank for row_labels in labels if isinstance(rank := row_labels.get("rank"), int)})
     world = record.key.world if record.key is not None else None
@@ -376,8 +386,8 @@ def _describe_good(session: Session, story: Story) -> Iterator[str]:
 def _describe_improved(
     session: Session, records: Iterable[AssertionRecord], *, is_step_told: bool = False
 ) -> Iterator[str]:
-    """Yield what improved; where the step is not faster, what happened to that and why, unless the step
-    ``is_step_told``.
+    """Yield what improved. If the step is not faster, also yield what happened to it and why, unless ``is_step_told``:
+    the sentence says so already.
     """
     improved_records = [record for record in records if record.state == Outcome.IMPROVED]
     if not improved_records:
@@ -398,8 +408,8 @@ def _describe_improved(
 
 
 def _describe_headroom(records: Iterable[AssertionRecord]) -> Iterator[str]:
-    """Yield which row has least left of what it may lose, and how much that is."""
-    # Of rows with equal headroom the first by file, line and name is told, however the session ran.
+    """Yield which row has the least headroom, as a share of its tolerance or limit."""
+    # Of rows with equal headroom, take the first by file, line and name: the order of execution must not matter.
     candidates = [
         (row.headroom, number, record, row)
         for number, record in enumerate(sorted(records, key=lambda record: record.identity))

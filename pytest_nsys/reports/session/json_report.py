@@ -1,7 +1,8 @@
-"""How does a session leave as JSON? Every assertion and every row of it, as ``report.schema.json`` describes them.
+"""How is a session written as JSON? With every assertion and every row, as ``report.schema.json`` describes them.
 
 A value appears twice: ``exact`` in the base of the metric's unit (whole nanoseconds, plain ratios, counts), a whole
-number or ``"a/b"``; and ``text``, as people read it. The file has no date in it: the same traces give the same bytes.
+number or ``"a/b"``; and ``text``, as people read it. The file contains no date, so that the same traces give the same
+bytes.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ FORMAT = 1
 
 
 def render_report(session: Session) -> str:
-    """Return the text of the JSON report, in ASCII, so that no name reaches a terminal as more than itself."""
+    """Return the text of the JSON report, in ASCII, so that no name can send control characters to a terminal."""
     return sanitize_json(json.dumps(build_report(session), indent=1)) + "\n"
 
 
@@ -71,7 +72,7 @@ def build_report(session: Session) -> Json:
 
 
 def sanitize_labels(labels: Mapping[str, Label]) -> dict[str, Label]:
-    """Return labels whose texts are cut and show no control characters."""
+    """Return the labels with their texts shortened and without control characters."""
     return {
         dimension: label if isinstance(label, int) else sanitize_line(label, LONGEST_NAME)
         for dimension, label in labels.items()
@@ -127,7 +128,7 @@ def _build_side_json(name: str, side: Side, comparison: Comparison) -> Json:
 
 
 def _build_gate_file_json(records: Sequence[AssertionRecord]) -> Json:
-    """Return one gate file as JSON; what its assertions share stands there once."""
+    """Return one gate file as JSON; what its assertions share is written once."""
     first, windows = find_run_record(records), dict[str, Sequence[UsedWindow]]()
     for verdict in (record.verdict for record in records if record.verdict.measured_as):
         windows.setdefault(verdict.measured_as, verdict.windows)
@@ -225,9 +226,9 @@ def _build_row_json(row: JudgedRow, verdict: Verdict) -> Json:
 
 
 def build_amount_json(value: Value | None, unit: str, *, is_distance: bool = False) -> Json | None:
-    """Return a value as JSON, exact and as people read it; None where there is none.
+    """Return a value as JSON, both exact and as text for people; None if there is no value.
 
-    With ``is_distance`` the value is between two others: of ratios it reads in percentage points.
+    With ``is_distance`` the value is a difference of two values: for ratios its text is in percentage points.
     """
     if value is None:
         return None

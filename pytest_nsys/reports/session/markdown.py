@@ -1,7 +1,7 @@
-"""How does a session read on GitHub? Markdown for the summary of a job or a comment, never over its limit of size.
+"""How is a session shown on GitHub? As Markdown for a job summary or a comment, never over GitHub's size limit.
 
-What comes from somebody else's trace or gate file stands in code spans, where nothing of it is markup, a mention or a
-link; sentences of our own that may hold such names are escaped.
+Text from a trace or gate file stands in code spans, where it cannot become markup, a mention or a link. Sentences of
+our own that may contain such names are escaped.
 """
 
 from __future__ import annotations
@@ -56,13 +56,13 @@ from pytest_nsys.reports.words.verdict_text import (
 from pytest_nsys.verdicts.comparison import Comparison
 
 MAX_BYTES = 900 * 1024
-"""GitHub takes 1 MiB for all that a step writes: some of it is left to others."""
+"""GitHub accepts 1 MiB per step in all: the rest is left to other summaries of the step."""
 
 SHOWN_CAUSES = 3
 SHOWN_NAMES = 10
 SHOWN_RUNS = 2
 MIN_FOLDED_ROWS = 5
-"""From so many rows on, a table that may be folded up is."""
+"""A foldable table with at least this many rows is folded."""
 
 FOREIGN_KINDS = (CellKind.LABEL, CellKind.NAME)
 """Kinds of columns whose cells come from a trace or a gate file, and stand in code spans."""
@@ -77,19 +77,19 @@ def format_code(text: str) -> str:
     clean = sanitize_line(text, 400)
     if not clean.strip():
         return ""
-    # A fence is longer than any run of backticks in the text, and a blank keeps it apart from one at either end.
+    # The fence is longer than any run of backticks in the text; a space separates it from backticks at either end.
     fence = "`" * (max((len(backticks) for backticks in re.findall("`+", clean)), default=0) + 1)
     pad = " " if clean[0] in "` " or clean[-1] in "` " else ""
     return f"{fence}{pad}{clean}{pad}{fence}"
 
 
 def format_code_cell(text: str) -> str:
-    """Return a code span for a cell of a table, which ends at any bar but an escaped one, also inside code."""
+    """Return a code span for a table cell: ``|`` is escaped, because it ends a cell even inside code."""
     return format_code(text).replace("|", "\\|")
 
 
 def escape_prose(text: str) -> str:
-    """Return a sentence of ours, in which names that may stand in it are no markup."""
+    """Return one of our sentences, escaped so that names in it cannot become markup."""
     # Beyond Markdown GitHub reads $ as mathematics and # as an issue's number; _ would make parts of names italic.
     return re.sub(r"([_$#])", r"\\\1", escape_markdown(text, 2000))
 
@@ -103,7 +103,9 @@ def render_summary(session: Session, max_bytes: int = MAX_BYTES, *, verbose: boo
 
 
 def cut_to_size(parts: Sequence[str], max_bytes: int) -> str:
-    """Return as many of the parts, a line or more each, as fit, and how much was cut."""
+    """Return the first parts (one or more lines each) that fit into ``max_bytes`` bytes, then a note of how much was
+    cut.
+    """
     whole = "".join(part + "\n" for part in parts)
     if len(whole.encode("utf-8", "replace")) <= max_bytes:
         return whole
@@ -168,9 +170,10 @@ def _format_not_run(file: NotRunFile) -> str:
 
 
 def render_merge_base(verdict: BaseVerdict, told_texts: Collection[str] = ()) -> Iterator[str]:
-    """Yield lines on what the gate of the merge base says, and on what of its files the branch changes, with the diffs.
+    """Yield lines on the verdict of the merge base's gate, and on which of its files the branch changes, with the
+    diffs.
 
-    ``told_texts`` are the texts of reds that the summary tells elsewhere.
+    ``told_texts`` are the texts of failed assertions that the summary shows elsewhere.
     """
     yield from (
         f"### {as_sentence(TITLE)}: {'red' if verdict.is_red else 'green'}",
@@ -226,8 +229,8 @@ def _render_table(table: Table, bold_rows: Sequence[int] = ()) -> Iterator[str]:
 
 
 def _render_story_parts(session: Session) -> Iterator[str]:
-    """Yield each root with the reds that it explains, of which the worst is told whole; other open assertions are
-    folded.
+    """Yield each root with the failed assertions that it explains, the worst one in full; other assertions that need
+    attention are folded.
     """
     story, told_sentences = session.story, list[tuple[str, int, str]]()
     parts, accept_commands = list_story_parts(story), dict[str, str]()
@@ -272,12 +275,12 @@ def _render_story_parts(session: Session) -> Iterator[str]:
 
 
 def _identify_sentence(record: AssertionRecord) -> tuple[str, int, str]:
-    """Return what an assertion has in common with itself in other configurations."""
+    """Return the key of an assertion, which is equal in all configurations."""
     return record.file, record.line, record.name
 
 
 def _build_red_table(reds: Sequence[RedAssertion]) -> Table:
-    """Return a table with a row for each assertion, of its worst configuration."""
+    """Return a table with a row for each failed assertion, in its worst configuration."""
     by_assertion = group_by_key((_identify_sentence(red.record), red) for red in reds)
     rows = [
         (
@@ -299,7 +302,7 @@ def _format_unjudged(unjudged: NotJudged) -> str:
 
 
 def _render_gate_file(records: Sequence[AssertionRecord], *, folded: bool) -> Iterator[str]:
-    """Yield the lines of a gate file: a table for each configuration, what failed first; folded where ``folded``."""
+    """Yield the lines of a gate file: a table for each configuration, failed assertions first; folded if ``folded``."""
     configurations, lines = group_by_address(records), list[str]()
     title = records[0].file if len(configurations) > 1 else records[0].address
     for address, address_records in configurations.items():
@@ -359,7 +362,7 @@ def _merge_notes(records: Iterable[AssertionRecord]) -> Sequence[Note]:
 
 
 def _render_folded(title: str, items: Sequence[str]) -> Iterator[str]:
-    """Yield items below a title at which they unfold; nothing without items."""
+    """Yield a folded list of items below a title; nothing without items."""
     if items:
         yield from (f"{DETAILS_START}<summary>{title}</summary>\n", *items, f"\n{DETAILS_END}\n")
 
@@ -373,7 +376,7 @@ def _list_assertion_cells(record: AssertionRecord) -> tuple[str, ...]:
 
 
 def _render_details(record: AssertionRecord, next_steps: Sequence[NextStep]) -> Iterator[str]:
-    """Yield all that is told of one assertion: its message, its rows, what changed, why, and what to do next."""
+    """Yield everything about one assertion: its message, its rows, what changed, why, and what to do next."""
     verdict, sentence = record.verdict, record.assertion.sentence
     yield from (f"#### {record.state}: {format_code(record.title)} (line {record.line})", "")
     yield from (f"{escape_prose(as_sentence(record.message))}.", "")
@@ -396,7 +399,7 @@ def _render_details(record: AssertionRecord, next_steps: Sequence[NextStep]) -> 
 
 
 def _render_cause_parts(rows: Sequence[RowExplanation], *, is_same_told: bool) -> Iterator[str]:
-    """Yield what is behind the worst row, and a line for each group of rows with another cause."""
+    """Yield the causes of the worst row, then a line for each group of rows with another cause."""
     for number_, (row, *same_rows) in enumerate(group_by_cause(rows)[:SHOWN_CAUSES]):
         cells = list_cause_cells(row, MAX_PARTS)
         place, change = escape_prose(format_row_labels(row.labels)), escape_prose(format_explained_change(row))

@@ -1,4 +1,4 @@
-"""What do all reports show of a verdict? The verdict itself, what it was reached on, and what pytest made of it."""
+"""What do all reports show of an assertion? Its verdict, the run that was judged, and how pytest counts it."""
 
 from __future__ import annotations
 
@@ -24,28 +24,28 @@ from pytest_nsys.reports.words.verdict_text import (
 )
 
 NOTEWORTHY_OUTCOMES = (Outcome.FAILED, Outcome.ACCEPTED, Outcome.INCONCLUSIVE, Outcome.IMPROVED)
-"""Outcomes of an assertion that pytest may take as passed, and that deserve a look all the same."""
+"""Outcomes that deserve a look even if pytest takes the assertion as passed."""
 
 
 @dataclass(frozen=True, slots=True)
 class AssertionRecord:
     """Holds the result of one assertion of a session.
 
-    It crosses from an xdist worker as it is.
+    It is pickled to send it from an xdist worker.
     """
 
     verdict: Verdict
-    """Its rows that hold are dropped at the end of a session that writes no report."""
+    """Rows within their limits are dropped from it at the end of a session that writes no report."""
     rows: int = 0
-    """How many rows were judged, also of those that were dropped."""
+    """How many rows were judged, including dropped ones."""
     run: str = ""
-    """What was judged, in words; empty where nothing could be."""
+    """The run that was judged, in words; empty if nothing could be judged."""
     detected_convention: str = ""
     """The convention that ``auto`` detected."""
     traces: tuple[str, ...] = ()
     """The captures, as a person would type them."""
     key: RunKey | None = None
-    """What makes runs comparable; None where no trace could be read."""
+    """The run's key, which decides what it is comparable with; None if no trace could be read."""
     start_time: str = ""
     """When the first of the captures started, in UTC."""
     next_steps: tuple[NextStep, ...] = ()
@@ -55,7 +55,7 @@ class AssertionRecord:
     artifact: str = ""
     """The file with the window for Perfetto."""
     missing_artifact_reason: str = ""
-    """Why there is no such file."""
+    """Why there is no artifact."""
     good: bool = True
     """Whether pytest takes the assertion as passed."""
     xfailed: bool = False
@@ -102,22 +102,22 @@ class AssertionRecord:
 
     @property
     def identity(self) -> tuple[str, int, str]:
-        """What no other assertion of a session shares: file with its configuration, line, name."""
+        """The unique key of the assertion in a session: file with configuration, line, name."""
         return self.address, self.line, self.name
 
     @property
     def title(self) -> str:
-        """The assertion for people, with its configuration where it is judged on several."""
+        """The assertion's name for people, with the configuration if it is judged in several."""
         return f"{self.full_name}[{self.configuration}]" if self.configuration else self.full_name
 
     @property
     def state(self) -> str:
-        """How it ended in one word: its outcome, or why pytest takes it otherwise."""
+        """How the assertion ended in one word: its outcome, or why pytest counts it differently."""
         outcome, verdict = self.outcome, self.verdict
         if self.xfailed:
             return "xfailed"
         if not self.good and (outcome in (Outcome.PASSED, Outcome.FAILED) or verdict.lets_pass):
-            return "failed"  # also by -W error, or as an expected failure that did not happen
+            return "failed"  # e.g. by -W error, or because an expected failure did not happen
         if outcome is Outcome.FAILED and self.assertion.severity.failed is Severity.WARN:
             return "warned"
         if outcome is Outcome.PASSED and any(row.waived for row in verdict.rows):
@@ -131,20 +131,18 @@ class AssertionRecord:
 
     @property
     def subject(self) -> str:
-        """Return the metric that is judged, after what it is aggregated by, as text: ``median overlap``, ``balance of
-        compute_ns across pp``.
-        """
+        """The judged quantity: the metric with its aggregate or comparison, such as ``median overlap``."""
         return format_subject(self.assertion)
 
     @property
     def kind(self) -> str:
-        """The kind of steps that is judged; empty where steps have none, or no row was looked at."""
+        """The kind of steps that is judged, such as ``decode``; empty if steps have no kinds, or no row was judged."""
         looked_at = self.verdict.examined_window
         return self.assertion.kind or (looked_at and looked_at.spec.kind) or ""
 
     @property
     def subject_with_kind(self) -> str:
-        """What of the metric is judged, of which kind of steps: ``decode step_time_ns``."""
+        """The judged quantity with the kind of steps: ``decode step_time_ns``."""
         return f"{self.kind} {self.subject}".lstrip()
 
     @property
@@ -153,7 +151,7 @@ class AssertionRecord:
 
     @property
     def bound(self) -> str:
-        """The limit of the worst row, without where it comes from."""
+        """The limit of the worst row, without its source."""
         row, assertion = self.verdict.nearest_row, self.assertion
         if row is None or not self.worst["limit"]:
             return ""
@@ -162,20 +160,20 @@ class AssertionRecord:
 
     @property
     def smallest_change(self) -> str:
-        """The smallest change that the gate can see, as people read it: ``≥ 50 us (noise not measured)``."""
+        """The smallest change that the gate can detect, as text: ``≥ 50 us (noise not measured)``."""
         change_text = self.worst["sees"]
         return f"≥ {change_text}" if change_text and change_text != ANY_CHANGE else change_text
 
     @property
     def headroom(self) -> str:
-        """What is left to the limit; of a waived row its ceiling."""
+        """The distance from the limit, as text; for a waived row its ceiling."""
         worst = self.worst
         return worst["margin"] or (f"ceiling {worst['ceiling']}" if worst["ceiling"] else "")
 
     @property
     def full_explanation(self) -> str:
-        """A bad verdict, whole: why, which pytest's short summary shows, the sentence with its line, and what stands
-        below. Empty where there is nothing to explain.
+        """The full text of a bad verdict: the reason (which pytest's short summary shows), the sentence with its line
+        number, and the lines below it. Empty if there is nothing to explain.
         """
         if not self.explanation:
             return ""
@@ -183,7 +181,7 @@ class AssertionRecord:
         return "\n".join([describe_reason(self.verdict), sentence_line, *self.explanation])
 
     def list_junit_properties(self) -> list[tuple[str, object]]:
-        """Return the properties that JUnit shows of it, without empty ones."""
+        """Return the JUnit properties of the assertion as pairs of name and value, without empty ones."""
         verdict, worst = self.verdict, self.worst
         values: dict[str, object] = {
             "outcome": str(self.outcome),
@@ -209,10 +207,10 @@ class AssertionRecord:
         return replace(self, verdict=replace(self.verdict, message=message))
 
     def keep_notable_rows(self) -> AssertionRecord:
-        """Return the record without the rows that the end of the session does not tell of.
+        """Return the record without the rows that the session's summary does not show.
 
-        It tells of rows that do not hold, of waived ones, and of the nearest; of an assertion that expects no row it
-        counts kernels, of which one row each is kept.
+        The summary shows rows outside their limits, waived rows, and the row nearest to its limit. For an assertion
+        that forbids rows it counts kernels, so one row of each kernel is kept.
         """
         rows, nearest = self.verdict.rows, self.verdict.nearest_row
         first_by_kernel = {row.labels.get("kernel"): id(row) for row in rows} if expects_no_row(self.assertion) else {}
@@ -234,7 +232,7 @@ def make_error_record(
 
 
 def make_record(verdict: Verdict, run: str = "") -> AssertionRecord:
-    """Return the record of a verdict, whose lines are cut to what a report shows."""
+    """Return the record of a verdict; its lines are shortened to what a report shows."""
     shortened_verdict = replace(
         verdict,
         message=sanitize_line(verdict.message, 2000),
@@ -248,13 +246,13 @@ EMPTY_WORST_ROW = dict.fromkeys(("row", "value", "limit", "margin", "ceiling", "
 
 
 def describe_worst(verdict: Verdict) -> dict[str, str]:
-    """Return the texts of the row that is nearest to failing, or fails worst; all empty where rows are not compared.
+    """Return texts about the row that is nearest to failing, or fails worst; all are empty if rows are not compared.
 
-    They are where it is, its value, all that it is held to, how far it may still change, how far a waiver lets it go
-    instead, and the smallest change that the gate sees.
+    They are the row's place, its value, its limit with source, how far it may still change, its ceiling if it is
+    waived, and the smallest change that the gate can detect.
     """
     row, unit = verdict.nearest_row, verdict.unit
-    if row is None or verdict.outcome is Outcome.INCOMPARABLE:  # its rows stand side by side in a comparison
+    if row is None or verdict.outcome is Outcome.INCOMPARABLE:  # incomparable rows are only shown next to each other
         return EMPTY_WORST_ROW
     if expects_no_row(verdict.assertion) and row.outcome is Outcome.PASSED:
         kernels = {judged_row.labels["kernel"] for judged_row in verdict.rows}
@@ -270,6 +268,6 @@ def describe_worst(verdict: Verdict) -> dict[str, str]:
 
 
 def expects_no_row(assertion: Assertion) -> bool:
-    """Whether an assertion requires that there is no such row."""
+    """Whether an assertion forbids rows, such as those of new kernels."""
     limit = assertion.requirement.limit
     return isinstance(limit, BaselineLimit) and limit.forbidden_rows is not None

@@ -1,4 +1,4 @@
-"""How does a root cause read with where it happened: ``flash_fwd_kernel 25% longer on both ranks``?"""
+"""How is a root cause put into words with its place: ``flash_fwd_kernel 25% longer on both ranks``?"""
 
 from __future__ import annotations
 
@@ -11,7 +11,9 @@ from pytest_nsys.reports.words.change_text import RootChange, choose_display_nam
 
 
 def choose_story_names(story: Story) -> dict[str, str]:
-    """Return the display names of the kernels and calls of a story, which tell them from all others that ran."""
+    """Return the display names of the kernels and calls of a story, by full name; each is unique among all kernels that
+    ran.
+    """
     rows = [row for red in story.reds for row in red.record.verdict.causes]
     exposed_names = {cause.exposed_kernel for row in rows for cause in row.explanation.causes}
     other_names = {name for row in rows for name in row.window_kernels}
@@ -23,7 +25,7 @@ def choose_story_names(story: Story) -> dict[str, str]:
 
 
 def describe_story_root(story_root: StoryRoot, display_names: Mapping[str, str], *, on_all_ranks: bool = False) -> str:
-    """Return what happened to a root; where it happened is described by :func:`describe_root_places`."""
+    """Return what changed at a root, without its place (see :func:`describe_root_places`)."""
     return describe_root_change(
         RootChange(story_root.root, story_root.stages, (*story_root.changes.values(),)),
         display_names,
@@ -34,9 +36,9 @@ def describe_story_root(story_root: StoryRoot, display_names: Mapping[str, str],
 def format_root_sentence(
     story_root: StoryRoot, story: Story, display_names: Mapping[str, str], effect: str = ""
 ) -> str:
-    """Return what happened to a root and where; of a rank that others wait for, that they wait.
+    """Return what changed at a root and where; if other ranks wait for that rank, also that they wait.
 
-    ``effect`` is what it did to a row, with the sign that stands before it.
+    ``effect`` is the text of what it did to a row, with its leading punctuation.
     """
     ranks, addresses = describe_root_places(story_root, story)
     words = describe_story_root(story_root, display_names, on_all_ranks=happened_everywhere(story_root, story)) + effect
@@ -65,7 +67,7 @@ def happened_everywhere(story_root: StoryRoot, story: Story) -> bool:
 
 
 def describe_root_places(story_root: StoryRoot, story: Story) -> tuple[str, str]:
-    """Return on which ranks a root changed, and in how many gate files or configurations.
+    """Return on which ranks a root changed, and in how many gate files or configurations, as two texts.
 
     They read ``64 of 64 ranks`` and ``8 of 8 configurations``; each is empty where there is only one.
     """
@@ -85,8 +87,8 @@ def describe_root_places(story_root: StoryRoot, story: Story) -> tuple[str, str]
 
 
 def describe_addresses(addresses: Sequence[str], story: Story) -> str:
-    """Return in how many gate files or configurations something happened: ``8 of 8 configurations``; of one its name
-    too.
+    """Return in how many gate files or configurations something happened: ``8 of 8 configurations``; if in one, also
+    its name.
     """
     files = {GateAddress.parse_file_and_configuration(address).file for address in story.world_sizes}
     total = format_count(len(story.world_sizes), "configuration" if len(files) == 1 else "gate file")

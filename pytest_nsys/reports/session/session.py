@@ -1,4 +1,4 @@
-"""What came of a whole session: how many assertions ended how, and in which one word?
+"""What is the result of a whole session: how many assertions ended in which state, and the verdict in one word?
 
 It holds the records of its assertions, and what kept a gate file from being judged.
 """
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 NOTHING_JUDGED = "nothing judged"
 STATES = (*map(str, Outcome), "warned", "waived", "xfailed")
-"""Every word that :attr:`pytest_nsys.reports.session.record.Record.state` has."""
+"""All values of :attr:`pytest_nsys.reports.session.record.AssertionRecord.state`."""
 
 EXIT_MEANINGS = {1: "something failed", 2: "interrupted", 3: "internal error", 4: "usage error", 5: "no tests"}
 """What pytest's exit statuses mean."""
@@ -37,15 +37,15 @@ UNFINISHED_EXITS = (2, 3, 4)
 """Exit statuses of a session that did not get to its end."""
 
 BAD_STATES = frozenset(map(str, (Outcome.ERROR, Outcome.INCOMPARABLE, Outcome.NO_DATA, Outcome.FAILED)))
-"""States that no plugin can make good: what a person allows to fail has a state of its own."""
+"""States that are always bad: an assertion that is allowed to fail has another state."""
 
 
 class NotRunFile(NamedTuple):
-    """Describes a gate file, or a configuration of it, that was not judged because nobody gave a trace."""
+    """Describes a gate file, or one configuration of it, that was not judged because no trace was given."""
 
     file: str
     assertions: tuple[str, ...]  # their names
-    why: str  # the sentence that reports have of it
+    why: str  # the sentence that reports show
     configuration: str = ""
 
     @property
@@ -55,32 +55,32 @@ class NotRunFile(NamedTuple):
 
 @dataclass(frozen=True)
 class Session:
-    """Holds all that came of a session of pytest, or of a comparison: every output is a function of it."""
+    """Holds the results of a pytest session or of a comparison: every output is a function of it."""
 
     records: tuple[AssertionRecord, ...]
     """The assertions that were judged, by file, line and name."""
     mistakes: tuple[Mistake, ...] = ()
     """What kept gate files from being judged."""
     exit_status: int = 0
-    """That of pytest; of a comparison 1 where it is not good."""
+    """The exit status of pytest; for a comparison 1 if it is not good."""
     refreshed: tuple[str, ...] = ()
-    """Lines about baselines that this session wrote."""
+    """Lines about the baselines that this session wrote."""
     merge_base: BaseVerdict | None = None
-    """What the gate of the merge base says; None where nobody asked."""
+    """The verdict of the merge base's gate; None if it was not requested."""
     not_run: tuple[NotRunFile, ...] = ()
-    """What had no trace."""
+    """Gate files or configurations without a trace."""
     pictures: PicturesByAssertion = field(default_factory=dict)
     """What the page draws of each assertion, by the record's ``identity``."""
     history_path: Path | None = None
     """The database of the history; None without one."""
     checkout: Path | None = None
-    """A folder of what was judged, of which git knows the commit."""
+    """A folder in the git checkout of the judged program; its commit is shown."""
     comparison: Comparison | None = None
-    """What is known of the other run that this one was held against; None in a session of pytest."""
+    """The comparison that this session shows; None in a session of pytest."""
 
     @cached_property
     def story(self) -> Story:
-        """What happened, which every output tells."""
+        """What happened in the session: the basis of every output."""
         return build_story(self.records)
 
     @property
@@ -94,9 +94,10 @@ class Session:
 
     @property
     def verdict(self) -> str:
-        """The session in one word: the worst verdict that pytest takes as failed, else what deserves a look.
+        """The session in one word: the worst state that pytest takes as failed, else the worst that deserves a look.
 
-        *Error* where the session failed and no assertion says why: never a word of success where it is not good.
+        It is *error* if the session failed and no assertion explains it, so that a session that is not good never reads
+        as a success.
         """
         if self.mistakes or self.exit_status in UNFINISHED_EXITS:
             return str(Outcome.ERROR)
@@ -126,7 +127,7 @@ class Session:
 
     @property
     def good(self) -> bool:
-        """Whether assertions were judged and none, nor anything else of the session, was bad."""
+        """Whether assertions were judged, and neither they nor anything else in the session was bad."""
         is_clean = not self.mistakes and not self.bad and not self.is_red_at_base
         return bool(self.records) and is_clean and self.exit_status == 0
 
@@ -158,7 +159,9 @@ class Session:
 
     @property
     def summary_line(self) -> str:
-        """The word for the whole, and the line: *failed* where anything did, also beside what could not be judged."""
+        """The verdict word and the headline. The word is *failed* if any assertion failed, even if others could not be
+        judged.
+        """
         if self.comparison is not None:
             return f"pytest-nsys compare: {self.headline}"
         has_failed = self.verdict in (Outcome.NO_DATA, Outcome.INCOMPARABLE) and Outcome.FAILED in self.counts
@@ -166,7 +169,7 @@ class Session:
 
     @property
     def exit_note(self) -> str:
-        """How pytest ended, where that is bad and nothing that was judged says why."""
+        """How pytest ended, if that is bad and no assertion explains it; else empty."""
         if not self.exit_status or self.bad or self.mistakes or self.is_red_at_base or self.comparison is not None:
             return ""
         words = EXIT_MEANINGS.get(self.exit_status, "")
@@ -184,7 +187,7 @@ def group_by_address(records: Iterable[AssertionRecord]) -> dict[str, list[Asser
 
 
 def find_run_record(records: Sequence[AssertionRecord]) -> AssertionRecord:
-    """Return the record of one gate file that knows its run: the first that was judged, else the first."""
+    """Return a record that knows the run of its gate file: the first that was judged, else the first."""
     return next((record for record in records if record.run), records[0])
 
 
@@ -194,20 +197,22 @@ def list_baselines(records: Iterable[AssertionRecord]) -> list[str]:
 
 
 def list_window_sets(records: Iterable[AssertionRecord]) -> list[tuple[str, tuple[str, ...]]]:
-    """Return each set of windows once, with how it was measured."""
+    """Return each set of windows once, as pairs of how it was measured and its lines."""
     verdicts = (record.verdict for record in records if record.verdict.measured_as)
     return list(dict.fromkeys((verdict.measured_as, list_window_lines(verdict.windows)) for verdict in verdicts))
 
 
 def describe_not_run(files: Sequence[NotRunFile], tests: int = 0) -> str:
-    """Return what had no trace: ``not run: 1 gate file, no trace given``, with tests that asked for a trace."""
+    """Return how many gate files had no trace: ``not run: 1 gate file, no trace given``. ``tests`` counts other tests
+    that needed a trace.
+    """
     configurations = sum(bool(file.configuration) for file in files)
     count_by_noun = {"gate file": len(files) - configurations, "configuration": configurations, "test": tests}
     return f"not run: {' and '.join(format_count(n, noun) for noun, n in count_by_noun.items() if n)}, no trace given"
 
 
 def list_state_counts(records: Iterable[AssertionRecord]) -> list[tuple[str, int]]:
-    """Return the states that occur, the worst first, and how many assertions ended in each."""
+    """Return the states that occur, worst first, each with its number of assertions."""
     counts = Counter(record.state for record in records)
     *bad_states, improved_state, passed_state = map(str, OUTCOMES_WORST_FIRST)
     ordered_states = (*bad_states, "warned", "waived", "xfailed", improved_state, passed_state)
@@ -215,11 +220,11 @@ def list_state_counts(records: Iterable[AssertionRecord]) -> list[tuple[str, int
 
 
 def format_counts(records: Sequence[AssertionRecord]) -> str:
-    """Return how many assertions ended how: ``7 assertions: 1 failed, 6 passed``."""
+    """Return the number of assertions by state: ``7 assertions: 1 failed, 6 passed``."""
     count_text = ", ".join(f"{count} {state}" for state, count in list_state_counts(records))
     return f"{format_count(len(records), 'assertion')}: {count_text}"
 
 
 def sort_records(records: Iterable[AssertionRecord]) -> tuple[AssertionRecord, ...]:
-    """Return the records by file, line and name, whichever process judged first."""
+    """Return the records sorted by file, line and name, so that the order of execution does not matter."""
     return tuple(sorted(records, key=lambda record: record.identity))

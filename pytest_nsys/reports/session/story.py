@@ -1,7 +1,8 @@
-"""What happened, told once? The step, every red of a session below what is at its root, and what was not judged.
+"""What happened in a session? The change of the step, every failed assertion below its root cause, and what was not
+judged.
 
-All outputs tell this, each as long as it has room for: the first line is :mod:`pytest_nsys.reports.session.headline`.
-Nothing depends on the order in which the records came.
+All outputs show this, each as much as fits; the first line comes from :mod:`pytest_nsys.reports.session.headline`.
+Nothing depends on the order of the records.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from pytest_nsys.gates.model import JudgedRow, Outcome
 from pytest_nsys.reports.session.record import AssertionRecord
 
 MIN_ROOT_SHARE = Fraction(5, 100)
-"""A root that explains no red, and is less than this share of the largest root, is not told."""
+"""A root that explains no failed assertion, and is less than this share of the largest root, is not shown."""
 
 WINDOW_METRIC = "window_ns"
 STEP_TIMES = frozenset({WINDOW_METRIC, PERIOD_METRIC, STEP_TIME_METRIC})
@@ -35,36 +36,40 @@ SINGLE_STEP_AGGREGATES = frozenset({"max", "median", "mean", "min"})
 """Aggregates of step lengths that are the length of a single step."""
 
 NEARLY_UNCHANGED_SHARE = Fraction(1, 100)
-"""A step that changed by less than this share is unchanged where the median of all steps is."""
+"""A step that changed by less than this share counts as unchanged if the median of all steps is unchanged."""
 
 KERNEL_WINDOW_SUFFIX = f"kernels {KernelsMode.LAUNCHED}"
-"""How the measurement of windows ends that reach from their first kernel to the last: their length is not a step's."""
+"""The ending of the measurement text of windows that reach from their first kernel to the last: such a window is
+shorter than the step.
+"""
 
 CHANGED_OUTCOMES = (Outcome.FAILED, Outcome.ACCEPTED, Outcome.IMPROVED)
-"""Outcomes of an assertion whose rows are not what they were, or not within their limit."""
+"""Outcomes of an assertion with rows that changed or are outside their limits."""
 
 EXPOSED_EXPLAINER = "explain.causes:EXPOSED"
 EXPOSED_EXPLAINERS = (EXPOSED_EXPLAINER, "explain.causes:COVER", "explain.causes:ALL_EXPOSED")
-"""How times and shares of exposed communication are explained: a row of one says what is behind that of another."""
+"""The explainers of exposed time and of its shares. They have the same causes, so a row of one also explains a row of
+another.
+"""
 
 UNJUDGED_OUTCOMES = (Outcome.ERROR, Outcome.INCOMPARABLE, Outcome.NO_DATA, Outcome.INCONCLUSIVE)
 
 
 class StoryStep(NamedTuple):
-    """Holds what happened to the step of a gate file or configuration: that of the slowest rank."""
+    """Holds the change of the step of a gate file or configuration, on the slowest rank."""
 
     address: str
     """The gate file, with its configuration."""
     before_ns: int
-    """The step's length before."""
+    """The step's length in the baseline."""
     now_ns: int
-    """The step's length now."""
+    """The step's length in the judged run."""
     noun: str = "step"
-    """*window* where the windows are no steps, *p90 step* of a quantile, *decode step* of a kind."""
+    """What is measured: *window* if the windows are not steps, *p90 step* for a quantile, *decode step* for a kind."""
 
     @property
     def share(self) -> Fraction:
-        """The share of its length before by which it is longer, negative where it is shorter."""
+        """The change of the length as a share of the baseline, negative if the step is shorter."""
         return Fraction(self.now_ns, self.before_ns) - 1
 
     @property
@@ -73,27 +78,27 @@ class StoryStep(NamedTuple):
 
 
 class RedAssertion(NamedTuple):
-    """Holds a failed assertion, and its failed rows below one root, the worst first."""
+    """Holds a failed assertion, and those of its failed rows that one root explains, worst first."""
 
     record: AssertionRecord
     rows: tuple[JudgedRow, ...]
 
 
 class StoryRoot(NamedTuple):
-    """Holds a root cause, and every red that it explains."""
+    """Holds a root cause, and every failed assertion that it explains."""
 
     root: RootCause
-    """What changed, of all stages."""
+    """What changed, merged over all stages."""
     stages: tuple[str, ...]
     """The stages in which it changed."""
     changes: Mapping[tuple[str, int], Change]
-    """How much it changed, by gate file or configuration, and rank."""
+    """How much it changed, by address (gate file or configuration) and rank."""
     reds: tuple[RedAssertion, ...] = ()
-    """What it explains; empty where all of that stands below a larger root."""
+    """The failed assertions that it explains; empty if a larger root explains all of them."""
     waiting_ranks: tuple[int, ...] = ()
-    """Ranks that wait for the ranks on which it changed."""
+    """The ranks that wait for a rank on which it changed."""
     waiting_kernel: str = ""
-    """The kernel in which they wait."""
+    """The kernel in which the waiting ranks wait."""
 
     @property
     def ranks(self) -> list[int]:
@@ -106,7 +111,7 @@ class StoryRoot(NamedTuple):
 
     @property
     def explains_step(self) -> bool:
-        """Whether it explains the length of a step."""
+        """Whether it explains a failed assertion on the length of a step."""
         return any(is_step_time(red.record) for red in self.reds)
 
     @property
@@ -116,7 +121,7 @@ class StoryRoot(NamedTuple):
 
 
 class NotJudged(NamedTuple):
-    """Holds one thing that kept assertions of one gate file from being judged, and those assertions."""
+    """Holds one reason why assertions of a gate file could not be judged, and those assertions."""
 
     outcome: Outcome
     message: str
@@ -127,17 +132,19 @@ class Story(NamedTuple):
     """Holds what happened in a session, as facts."""
 
     steps: Mapping[str, StoryStep]
-    """What happened to the step of each gate file or configuration, where a length before is known."""
+    """The change of the step by gate file or configuration, if its length in a baseline is known."""
     roots: tuple[StoryRoot, ...]
-    """The largest first, those that explain the length of a step before all others, those without a red at last."""
+    """The root causes: first those that explain the length of a step, last those without a failed assertion; within
+    each group, the largest first.
+    """
     unexplained_reds: tuple[RedAssertion, ...]
-    """Failed rows below no root."""
+    """The failed rows that no root explains, by assertion."""
     not_judged: tuple[NotJudged, ...]
-    """Each thing that kept assertions from being judged, once."""
+    """Each reason why assertions could not be judged, once."""
     world_sizes: Mapping[str, int | None]
-    """The number of ranks by address, of all addresses that were judged."""
+    """The number of ranks by address (gate file or configuration), for all judged addresses."""
     is_warning: bool = False
-    """Whether nothing failed, and all is of assertions that only warn."""
+    """Whether nothing failed, and the story is about assertions that only warn."""
 
     @property
     def most_changed_step(self) -> StoryStep | None:
@@ -159,20 +166,20 @@ class Story(NamedTuple):
 
     @property
     def rootless_records(self) -> list[AssertionRecord]:
-        """What failed and stands below no root with any of its rows."""
+        """The failed assertions of which no row has a root."""
         rooted_identities = {red.record.identity for root in self.roots for red in root.reds}
         return [red.record for red in self.unexplained_reds if red.record.identity not in rooted_identities]
 
     @property
     def failed_addresses(self) -> list[str]:
-        """The addresses with a red."""
+        """The addresses with a failed assertion."""
         return sorted({red.record.address for red in self.reds})
 
 
 def build_story(records: Iterable[AssertionRecord], told_records: Sequence[AssertionRecord] = ()) -> Story:
-    """Return what happened in a session of these ``records``; of one in which nothing failed, what its warnings tell.
+    """Return what happened in a session with these ``records``. If nothing failed, the story is about the warnings.
 
-    With ``told_records``, return what these of the records tell.
+    With ``told_records``, the story is about these of the records instead.
     """
     # Workers of xdist finish in any order: the story must not depend on it.
     records = sorted(records, key=lambda record: record.identity)
@@ -209,12 +216,12 @@ def build_story(records: Iterable[AssertionRecord], told_records: Sequence[Asser
 
 
 def _find_world_size(record: AssertionRecord) -> int | None:
-    """Return how many ranks a record's run has; where it does not say so, how many were judged, None of none."""
+    """Return how many ranks a record's run has; if unknown, how many were judged; None if none were."""
     return record.key.world if record.key is not None else len({used.rank for used in record.verdict.windows}) or None
 
 
 def sort_worst_first(records: Iterable[AssertionRecord]) -> list[AssertionRecord]:
-    """Return the records that failed, then those that deserve a look, then the rest, each by its least headroom."""
+    """Return the failed records, then those that deserve a look, then the rest; each group sorted by least headroom."""
 
     def rate_record(record: AssertionRecord) -> tuple[int, Fraction]:
         headrooms = [row.headroom for row in record.verdict.rows if row.headroom is not None]
@@ -225,12 +232,12 @@ def sort_worst_first(records: Iterable[AssertionRecord]) -> list[AssertionRecord
 
 
 def sort_by_severity(records: Iterable[AssertionRecord]) -> list[AssertionRecord]:
-    """Return the records worst first, but those of the length of a step before all others."""
+    """Return the records worst first, but those that judge the length of a step before all others."""
     return sorted(sort_worst_first(records), key=lambda record: not (record.needs_attention and is_step_time(record)))
 
 
 def is_step_time(record: AssertionRecord) -> bool:
-    """Whether a record is of the length of a step."""
+    """Whether a record judges the length of a step."""
     *aggregates, metric = record.subject.split()
     return metric in STEP_TIMES and SINGLE_STEP_AGGREGATES.issuperset(aggregates)
 
@@ -246,7 +253,9 @@ def measures_kernel_span(record: AssertionRecord) -> bool:
 
 
 def find_most_changed_step(steps: Iterable[StoryStep]) -> StoryStep | None:
-    """Return the step whose length changed most, before windows and quantiles; None of none."""
+    """Return the step whose length changed most, preferring whole steps to windows and quantiles; None without
+    steps.
+    """
     # "step" and "decode step" are whole steps; "p90 step" and "window" are not.
     is_whole_step = re.compile(r"(?!p\d).*step").fullmatch
     return min(
@@ -257,7 +266,7 @@ def find_most_changed_step(steps: Iterable[StoryStep]) -> StoryStep | None:
 
 
 def find_story_step(record: AssertionRecord) -> StoryStep | None:
-    """Return what happened to the step in the windows of an assertion; None where no length before is known."""
+    """Return the change of the step in the windows of an assertion; None if no length in a baseline is known."""
     rows = select_failed_rows(record)
     step = record.verdict.step or _measure_step_change(rows if is_step_time(record) else ())
     baseline_ns, current_ns = step.slowest_ns
@@ -270,7 +279,7 @@ def find_story_step(record: AssertionRecord) -> StoryStep | None:
 
 
 def _find_median_step(record: AssertionRecord) -> StoryStep | None:
-    """Return what happened to the median step, whose length an assertion judges; None where it does not, or none is
+    """Return the change of the median step; None if the assertion does not judge its length, or no baseline is
     stored.
     """
     rows = record.verdict.rows if record.subject.split()[-1] in (PERIOD_METRIC, STEP_TIME_METRIC) else ()
@@ -281,7 +290,7 @@ def _find_median_step(record: AssertionRecord) -> StoryStep | None:
 
 
 def _choose_steady_step(step: StoryStep, median_step_by_address: Mapping[str, StoryStep]) -> StoryStep:
-    """Return the median step in place of one that is nearly unchanged, where the median is unchanged: one need not be
+    """Return the median step instead of ``step`` if it is unchanged and ``step`` nearly so: a single step need not be
     typical.
     """
     median_step = median_step_by_address.get(step.address)
@@ -293,7 +302,7 @@ def _choose_steady_step(step: StoryStep, median_step_by_address: Mapping[str, St
 
 
 def _find_step_noun(record: AssertionRecord) -> str:
-    """Return what the lengths are of that an assertion knows: of step times steps, whatever its window is."""
+    """Return the noun for the lengths that an assertion judges: ``step`` for step times, whatever its window is."""
     metric, windows = record.assertion.metric, record.verdict.windows
     if metric == PERIOD_METRIC and any(used.window.name == RUN for used in windows):
         return "period"
@@ -301,7 +310,7 @@ def _find_step_noun(record: AssertionRecord) -> str:
 
 
 def _measure_step_change(rows: Iterable[JudgedRow]) -> StepChange:
-    """Return the lengths of steps before and now by rank, as far as these rows say."""
+    """Return the lengths of steps by rank, in the baseline and now, as far as these rows contain them."""
     lengths_by_rank = {
         _find_rank_number(row.labels): (round(row.baseline), round(row.value or 0)) for row in rows if row.baseline
     }
@@ -312,7 +321,7 @@ def _measure_step_change(rows: Iterable[JudgedRow]) -> StepChange:
 
 
 def _find_rank_number(labels: Mapping[str, Label]) -> int:
-    """Return the rank of a row; 0 of a row of no single rank."""
+    """Return the rank of a row; 0 for a row without a single rank."""
     rank = labels.get("rank")
     return rank if isinstance(rank, int) else 0
 
@@ -321,16 +330,16 @@ def _find_rank_number(labels: Mapping[str, Label]) -> int:
 
 
 class _RootIndex:
-    """Finds which root a failed row stands below.
+    """Finds the root of a failed row.
 
-    It is the row's own root, or that of the same place and kind in another assertion; of a row that waits for a rank it
-    is what made that rank late.
+    It is the row's own root, or the root of a row with the same place and kind in another assertion. For a row that
+    waits for a rank, it is what made that rank late.
     """
 
     def __init__(self, reds: Sequence[AssertionRecord]) -> None:
         self._root_by_place: dict[tuple[object, ...], Change] = {}
         self._changes: dict[str, dict[Change, None]] = {}
-        # The first red is the worst: it comes last here, so that its root is the one that stays.
+        # The first failed assertion is the worst: it comes last here, so that its root overwrites the others.
         for record in reversed(reds):
             for row in select_explained_rows(record):
                 self._changes.setdefault(record.address, {}).update(dict.fromkeys(row.root_causes))
@@ -339,15 +348,15 @@ class _RootIndex:
 
     @staticmethod
     def _make_key(record: AssertionRecord, labels: Mapping[str, Label]) -> tuple[object, ...]:
-        """Return what a row is of and how it is explained, whichever assertion judges it: overlap is explained as
-        exposed time.
+        """Return a key for the row's place and explainer, equal in all assertions; overlap has the explainer of exposed
+        time.
         """
         metric = find_metric(record.assertion.metric)
         explainer = metric.parts_path if metric is not None else ""
         return record.address, EXPOSED_EXPLAINER if explainer in EXPOSED_EXPLAINERS else explainer, _make_place(labels)
 
     def find_root(self, record: AssertionRecord, row: JudgedRow) -> Change | None:
-        """Return what is at the root of a failed row; None where nothing is known."""
+        """Return the root of a failed row; None if it is unknown."""
         labels = _merge_origin_labels(row)
         if not labels:
             return next(
@@ -356,8 +365,8 @@ class _RootIndex:
         return self._root_by_place.get(self._make_key(record, labels)) or self._find_late_change(record, labels)
 
     def _find_late_change(self, record: AssertionRecord, labels: Mapping[str, Label]) -> Change | None:
-        """Return what made the rank late that a row waits for; None where no row shows it."""
-        # Only a change on the late rank in windows that show it: another window may begin just when that rank comes.
+        """Return what made the rank late for which a row waits; None if no row shows it."""
+        # Use only windows that show the change on the late rank: another window may begin only when that rank arrives.
         same_place = (
             candidate for candidate in record.verdict.causes if _make_place(candidate.labels) == _make_place(labels)
         )
@@ -368,8 +377,8 @@ class _RootIndex:
         return max(late_changes, key=lambda candidate: (candidate.change_ns, candidate), default=None)
 
     def group_by_root(self, record: AssertionRecord) -> dict[RootCause, list[JudgedRow]]:
-        """Return the failed rows of a record by root; the last of each are rows of other ranks without a root of their
-        own.
+        """Return the failed rows of a record by root. Rows without a root come last, below a root of the same place on
+        another rank.
         """
         rooted_rows, rootless_rows = self._split_by_root(record)
         rows_by_root = group_by_key((_drop_stage(change.root), row) for change, row in rooted_rows)
@@ -382,19 +391,19 @@ class _RootIndex:
         return rows_by_root
 
     def list_rootless_rows(self, record: AssertionRecord) -> tuple[JudgedRow, ...]:
-        """Return the failed rows that stand below no root, and whose place has none on any other rank either."""
+        """Return the failed rows that have no root, and whose place has no root on any other rank either."""
         rooted_rows, rootless_rows = self._split_by_root(record)
         rooted_places = {_make_place_without_rank(row) for _, row in rooted_rows}
         return tuple(row for row in rootless_rows if _make_place_without_rank(row) not in rooted_places)
 
     def _split_by_root(self, record: AssertionRecord) -> tuple[list[tuple[Change, JudgedRow]], list[JudgedRow]]:
-        """Return the failed rows with a root, each with that, and those without one."""
+        """Return the failed rows with a root, as pairs of root and row, and the failed rows without one."""
         pairs = [(self.find_root(record, row), row) for row in select_failed_rows(record)]
         return [(change, row) for change, row in pairs if change], [row for change, row in pairs if not change]
 
 
 def select_failed_rows(record: AssertionRecord) -> list[JudgedRow]:
-    """Return the rows for which an assertion is red, accepted or better, the worst first."""
+    """Return the rows that make an assertion failed, accepted or improved, worst first."""
     rows = record.verdict.rows if record.outcome in CHANGED_OUTCOMES else ()
     return [row for row in rows if row.outcome is record.outcome and not row.waived]
 
@@ -420,7 +429,7 @@ def _make_place_without_rank(row: JudgedRow) -> tuple[tuple[str, str], ...]:
 
 
 def _merge_origin_labels(row: JudgedRow) -> dict[str, Label]:
-    """Return the labels by which a failed row is explained; none of a step time, which one rank explains."""
+    """Return the labels of the failed row that was explained; empty for a step time, which one rank explains."""
     return {**row.origin, **row.labels}
 
 
@@ -470,7 +479,7 @@ def _sum_changes(addressed_changes: Iterable[tuple[str, Change]]) -> dict[tuple[
     largest: dict[tuple[str, int, str], Change] = {}
     for address, change in addressed_changes:
         key = address, change.rank, change.root.stage
-        # Several rows tell of one change, each as far as its own windows show it: the largest is all of it.
+        # Several rows show the same change, each only within its own windows: the largest is the whole change.
         largest[key] = max(
             largest.get(key, change), change, key=lambda candidate: (abs(candidate.change_ns), candidate)
         )
@@ -496,21 +505,22 @@ def _add_changes(change: Change, other_change: Change) -> Change:
 
 
 def _find_waiting_kernel(rows: Sequence[RowExplanation]) -> str:
-    """Return the kernel in which most of these rows wait; empty where none is known."""
+    """Return the kernel in which most of these rows wait; empty if unknown."""
     names = [cause.root.name for row in rows for cause in row.explanation.causes[:1] if cause.root.name]
-    # Of kernels that are named equally often the first by name is taken, so that output does not change.
+    # Ties are broken by name, so that the output is stable.
     return max(sorted(set(names)), key=names.count, default="")
 
 
 def _select_notable_roots(roots: Iterable[StoryRoot]) -> Iterator[StoryRoot]:
-    """Yield the roots to tell, the largest first; those of a step's length lead, and those without a red come last.
+    """Yield the roots to show, largest first; those that explain a step's length lead, those without a failed assertion
+    come last.
 
-    Small roots without a red are left out.
+    Small roots without a failed assertion are left out.
     """
     sorted_roots = sorted(
         roots, key=lambda root: (not root.explains_step, not root.reds, -abs(root.largest.change_ns), root.root)
     )
-    # A root with a red is told however small it is.
+    # A root with a failed assertion is shown however small it is.
     min_ns = max((abs(root.largest.change_ns) for root in sorted_roots), default=0) * MIN_ROOT_SHARE
     return (root for root in sorted_roots if root.reds or abs(root.largest.change_ns) >= min_ns)
 
@@ -519,7 +529,7 @@ def _select_notable_roots(roots: Iterable[StoryRoot]) -> Iterator[StoryRoot]:
 
 
 def _list_unjudged(records: Sequence[AssertionRecord]) -> Iterator[NotJudged]:
-    """Yield each thing that kept assertions of a gate file from being judged, once, however many assertions it is."""
+    """Yield each reason why assertions of a gate file could not be judged, once for all assertions that share it."""
     for outcome in UNJUDGED_OUTCOMES:
         records_by_reason = group_by_key(
             ((record.file, _normalize_message(record)), record) for record in records if record.state == outcome
@@ -529,7 +539,7 @@ def _list_unjudged(records: Sequence[AssertionRecord]) -> Iterator[NotJudged]:
 
 
 def _normalize_message(record: AssertionRecord) -> str:
-    """Return what is wrong, without the names of trace and configuration."""
+    """Return the message without the names of trace and configuration, so that equal problems are equal."""
     message = record.message
     for name in filter(None, (*record.traces, record.configuration)):
         message = message.replace(name, "")

@@ -1,4 +1,4 @@
-"""How does the story of a session leave as JSON? As facts, with each sentence beside what it is made of."""
+"""How is the story of a session written as JSON? As facts; each sentence stands next to the facts that it states."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def build_story_json(story: Story) -> Json:
 
 
 def build_change_json(change: Change) -> Json:
-    """Return a change as JSON; names are cut, and show no control characters."""
+    """Return a change as JSON; names are shortened and have no control characters."""
     root = change.root
     return {
         "kind": root.kind,

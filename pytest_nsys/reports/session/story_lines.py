@@ -1,7 +1,8 @@
-"""How does a terminal tell what happened? A line for each gate file, then each root with the reds that it explains.
+"""How does a terminal show what happened? A line for each gate file, then each root with the failed assertions that it
+explains.
 
-Of the first root the worst red is told whole, and the others in a line: however many ranks, assertions and
-configurations there are, it fits on a screen.
+Only the worst failed assertion of the first root is shown in full, each other one on a line, so that everything fits on
+a screen however many ranks, assertions and configurations there are.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ WARNED = "warned"
 
 
 def render_story_lines(session: Session, width: int, *, with_explanation: bool = True) -> list[str]:
-    """Return the lines that tell of a session; those that explain the worst reds only ``with_explanation``."""
+    """Return the lines that show a session; explanations of the worst failures only ``with_explanation``."""
     story = session.story
     lines = [
         *_render_files(story, session.records, width),
@@ -48,8 +49,8 @@ def render_story_lines(session: Session, width: int, *, with_explanation: bool =
 
 
 def wrap_line(line: str, width: int) -> list[str]:
-    """Return a line as several that are no wider, indented below it; a command breaks so that a shell takes it when
-    copied.
+    """Return a line wrapped to ``width`` characters, continuation lines indented. Commands are broken so that they can
+    be pasted into a shell.
     """
     if len(line) <= width:
         return [line]
@@ -63,7 +64,7 @@ _COMMAND = re.compile(r"(  next:  |         ) pytest-nsys ")
 
 
 def _wrap_command(line: str, width: int) -> Iterator[str]:
-    """Yield a command on several lines, each but the last with a backslash at its end; then what it is for."""
+    """Yield a command on several lines, all but the last ending in a backslash, then its purpose."""
     command, _, purpose = line.partition("  (")
     options, line_part = command.split(" --"), ""
     has_quotes = "'" in command
@@ -71,7 +72,7 @@ def _wrap_command(line: str, width: int) -> Iterator[str]:
         part = f" --{option}" if number else option
         if line_part and not has_quotes and len(line_part) + len(part) + 2 > width:
             yield f"{line_part} \\"
-            # Eleven blanks put it below the command, which stands behind "  next:  ".
+            # Eleven spaces align it with the command, which follows "  next:  ".
             line_part = " " * 11 + part
         else:
             line_part += part
@@ -82,9 +83,9 @@ def _wrap_command(line: str, width: int) -> Iterator[str]:
 
 
 def _render_files(story: Story, records: Sequence[AssertionRecord], width: int) -> Iterator[str]:
-    """Yield a line for each gate file with all of its configurations: what held, or how many did not.
+    """Yield a line for each gate file with all of its configurations: how many assertions held, or how many did not.
 
-    Below it stand the first warning of its verdicts, and all that makes its traces doubtful.
+    Below each line come the first warnings of its verdicts, and all doubts about its traces.
     """
     by_file = group_by_key((record.file, record) for record in records)
     for file, file_records in [*by_file.items()][:SHOWN_FILES]:
@@ -118,16 +119,17 @@ def _render_files(story: Story, records: Sequence[AssertionRecord], width: int) 
 def _limit_warnings(warnings: Iterable[str]) -> Iterator[str]:
     """Yield the first of the warnings, and how many more there are."""
     distinct = [*dict.fromkeys(warnings)]
-    limit = len(distinct) if len(distinct) == SHOWN_WARNINGS + 1 else SHOWN_WARNINGS  # a fold of one is a line too
+    limit = len(distinct) if len(distinct) == SHOWN_WARNINGS + 1 else SHOWN_WARNINGS  # "1 more" would take a line too
     yield from distinct[:limit]
     if len(distinct) > limit:
         yield f"… {format_count(len(distinct) - limit, 'more warning')} (-v shows them)"
 
 
 def _list_warnings(records: Sequence[AssertionRecord], *, is_told: bool) -> Iterator[str]:
-    """Yield what verdicts warn of.
+    """Yield the warnings of verdicts.
 
-    An assertion that is outside its limit with ``severity: warn`` warns too, unless that ``is_told`` as the reds are.
+    An assertion that is outside its limit with ``severity: warn`` is a warning too, unless ``is_told``: the story shows
+    it already.
     """
     for record in records:
         if record.outcome is Outcome.FAILED and record.state == WARNED and not is_told:
@@ -136,14 +138,14 @@ def _list_warnings(records: Sequence[AssertionRecord], *, is_told: bool) -> Iter
 
 
 def _shorten_sentence(sentence: str, width: int) -> str:
-    """Return as much of a sentence as fits, to the end of a part of it."""
+    """Return as much of a sentence as fits, cut at the end of a clause."""
     while len(sentence) > width and (end := max(sentence.rfind(separator) for separator in (", ", ": ", "; "))) > 0:
         sentence = sentence[:end]
     return sentence
 
 
 def _render_unjudged(unjudged: Sequence[NotJudged], *, with_explanation: bool) -> Iterator[str]:
-    """Yield what kept assertions from being judged, once for each file."""
+    """Yield why assertions could not be judged, each reason once per gate file."""
     bad = [reason for reason in unjudged if not all(record.good for record in reason.records)]
     for number, reason in enumerate(bad[:SHOWN_MISTAKES]):
         yield f"{reason.outcome}: {reason.message} ({_describe_records(reason.records)})"
@@ -155,15 +157,15 @@ def _render_unjudged(unjudged: Sequence[NotJudged], *, with_explanation: bool) -
 
 
 def _limit_notes(explanation: Sequence[str]) -> Iterator[str]:
-    """Yield the lines of an explanation with its first note alone, and without warnings, which stand below the gate
-    file.
+    """Yield the lines of an explanation with only its first note, and without warnings, which the gate file's lines
+    show.
     """
     notes = [line for line in explanation if line.startswith(f"  {NOTE_PREFIX}")]
     yield from (line for line in explanation if line not in notes[SHOWN_NOTES:] and not line.startswith("  warning: "))
 
 
 def _describe_records(records: Sequence[AssertionRecord]) -> str:
-    """Return which assertions these are: the one, or how many of the file."""
+    """Return which assertions these are: the name of a single one, or how many of the gate file."""
     first = records[0]
     if len(records) == 1:
         return f"{first.assertion.location.file_and_line}: {first.title}"
@@ -173,9 +175,10 @@ def _describe_records(records: Sequence[AssertionRecord]) -> str:
 
 
 def render_root_lines(story: Story, *, max_roots: int | None = None, with_explanation: bool = False) -> Iterator[str]:
-    """Yield at most ``max_roots`` roots, each with its reds.
+    """Yield the lines of at most ``max_roots`` roots, each with its failed assertions.
 
-    ``with_explanation`` tells the worst red of the first root whole, and of each other root the worst red in a line.
+    ``with_explanation`` shows the worst failed assertion of the first root in full, and that of each other root on one
+    line.
     """
     parts = list_story_parts(story)
     is_numbered = sum(bool(sentence) for sentence, _ in parts) > 1
@@ -191,16 +194,18 @@ def render_root_lines(story: Story, *, max_roots: int | None = None, with_explan
 
 
 def list_story_parts(story: Story) -> list[tuple[str, Sequence[RedAssertion]]]:
-    """Return each root that has reds as a sentence with its reds; then the reds without a root, with no sentence."""
+    """Return a pair of sentence and failed assertions for each root that has any; then those without a root, with an
+    empty sentence.
+    """
     display_names = choose_story_names(story)
     parts = [(format_root_sentence(root, story, display_names), root.reds) for root in story.roots if root.reds]
     return [*parts, *([("", story.unexplained_reds)] if story.unexplained_reds else [])]
 
 
 def _render_reds(reds: Sequence[RedAssertion], indent: str, *, max_lines: int) -> Iterator[str]:
-    """Yield at most ``max_lines`` lines for the reds of one root.
+    """Yield at most ``max_lines`` lines for the failed assertions of one root.
 
-    There is one line for each assertion, of its worst configuration, and one for reds that say the same.
+    Each assertion has one line, for its worst configuration; assertions whose lines would read the same share one.
     """
     groups = group_by_key((_find_line_key(red), red) for red in reds)
     for first, *other_reds in [*groups.values()][:max_lines]:
@@ -215,27 +220,27 @@ def _render_reds(reds: Sequence[RedAssertion], indent: str, *, max_lines: int) -
 
 
 def _find_line_key(red: RedAssertion) -> tuple[object, ...]:
-    """Return the key that puts reds on one line: equal for reds of one assertion in several configurations, or without
-    a row for those with the same reason in one file.
+    """Return the key by which failed assertions share a line: the gate-file sentence, or the reason if there is no
+    row.
     """
     record = red.record
     return (record.file, record.line, record.name) if red.rows else (record.file, describe_red_reason(red))
 
 
 def describe_red_reason(red: RedAssertion) -> str:
-    """Return why an assertion is red, by its worst row below the root."""
+    """Return why an assertion failed, by its worst row that the root explains."""
     record, row = red.record, next(iter(red.rows), None)
     limit_text = format_crossed_limit(row, record.verdict) if row is not None else ""
     if row is not None and record.state == Outcome.IMPROVED and None not in (row.baseline, row.value):
         limit_text = format_before_after(*format_distinctly(row.baseline or 0, row.value or 0, record.verdict.unit))
-    if row is None or not limit_text:  # as by a warning, or as an expected failure that did not happen
+    if row is None or not limit_text:  # for instance by a warning, or an expected failure that did not happen
         return record.message.removeprefix(f"{record.full_name}: ")
     of_kernels = "the kernels of the step, " if measures_kernel_span(record) else ""
     return of_kernels + ", ".join(filter(None, (limit_text, format_row_place(row, record.verdict))))
 
 
 def _render_whole_red(record: AssertionRecord) -> Iterator[str]:
-    """Yield the lines of one red as pytest shows it at its item."""
+    """Yield the lines of one failed assertion as pytest shows them for its item."""
     location, baseline_path = record.assertion.location, record.verdict.compared_with
     yield f"{location.file_and_line}: {record.assertion.sentence}"
     yield from _limit_notes(record.explanation)

@@ -1,6 +1,6 @@
-"""What was judged, and how much room is left? A few lines for each gate file, also when everything is green.
+"""What was judged, and how much headroom is left? A few lines for each gate file, even if everything passed.
 
-The headroom tells a person when a green assertion is about to turn red.
+The headroom shows when a passing assertion is about to fail.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from pytest_nsys.reports.tables.formats import UNLIMITED_LENGTH, align_rows
 from pytest_nsys.reports.words.verdict_text import SHOWN_WINDOWS
 
 LOG_WIDTH = 100
-"""So many characters a log shows without scrolling."""
+"""This many characters of a line are visible in a CI log without scrolling."""
 
 SHOWN_NOTES = 6
 
 
 def format_state_counts(records: Sequence[AssertionRecord]) -> str:
-    """Return how many assertions ended how, in one line."""
+    """Return the number of assertions by state, in one line."""
     count_by_state = Counter(record.state for record in records)
     return ", ".join(f"{count} {state}" for state, count in sorted(count_by_state.items()))
 
@@ -39,7 +39,8 @@ def render_terminal_summary(
 ) -> list[str]:
     """Return the lines of the terminal's summary, gate files and assertions in order.
 
-    ``width`` is that of a terminal; without one a log is read without scrolling, and with ``verbose`` searched by line.
+    ``width`` is the terminal's. Without one, lines fit into a CI log; with ``verbose`` they are not wrapped, so that
+    each can be searched.
     """
     if width is None:
         width = UNLIMITED_LENGTH if verbose else LOG_WIDTH
@@ -60,18 +61,18 @@ def render_terminal_summary(
 
 SUMMARY_COLUMNS = ("", "assertion", "value", "limit", "headroom", "smallest change", "where", "on base")
 MIN_FIRST_LINE_CELLS = 3  # state, name and value stand in the first line, however narrow the terminal is
-MIN_WRAP_WIDTH = 40  # a reason that is wrapped to less would be a column of single words
+MIN_WRAP_WIDTH = 40  # wrapped to less, a reason would be a column of single words
 NAME_INDEX = 1
 MIN_ASSERTION_NAME, MAX_ASSERTION_NAME = 24, 48
 AS_ABOVE = "as above"
 CELL_SEPARATOR = ", "
-"""Stands between the cells of an assertion that a narrow terminal shows below its first line."""
+"""The text between the cells that a narrow terminal shows below an assertion's first line."""
 
 
 def _render_assertion_lines(records: Sequence[AssertionRecord], width: int, *, verbose: bool) -> Iterator[str]:
-    """Yield the lines of each assertion below those of the heads; columns without any cell are left out.
+    """Yield the header line, then the lines of each assertion; empty columns are left out.
 
-    Why an assertion was not judged stands behind its name, or below it where it is too long.
+    The reason why an assertion was not judged follows its name, or stands below it if it is too long.
     """
     rows = [_list_summary_cells(record, verbose=verbose) for record in records]
     filled_columns = [i for i in range(len(SUMMARY_COLUMNS)) if i <= NAME_INDEX or any(row[i] for row in rows)]
@@ -96,8 +97,8 @@ def _render_assertion_lines(records: Sequence[AssertionRecord], width: int, *, v
 def _fit_rows(rows: Sequence[Sequence[str]], width: int) -> Iterator[list[str]]:
     """Yield the lines of each row, aligned.
 
-    Where they are wider than ``width``, names are cut; where that is not enough, as many of the last cells as it takes
-    stand in a line below.
+    If they are wider than ``width``, names are shortened; if that is not enough, as many of the last cells as necessary
+    move to a line below.
     """
     lines = align_rows(rows)
     excess, longest_name = max(map(len, lines)) - width, max(len(row[NAME_INDEX]) for row in rows)
@@ -124,9 +125,7 @@ def _fit_rows(rows: Sequence[Sequence[str]], width: int) -> Iterator[list[str]]:
 
 
 def _list_summary_cells(record: AssertionRecord, *, verbose: bool) -> list[str]:
-    """Return the cells of an assertion: state, name, value, limit, headroom and place; with ``verbose`` all that is
-    known.
-    """
+    """Return the cells of an assertion: state, name, value, limit, headroom and place; with ``verbose`` some more."""
     worst, name = record.worst, record.full_name if verbose else sanitize_line(record.full_name, MAX_ASSERTION_NAME)
     limit, smallest_change = (worst["limit"], record.smallest_change) if verbose else (record.bound, "")
     place = worst["row"] if worst["value"] else ""
@@ -136,7 +135,7 @@ def _list_summary_cells(record: AssertionRecord, *, verbose: bool) -> list[str]:
 
 
 def _render_window_sets(records: Sequence[AssertionRecord], verbose: bool) -> Iterator[str]:
-    """Yield how windows were measured and then the windows, for each set of them."""
+    """Yield, for each set of windows, how they were measured and then the windows."""
     for measured_as, windows in list_window_sets(records):
         yield measured_as
         max_lines = len(windows) if verbose else SHOWN_WINDOWS

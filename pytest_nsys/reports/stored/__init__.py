@@ -1,1 +1,1 @@
-"""How is what is stored reported: a history, what a refresh changed in baselines, and what it left red?"""
+"""How is stored data reported: a history, the baselines that a refresh changed, and the failures that it left?"""

@@ -1,4 +1,4 @@
-"""How is a history reported: as a table, JSON, or the CSV without a hole that change-point tools read?"""
+"""How is a history reported: as a table, as JSON, or as CSV without gaps for change-point tools?"""
 
 from __future__ import annotations
 
@@ -40,9 +40,9 @@ JSON_DEFINITION = 1
 def render_history(
     history: History, tracks: Sequence[RowTrack], trends: Sequence[Trend], format: Format, encoding: str = "utf-8"
 ) -> tuple[str, Sequence[str]]:
-    """Render some rows, at least one, each with its trend. Return the report, and what is to be doubted of it.
+    """Render some rows (at least one), each with its trend. Return the report, and notes on its accuracy.
 
-    ``encoding`` is what the characters of a table must exist in. Raises UsageMistake for what the format cannot hold.
+    A table uses only characters of ``encoding``. Raises UsageMistake for rows that the format cannot hold.
     """
     match format:
         case Format.CSV:
@@ -53,7 +53,7 @@ def render_history(
 
 
 def _build_history_table(tracks: Sequence[RowTrack], trends: Sequence[Trend], encoding: str) -> Table:
-    """Build the table of a history. Columns that would say the same in every line are left out."""
+    """Build the table of a history. Columns with the same text in every line are left out."""
     how_measured_texts, units = describe_measurements(tracks), [track.series.unit for track in tracks]
     gates, keys = ([getattr(track.series, name) for track in tracks] for name in ("gate", "digest"))
     values = [format_in_one_unit([t.values[0], median(t.values), t.values[-1]], t.series.unit) for t in tracks]
@@ -89,13 +89,13 @@ ALWAYS_SHOWN = ("row", "change")  # a table without them does not say what moved
 
 
 def _format_last_limit(trend: Trend) -> str | None:
-    """Format the limit that the newest run was held to, as far as one says it of this row."""
+    """Format the limit of the newest run; None if no limit of this row is known."""
     limits = [moment.limit for moment in trend.points if moment.limit is not None]
     return format_value(limits[-1], trend.unit) if limits else None
 
 
 def _format_last_shift(trend: Trend) -> str | None:
-    """Describe the last run at which the row moved for good: ``+9.6% at 474e9573e0, 2026-01-10``."""
+    """Describe the last run at which the row shifted permanently: ``+9.6% at 474e9573e0, 2026-01-10``."""
     if not trend.shifts:
         return None
     shift = trend.shifts[-1]
@@ -164,7 +164,7 @@ def _build_history_row(track: RowTrack, trend: Trend) -> dict[str, object]:
 
 
 def list_accepted_refreshes(trends: Sequence[Trend]) -> Iterator[str]:
-    """List each refresh once, with its reason and the metrics that it was of."""
+    """List each refresh once, with its reason and its metrics."""
     metrics_by_refresh: dict[tuple[str, str], dict[str, None]] = {}
     for trend in trends:
         for moment in trend.points:
@@ -179,14 +179,14 @@ def _format_commit(run: StoredRun) -> str:
 
 
 def _render_csv(tracks: Sequence[RowTrack]) -> tuple[str, list[str]]:
-    """Render the CSV of one gate file and key. Return it and what is to be said of it.
+    """Render the CSV of one gate file and key. Return it with notes.
 
     Raises UsageMistake for several gate files.
     """
     gates = list(dict.fromkeys(track.series.gate for track in tracks))
     if len(gates) > 1:
         raise UsageMistake(f"csv is of one gate file: give --of; stored are {', '.join(gates)}")
-    # The key of the newest run: change-point tools compare what is in one column, and keys are not comparable.
+    # Only the newest run's key: change-point tools compare a whole column, and different keys are not comparable.
     digest = max((run.id, run.digest or "") for track in tracks for run in track.runs)[1]
     other_digests = {track.series.digest for track in tracks} - {digest}
     notes = (

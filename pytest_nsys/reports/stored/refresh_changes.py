@@ -1,7 +1,7 @@
-"""What does a refresh change in the stored baselines, and how noisy are these?
+"""What does a refresh change in the stored baselines, and how noisy are the baselines?
 
-The rows that change come worst first, each with its change. A calibration says of each stored row how noisy it is, and
-which tolerance is tighter than the noise.
+The rows that change come worst first, each with its change. A calibration shows the noise of each stored row, and which
+tolerances are tighter than the noise.
 """
 
 from __future__ import annotations
@@ -40,8 +40,7 @@ MAX_CHANGED_ROWS = 10
 def sort_row_changes(rows: Iterable[RowChange], baseline: Baseline) -> list[RowChange]:
     """Sort rows by how bad their change is.
 
-    First come those that are gone, then those that may be worse now, by how much in parts of the old value, then new
-    ones.
+    First come missing rows, then rows that may be worse now, by the change relative to the old value, then new rows.
     """
 
     def make_sort_key(row: RowChange) -> tuple[object, ...]:
@@ -54,18 +53,18 @@ def sort_row_changes(rows: Iterable[RowChange], baseline: Baseline) -> list[RowC
 
 
 def _measure_loosening(baseline: Baseline, row: RowChange, old: Value, new: Value) -> tuple[object, ...]:
-    """Return a sort key that puts first what lets a gate pass that did not before."""
+    """Return a sort key that puts first the changes that loosen a gate most."""
     series = baseline.series.get(row.series)
     better = None if series is None else series.better
     change = Fraction(new) - old
     worse = abs(change) if better is None else change if str(better) == "lower" else -change
     shares = worse / abs(Fraction(old)) if old else worse
-    # A change from 0 is beyond any share.
+    # A change from 0 has no finite share.
     return (-(worse > 0), -(not old) if worse > 0 else 0, -shares)
 
 
 def format_old_and_new(row: RowChange) -> tuple[str, str]:
-    """Format the old and the new value, with as many digits as tell them apart; a missing one is empty."""
+    """Format the old and the new value, with enough digits to differ; a missing value is empty."""
     if row.old_value is not None and row.new_value is not None:
         return format_distinctly(row.old_value, row.new_value, row.unit)
     old_text, new_text = (
@@ -74,8 +73,8 @@ def format_old_and_new(row: RowChange) -> tuple[str, str]:
     return old_text, new_text
 
 
-MAX_LABELS_LENGTH = 80  # so that old and new value stand in the line, too
-"""How many characters the labels of a row take at most, as a kernel by its name."""
+MAX_LABELS_LENGTH = 80  # so that old and new value fit into the line
+"""The most characters for the labels of a row, such as a kernel's name."""
 
 
 def _format_row_change(row: RowChange) -> str:
@@ -90,12 +89,12 @@ def _format_row_change(row: RowChange) -> str:
 def render_written_rows(
     written_baseline: WrittenBaseline, format_path: Callable[[Path], str], *, is_folded: bool
 ) -> list[str]:
-    """Render a line for each row that a refresh changed; folded, for the ten that let most pass.
+    """Render a line for each row that a refresh changed; if ``is_folded``, only for the ten that loosen the gate most.
 
-    ``format_path`` gives a path as a person types it.
+    ``format_path`` returns a path as a person would type it.
     """
     rows = written_baseline.changes
-    # A line that counts one more row would be as long as that row.
+    # Instead of "1 more", show that row.
     if not is_folded or len(rows) <= MAX_CHANGED_ROWS + 1:
         return [*map(_format_row_change, rows)]
     worst_rows = sort_row_changes(rows, written_baseline.new)
@@ -143,7 +142,7 @@ def _list_noise_rows(series: StoredSeries) -> Iterator[Row]:
 
 
 def _describe_tolerance(reader: Assertion, series: StoredSeries, captures: Captures) -> str:
-    """Describe whether the tolerance of an assertion stands above the bound of the noise in every row."""
+    """Describe whether the tolerance of an assertion is above the noise bound in every row."""
     metric, unit = reader.measured_metric, reader.limit_target.unit
     limit = reader.requirement.limit
     assert isinstance(limit, BaselineLimit)
@@ -164,9 +163,9 @@ def _describe_tolerance(reader: Assertion, series: StoredSeries, captures: Captu
 def _judge_with_noise(
     reader: Assertion, metric: Metric, series: StoredSeries, captures: Captures
 ) -> Iterator[JudgedRow]:
-    """Yield the rows of the assertion that have noise, judged with its tolerance."""
+    """Yield those rows of the assertion that have a noise, judged with its tolerance."""
     reference = build_reference(series, partial(captures.build_stored_table, metric))
-    # Any run would do: the verdict does not matter here, only the tolerance and the noise.
+    # Any run would do: only the tolerance and the noise matter here, not the verdict.
     for row in judge_rows(reader, reference.runs[-1], reference).rows:
         if row.noise is not None:
             yield row

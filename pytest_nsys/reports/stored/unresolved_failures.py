@@ -1,7 +1,8 @@
-"""What is still red once a run was accepted, why did the refresh not settle it, and what does a person type for each?
+"""Which assertions still fail after a run was accepted, why did the refresh not resolve them, and what should a person
+type?
 
-Every assertion of a gate file that was refreshed is judged again, against what is stored now. Lines stand for all items
-that they make, in every configuration: the worst value rules.
+Every assertion of a refreshed gate file is judged again, against the new baselines. A line of the gate file stands for
+all of its items in every configuration, with the worst value.
 """
 
 from __future__ import annotations
@@ -43,37 +44,39 @@ _ROWS_STAY = "; what is stored of it stays"
 
 @dataclass(frozen=True)
 class UnresolvedFailure:
-    """Holds an entry of a gate file that is red, or better than what is stored.
+    """Holds an entry of a gate file that still fails, or is better than its baseline.
 
-    Of several items or configurations it is the worst.
+    It describes the worst of its items or configurations.
     """
 
     path: Path
     assertion: Assertion
     advice: str = ""
-    """A text that says what it is, and what to type; empty where it cannot be judged."""
+    """The explanation, and what to type; empty if the entry cannot be judged."""
     error: str = ""
-    """Why it cannot be judged, which several may share."""
+    """Why the entry cannot be judged; several entries may share this."""
     is_red: bool = True
-    """Whether the next run fails by it."""
+    """Whether it makes the next run fail."""
     row: JudgedRow | None = None
-    """The worst row, where there is one."""
+    """The worst row, if there is one."""
     sentence: str = ""
-    """What a person writes so that the constant holds the row; empty where nothing does."""
+    """The sentence with a constant that the row satisfies; empty if there is none."""
     ceiling: str = ""
-    """That of a waiver that lets the row pass; empty where none does."""
+    """The ceiling of a waiver that lets the row pass; empty if none does."""
     file_has_waivers: bool = False
     note: str = ""
-    """That stored rows stay; empty where there are none."""
+    """A note that stored rows are kept; empty if there are none."""
 
     @property
     def margin(self) -> Value:
-        """The distance of the worst row from its limit; 0 where that is not known."""
+        """The distance of the worst row from its limit; 0 if unknown."""
         return 0 if self.row is None or self.row.margin is None else self.row.margin
 
     @property
     def severity(self) -> tuple[bool, Value]:
-        """The key that orders the failures of one line: red before better, the furthest from its limit last."""
+        """The sort key of the failures of one line: improved ones before failed ones, the furthest from its limit
+        last.
+        """
         return self.is_red, -self.margin
 
 
@@ -83,10 +86,10 @@ def find_unresolved_failures(
     mode: RefreshMode,
     refresh_command: str,
 ) -> list[UnresolvedFailure]:
-    """Judge the assertions of these gate files again and return what is left of each line, in their order.
+    """Judge the assertions of these gate files again and return the remaining failure of each line, in order.
 
-    ``is_resolved`` knows assertions that are resolved otherwise, as a limit from the history is by this run.
-    ``refresh_command`` stands before options where no refresh was typed.
+    ``is_resolved`` recognises assertions that are resolved otherwise, such as a limit from the history by this run.
+    ``refresh_command`` is the prefix for suggested options if no refresh was typed.
     """
     failures: dict[tuple[Path, int, int], UnresolvedFailure] = {}
     for context in contexts:
@@ -105,9 +108,9 @@ def find_unresolved_failures(
 def render_unresolved_failures(
     failures: Sequence[UnresolvedFailure], reason: str, format_path: Callable[[Path], str]
 ) -> Iterator[str]:
-    """Render a line for each failure, and below it the sentence or the waiver to paste, where one helps.
+    """Render a line for each failure, and below it the sentence or waiver to paste, if one helps.
 
-    One error of many is rendered once.
+    An error that several failures share is rendered once.
     """
     files_with_waivers = set[Path]()
     expiry_date = datetime.now(UTC).date() + WAIVER_PERIOD
@@ -150,7 +153,7 @@ def _quote_yaml(text: str) -> str:
 def _classify_assertion(
     assertion: Assertion, context: GateContext, mode: RefreshMode, refresh_command: str
 ) -> UnresolvedFailure | None:
-    """Explain why an item fails, or could be better; None where it is resolved."""
+    """Explain why an item fails, or could have a tighter baseline; None if it is resolved."""
     path = context.gate.path
     try:
         assertion = context.resolve(assertion)
@@ -174,7 +177,7 @@ def _classify_assertion(
         return UnresolvedFailure(path, assertion, advice)
     no_data = f"has no data ({sanitize_line(judgement.reason, 400)})"
     value = _describe_value(assertion, row, context.gate.configuration)
-    # Of what is stored a row is left out by the mode, or by who selected others.
+    # A row with a stored baseline was left out by the mode, or by the selection of other rows.
     is_left_out = outcome is Outcome.IMPROVED or (assertion.reads_stored_baseline and outcome is Outcome.NO_DATA)
     if outcome in (Outcome.FAILED, Outcome.ACCEPTED):
         is_left_out = isinstance(assertion.requirement.limit, BaselineLimit)
@@ -188,7 +191,7 @@ def _classify_assertion(
     elif outcome is Outcome.INCOMPARABLE:
         reason = sanitize_line(judgement.reason, 400)
         advice = f"is incomparable ({reason}): {refresh_command or 'refresh the whole gate file with '}--all"
-    elif outcome is Outcome.NO_DATA:  # its limit is from a history that has nothing of it
+    elif outcome is Outcome.NO_DATA:  # its limit comes from a history without values for it
         advice = f"{no_data}: {_BEGIN_HISTORY} begins it"
     elif any(map(breaks_pipeline_rule, judgement.rows)):
         advice = f"is a rule, not a limit alone, {value}: no refresh settles it"
@@ -214,8 +217,8 @@ def _classify_assertion(
 
 
 def _note_stored_rows(assertion: Assertion, context: GateContext) -> str:
-    """Note that the rows stay which the baseline has of the assertion; empty where it has none."""
-    with contextlib.suppress(NsysError):  # told by its items
+    """Note that the assertion's rows in the baseline are kept; empty if it has none."""
+    with contextlib.suppress(NsysError):  # its items report it
         return (
             _ROWS_STAY
             if assertion.reads_stored_baseline and isinstance(context.find_reference(assertion), Reference)
@@ -242,13 +245,13 @@ def _explain_omission(mode: RefreshMode) -> str:
 
 
 def _find_worst_row(rows: Sequence[JudgedRow]) -> JudgedRow | None:
-    """Return the row furthest from its limit of those that fail; else the first row, None where there is none."""
+    """Return the failing row furthest from its limit, else the first row; None without rows."""
     failed_rows = [row for row in rows if row.outcome is Outcome.FAILED]
     return min(failed_rows or rows[:1], key=lambda row: 0 if row.margin is None else row.margin, default=None)
 
 
 def build_accepting_sentence(verdict: Verdict) -> str:
-    """Build the sentence that a person writes who accepts what a constant has failed by; empty where there is none."""
+    """Build the sentence whose constant accepts the failed values; empty if there is none."""
     row = _find_worst_row(verdict.rows)
     if (
         verdict.outcome is not Outcome.FAILED
@@ -261,7 +264,7 @@ def build_accepting_sentence(verdict: Verdict) -> str:
 
 
 def _build_sentence(assertion: Assertion, rows: Sequence[JudgedRow], worst: JudgedRow, value: Value) -> str:
-    """Build the sentence that holds every row; empty where each of them has to be one number, and they are several."""
+    """Build the sentence that every row satisfies; empty if rows must equal one number but differ."""
     limit = assertion.requirement.limit
     if assertion.requirement.comparator is Comparator.EQ and isinstance(limit, Constant | ConstantByModel):
         other_rows = [row for row in rows if row.value not in (None, value)]

@@ -1,1 +1,1 @@
-"""How do rows and figures fit where they are read, and in which formats do they leave the program?"""
+"""How are tables and figures fitted into the available width, and in which formats are they written?"""

@@ -1,6 +1,6 @@
 """How is time drawn in characters: a bar whose pieces are the parts of a budget, in blocks, colours, or in ASCII?
 
-On a terminal a part has a colour too; without colours the characters tell the parts apart.
+On a terminal each part also has a colour; without colours the characters distinguish the parts.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ Piece = tuple[BudgetPart | None, str]
 
 
 class Pen(NamedTuple):
-    """Describes what a stream can show: which characters, whether colours, and how many columns."""
+    """Describes what an output stream can show: which characters, whether colours, and how many columns."""
 
     ascii_only: bool = False
     has_colours: bool = False
@@ -58,14 +58,14 @@ class Pen(NamedTuple):
 
     @classmethod
     def from_stream(cls, stream: TextIO) -> Pen:
-        """Return the pen of a stream, with colours where a person looks at a terminal and ``NO_COLOR`` is not set."""
+        """Return the pen of a stream, with colours if it is a terminal and ``NO_COLOR`` is not set."""
         has_colours = is_on_terminal(stream) and not os.environ.get("NO_COLOR")
         pen = cls.from_encoding(stream.encoding or "ascii")
         return pen._replace(has_colours=has_colours, columns=read_terminal_width())
 
     @classmethod
     def from_encoding(cls, encoding: str) -> Pen:
-        """Return a pen without colours, which draws blocks where the encoding has them."""
+        """Return a pen without colours, which draws blocks if the encoding has them."""
         return cls(not can_encode("".join(block for block, _ in PART_GLYPHS.values()), encoding))
 
     def find_glyph(self, part: BudgetPart) -> str:
@@ -88,8 +88,10 @@ class Pen(NamedTuple):
 
 
 def distribute_cells(ns_by_part: Mapping[BudgetPart, int], cells: int) -> dict[BudgetPart, int]:
-    """Return how many cells each part gets by its time; cells left over by rounding go to the largest remainders."""
-    # An empty budget has no cells to give: 1 only keeps the division defined.
+    """Return how many cells each part gets, proportional to its time; cells left over by rounding go to the largest
+    remainders.
+    """
+    # For an empty budget, 1 avoids a division by zero.
     total_ns = sum(ns_by_part.values()) or 1
     cells_by_part = {part: ns * cells // total_ns for part, ns in ns_by_part.items()}
     by_remainder = sorted(ns_by_part, key=lambda part: ns_by_part[part] * cells % total_ns, reverse=True)

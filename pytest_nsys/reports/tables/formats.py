@@ -1,9 +1,8 @@
-"""How do rows leave the program: as an aligned table, as JSON, as CSV, as Markdown or as HTML?
+"""How are rows written: as an aligned table, as JSON, CSV, Markdown or HTML?
 
-The same columns in every format. A table, Markdown and HTML are for people: ratios in percent, fractions rounded, times
-in one unit. JSON and CSV are for programs: times in ns, ratios as numbers between 0 and 1, nothing rounded to be read.
-Text comes from somebody else's trace, so no format lets a control character through, and Markdown and HTML escape what
-would be markup.
+Every format has the same columns. A table, Markdown and HTML are for people: ratios in percent, fractions rounded,
+times in one unit. JSON and CSV are for programs: times in ns, ratios as numbers between 0 and 1, nothing rounded. Texts
+come from traces, so every format removes control characters, and Markdown and HTML escape markup.
 """
 
 from __future__ import annotations
@@ -37,25 +36,25 @@ class Format(enum.StrEnum):
 
     @property
     def for_people(self) -> bool:
-        """Whether cells are rounded and in units; programs get exact ones."""
+        """Whether cells are rounded and have units; programs get exact values."""
         return self not in (Format.JSON, Format.CSV)
 
 
 class CellKind(enum.StrEnum):
-    """Says what the cells of a column hold, by which each format writes them."""
+    """The kind of a column's cells, which decides how each format writes them."""
 
     TEXT = "text"
-    KERNEL = "kernel"  # a kernel's name, which people read in its short form
+    KERNEL = "kernel"  # a kernel's name; people get its short form
     LABEL = "label"  # a coordinate of a row
     NAME = "name"  # any other text that comes from a trace or a gate file
     LIST = "list"
     NUMBER = "number"  # a count
     RATIO = "ratio"
-    EXACT = "exact"  # for programs alone, as a point in time is
+    EXACT = "exact"  # only for programs, such as a point in time
     TIME = "time"  # in ns; a table writes all times in one unit
     SIZE = "size"  # in bytes; a table writes all sizes in one unit
-    UNIT = "unit"  # of the measures beside it, for programs alone: "1" of a ratio
-    DETAIL = "detail"  # in JSON alone
+    UNIT = "unit"  # the unit of the measure in the row, only for programs: "1" for a ratio
+    DETAIL = "detail"  # only in JSON
 
 
 _PROGRAM_ONLY_KINDS = (CellKind.DETAIL, CellKind.EXACT, CellKind.UNIT)
@@ -64,9 +63,9 @@ _SCALED_UNITS = {CellKind.TIME: TIME, CellKind.SIZE: SIZE}
 
 @dataclass(frozen=True, slots=True)
 class Measure:
-    """Holds a value with its unit, for a column whose rows are of several metrics.
+    """Holds a value with its unit, for a column that mixes several metrics.
 
-    People read the unit behind the value; the values of one unit in a column share a scale.
+    For people, the unit follows the value; all values of one unit in a column share a scale.
     """
 
     value: Value
@@ -74,7 +73,7 @@ class Measure:
 
     @property
     def kind(self) -> CellKind:
-        """The kind of the cell that programs get."""
+        """The kind of the cell for programs."""
         return CellKind.RATIO if self.unit in SHARE_UNITS else CellKind.NUMBER
 
 
@@ -84,20 +83,22 @@ Row = Sequence[Cell]
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """Describes a column: its name, what its cells hold, and its title where the name does not say enough to people."""
+    """Describes a column: its name, the kind of its cells, and its title if the name is not clear enough for people."""
 
     name: str
     kind: CellKind = CellKind.TEXT
-    title: str = ""  # what people read above the column, as the unit of a bandwidth; empty where that is its name
+    title: str = ""  # the heading for people, e.g. with the unit of a bandwidth; empty: the name
 
     @property
     def to_the_right(self) -> bool:
-        """Whether its cells are aligned to the right, as figures are."""
+        """Whether its cells are right-aligned, as figures are."""
         return self.kind in (CellKind.NUMBER, CellKind.RATIO, CellKind.EXACT, *_SCALED_UNITS)
 
 
 def align_rows(rows: Sequence[Sequence[str]]) -> list[str]:
-    """Return a line for each row, with columns aligned; no cell can command a terminal or a CI system."""
+    """Return a line for each row, with columns aligned; cells are stripped of control sequences for terminals and CI
+    systems.
+    """
     texts = [[sanitize_line(cell, UNLIMITED_LENGTH) for cell in row] for row in rows]
     widths = [max(map(len, cells)) for cells in zip(*texts, strict=True)]
     return ["  ".join(map(str.ljust, row, widths)).rstrip() for row in texts]
@@ -105,7 +106,7 @@ def align_rows(rows: Sequence[Sequence[str]]) -> list[str]:
 
 ABSENT = "-"
 UNLIMITED_LENGTH = 1 << 20
-"""Programs get a name uncut, up to a length that no honest name has."""
+"""The maximum length of a name for programs: longer than any real name."""
 
 _MARKDOWN_ESCAPES = str.maketrans(
     {sign: f"\\{sign}" for sign in r"\`|*[]~"} | {"&": "&amp;", "<": "&lt;", ">": "&gt;", "@": "@<!-- -->"}
@@ -114,13 +115,13 @@ _MARKDOWN_ESCAPES = str.maketrans(
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """Holds rows of cells below a caption, and writes them in every format."""
+    """Holds rows of cells with a caption, and writes them in every format."""
 
     columns: Sequence[Column]
     rows: Sequence[Row]
     caption: str = ""
-    omitted_count: int = 0  # so many rows were left out
-    folded: bool = False  # whether the table may be folded up, as in HTML's <details>
+    omitted_count: int = 0  # how many rows were left out
+    folded: bool = False  # whether the table may be collapsed, as in HTML's <details>
 
     def render(
         self,
@@ -131,8 +132,7 @@ class Table:
     ) -> str:
         """Return the table as text in one format.
 
-        JSON is one object: ``metadata``, then ``rows``, which are ``json_rows`` where programs get other rows than
-        people.
+        JSON is one object: ``metadata``, then ``rows``, which are ``json_rows`` if programs get other rows than people.
         """
         match format:
             case Format.JSON:
@@ -147,15 +147,17 @@ class Table:
                 return "".join(f"{line}\n" for line in self._render_padded(width))
 
     def render_lines(self, omitted_text: str) -> list[str]:
-        """Return the rows aligned, as a log has them; ``omitted_text`` says with ``{}`` how many rows were left out."""
+        """Return the rows as aligned lines for a log, then ``omitted_text`` with ``{}`` replaced by the number of rows
+        left out.
+        """
         columns, text_rows = self._format_cells(UNLIMITED_LENGTH)
         omitted_lines = [omitted_text.format(self.omitted_count)] if self.omitted_count else []
         return align_rows([[column.name for column in columns], *text_rows]) + omitted_lines
 
     def render_markdown(self, format_cell: Callable[[Column, str], str] | None = None) -> list[str]:
-        """Return the lines of a table in GitHub's Markdown, numbers to the right.
+        """Return the lines of a table in GitHub's Markdown, with numbers right-aligned.
 
-        ``format_cell`` writes each cell, and the name of a column that is a label.
+        ``format_cell`` formats each cell, and the names of label columns.
         """
         format_cell = format_cell or (lambda _, text: escape_markdown(text))
         columns, text_rows = self._format_cells(UNLIMITED_LENGTH)
@@ -167,9 +169,7 @@ class Table:
         return [f"| {' | '.join(line)} |" for line in lines]
 
     def render_html(self) -> str:
-        """Return the table as HTML, numbers to the right, and below it how many rows were left out; no text becomes
-        markup.
-        """
+        """Return the table as escaped HTML, with numbers right-aligned and the number of rows left out below."""
         columns, text_rows = self._format_cells(UNLIMITED_LENGTH)
         sides = [' style="text-align:right"' if column.to_the_right else "" for column in columns]
         tagged_rows = [("th", [column.name for column in columns]), *(("td", row) for row in text_rows)]
@@ -182,12 +182,12 @@ class Table:
         return f"<table>{caption}{''.join(f'<tr>{row}</tr>' for row in row_html)}</table>{omitted_html}"
 
     def format_for_page(self) -> Table:
-        """Return the table as people read it, every cell as text: what a template of the page draws."""
+        """Return the table for a page's template: formatted for people, with every cell as text."""
         columns, text_rows = self._format_cells(UNLIMITED_LENGTH)
         return Table(columns, text_rows, self.caption, self.omitted_count)
 
     def _render_padded(self, width: int) -> list[str]:
-        """Return the lines of the table in at most ``width`` characters, with a rule below the heads."""
+        """Return the lines of the table in at most ``width`` characters, with a rule below the headings."""
         _, raw_rows = self._drop_columns(*_PROGRAM_ONLY_KINDS)
         columns, text_rows = self._format_cells()
         fitted_columns = []
@@ -208,14 +208,14 @@ class Table:
         return buffer.getvalue()
 
     def to_records(self) -> list[dict[str, object]]:
-        """Return the rows as programs get them: a dict for each, by column name."""
+        """Return the rows for programs: a dict by column name for each."""
         pairs = (zip(self.columns, row, strict=True) for row in self.rows)
         return [{column.name: to_json_value(cell, column.kind) for column, cell in row} for row in pairs]
 
     def _format_cells(self, max_length: int = 200) -> tuple[list[Column], list[list[str]]]:
-        """Return the columns that people see, and their cells as texts of at most ``max_length`` characters.
+        """Return the columns for people, and their cells as texts of at most ``max_length`` characters.
 
-        Times and sizes of one table are in one unit, which the name of a column does not repeat.
+        Times and sizes of a table are in one unit, so a column's name loses its suffix ``_ns`` or the like.
         """
         columns, cells = self._drop_columns(*_PROGRAM_ONLY_KINDS)
         cells_by_scale: dict[tuple[str, int | None], list[tuple[list[Cell], int, Value]]] = {}
@@ -228,7 +228,7 @@ class Table:
                     cells_by_scale.setdefault((measure.unit, i), []).append((row, i, measure.value))
             if unit is not None:
                 name, taken_names = column.name.removesuffix("_ns"), {other_column.name for other_column in columns}
-                # "time_ns" reads "time", as its unit may be ms; beside a column "time" it is named by its kind.
+                # "time_ns" becomes "time", as its unit may be ms; if that name is taken, the kind is the name.
                 columns[i] = replace(column, name=str(column.kind) if name in taken_names else name)
         for (unit, _), scaled_cells in cells_by_scale.items():
             scale = choose_scale([value for _, _, value in scaled_cells], unit)
@@ -253,7 +253,7 @@ class Table:
 
 
 def _shorten_names(names: Sequence[str], kind: CellKind, width: int) -> list[str]:
-    """Return names in at most ``width`` characters; kernels keep what tells them apart."""
+    """Return names in at most ``width`` characters; the names of kernels stay distinct."""
     kernel_names = make_display_names(names, width) if kind is CellKind.KERNEL else {}
     return [kernel_names.get(name) or shorten_middle(name, width) for name in names]
 
@@ -327,13 +327,13 @@ _PAGE_STYLE = (
 
 
 def render_html_page(body: str, title: str = "pytest-nsys") -> str:
-    """Return an HTML page that needs no other file, around a body that is HTML already."""
+    """Return a self-contained HTML page around a body that is HTML already."""
     head = f'<meta charset="utf-8"><title>{escape(title)}</title><style>{_PAGE_STYLE}</style>'
     return f'<!doctype html>\n<html lang="en"><head>{head}</head><body>\n{body}</body></html>\n'
 
 
 def render_json(document: Mapping[str, object]) -> str:
-    """Return one JSON object as text in ASCII, so that no character of a name reaches a terminal."""
+    """Return one JSON object as text in ASCII, so that names cannot send control characters to a terminal."""
     return sanitize_json(json.dumps(document, indent=2)) + "\n"
 
 
@@ -344,14 +344,14 @@ def sanitize_json(text: str) -> str:
     """Return JSON in ASCII without lone surrogates, and without ``##``."""
     # Commands to a CI system begin with "##".
     text = text.replace("##", r"#\u0023")
-    # Python keeps lone surrogates of a file name that is not UTF-8; other readers of JSON stop at them.
+    # Python uses lone surrogates for file names that are not UTF-8; other JSON readers reject them.
     if "\\ud" not in text:
         return text
     return _JSON_ESCAPES.sub(lambda match: "\\ufffd" if match[2] else match[0], text)
 
 
 def to_json_value(cell: Cell, kind: CellKind = CellKind.NUMBER) -> object:
-    """Return a cell as JSON has it: whole numbers whole, a ratio always a fraction, an absent cell null."""
+    """Return a cell for JSON: whole numbers as int, a ratio always as float, an absent cell as null."""
     if isinstance(cell, Measure):
         return to_json_value(cell.value, cell.kind)
     if cell is None or isinstance(cell, str):
@@ -364,12 +364,12 @@ def to_json_value(cell: Cell, kind: CellKind = CellKind.NUMBER) -> object:
 
 
 def escape_markdown(text: str, max_length: int = 200) -> str:
-    """Return text that Markdown shows as it is, also in a cell of a table: no markup, and nobody is mentioned."""
+    """Return text escaped for Markdown, also for table cells: no markup, and no mentions."""
     return sanitize_line(text, max_length).translate(_MARKDOWN_ESCAPES)
 
 
 def _format_cell(column: Column, cell: Cell) -> str:
-    assert not isinstance(cell, Measure)  # it was written in the scale of its column
+    assert not isinstance(cell, Measure)  # already formatted in its column's scale
     if cell is None:
         return ABSENT
     if isinstance(cell, str):

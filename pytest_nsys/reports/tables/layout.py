@@ -1,7 +1,7 @@
-"""How wide is what people read, and how does a table fit? Names give way, figures never.
+"""How wide is the output, and how does a table fit? Names are shortened, figures never.
 
-A terminal says how wide it is, or the variable COLUMNS; a pipe and a file have 100 characters. Tables take the width
-there is, the first screen at most 100; below 80 nothing fits, and lines are as long as there.
+The width comes from the terminal or the variable COLUMNS; for a pipe or a file it is 100 characters. Tables use the
+whole width, the first screen at most 100. Widths below 80 are treated as 80.
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ from collections.abc import Callable, Iterator, Sequence
 from textwrap import wrap
 from typing import NamedTuple
 
-# 100 is what a log shows without scrolling; narrower than 80 no table of figures can be read.
+# A CI log shows 100 characters without scrolling; below 80 no table of figures is readable.
 DEFAULT_WIDTH, MIN_WIDTH = 100, 80
 MIN_NAME_WIDTH = 20
-"""Names keep so many characters; where figures leave less, figures go on below."""
+"""Names keep at least this many characters; if figures leave less room, they continue in a block below."""
 
 COLUMN_GAP = 2
 
@@ -25,11 +25,11 @@ def read_terminal_width() -> int:
 
 
 class FittedColumn(NamedTuple):
-    """Describes a column that can give up width: its head, its cells, and how to shorten them."""
+    """Describes a column of adjustable width: its heading, its cells, and how to shorten them."""
 
     head: str
     cells: Sequence[str]
-    shorten: Callable[[int], Sequence[str]] | None = None  # gives names that fit into a width; None: figures
+    shorten: Callable[[int], Sequence[str]] | None = None  # returns the names shortened to a width; None: figures
     to_the_right: bool = False
 
     @property
@@ -38,7 +38,7 @@ class FittedColumn(NamedTuple):
 
     @property
     def min_width(self) -> int:
-        """The least width, with the head on several lines and names shortened."""
+        """The minimum width, with the heading on several lines and names shortened."""
         cell_width = self._longest_cell if self.shorten is None else min(self._longest_cell, MIN_NAME_WIDTH)
         return max(cell_width, *map(len, self.head.split() or [""]))
 
@@ -47,7 +47,7 @@ class FittedColumn(NamedTuple):
         return max(map(len, self.cells), default=0)
 
     def render_lines(self, width: int, head_lines: int, *, has_rule: bool) -> list[str]:
-        """Return the head on ``head_lines`` lines, then the cells, each in ``width`` characters."""
+        """Return the heading on ``head_lines`` lines, then the cells, each in ``width`` characters."""
         head = [self.head] if len(self.head) <= width else wrap(self.head, width)
         cells = self.cells if self.shorten is None or self._longest_cell <= width else self.shorten(width)
         alignment = ">" if self.to_the_right else "<"
@@ -58,8 +58,8 @@ class FittedColumn(NamedTuple):
 def render_columns(columns: Sequence[FittedColumn], width: int, *, has_rule: bool = True) -> list[str]:
     """Return the lines of a table in at most ``width`` characters.
 
-    Figures that do not fit go on in a block below, beside their names. A table without figures is prose, which stays
-    whole.
+    Figures that do not fit continue in a block below, with the names repeated. A table without figures is prose and is
+    not shortened.
     """
     blocks = _split_into_blocks(columns, width)
     lines: list[str] = []
@@ -80,7 +80,7 @@ def render_columns(columns: Sequence[FittedColumn], width: int, *, has_rule: boo
 def _split_into_blocks(
     columns: Sequence[FittedColumn], width: int
 ) -> Iterator[tuple[Sequence[FittedColumn], Sequence[int]]]:
-    """Yield the columns of each block and their widths: one block where all fits, else as many as it takes."""
+    """Yield the columns of each block and their widths: one block if everything fits, else as many as necessary."""
     is_prose = all(column.shorten is not None for column in columns)
     if is_prose or _sum_widths([column.full_width for column in columns]) <= width:
         yield columns, [column.full_width for column in columns]
@@ -102,7 +102,7 @@ def _split_into_blocks(
 
 
 def _count_name_columns(columns: Sequence[FittedColumn]) -> int:
-    """Return how many of the first columns name a row: up to the last name before the first figures."""
+    """Return the number of leading columns that name a row: those up to the last name before the first figures."""
     name_indices = [number for number, column in enumerate(columns) if column.shorten is not None]
     last_name = next(
         (
@@ -116,7 +116,7 @@ def _count_name_columns(columns: Sequence[FittedColumn]) -> int:
 
 
 def _choose_widths(columns: Sequence[FittedColumn], width: int) -> list[int]:
-    """Return the width of each column: heads take several lines before names are cut, the longest first."""
+    """Return the width of each column: headings are wrapped before names are shortened, the longest first."""
     widths = [column.min_width if column.shorten is None else column.full_width for column in columns]
     while (excess := _sum_widths(widths) - width) > 0:
         widest = max(
@@ -124,7 +124,7 @@ def _choose_widths(columns: Sequence[FittedColumn], width: int) -> list[int]:
             key=lambda i: widths[i],
             default=None,
         )
-        if widest is None:  # nothing is left to give up: the line stays too long
+        if widest is None:  # nothing can be shortened any more: the line stays too long
             break
         second_width = max(
             (

@@ -1,7 +1,7 @@
-"""May a report be written into this file? Not where that would replace a file that is read, or another report.
+"""May a report be written to this file? Not if that would overwrite an input or another report.
 
-This is judged by the file itself (also under another name or link), by its content, and by its name, so that a trace, a
-gate file, a baseline or a history outlives a slip in an option.
+The check uses the file's identity (also through links), its content and its name, so that a mistyped option cannot
+destroy a trace, a gate file, a baseline or a history.
 """
 
 from __future__ import annotations
@@ -25,22 +25,22 @@ PROTECTED_SUFFIXES = {
     ".qdstrm": "a trace",
     ".db": "a database",
 }
-"""Endings of file names that no report has, with what such a file is."""
+"""Suffixes that no report has, with the kind of such a file."""
 
 CUT_SUFFIXES = (".sqlite", ".sqlite3")
-"""Endings that the file of a cut may have."""
+"""Suffixes that a cut may have."""
 YAML_SUFFIXES = (".yaml", ".yml")
-# How the files begin that are never overwritten, whatever they are called.
+# First bytes of files that are never overwritten, whatever their name.
 SQLITE_START, BASELINE_START = b"SQLite format 3\x00", b'{\n"format": '
 
 
 def check_report_target(
     option_text: str, path: Path, used_files: Iterable[tuple[Path, str]], *, is_cut: bool = False
 ) -> None:
-    """Check that a report can and may be written into a file. Raises UsageMistake where not.
+    """Raise UsageMistake if a report cannot or must not be written to a file.
 
-    ``option_text`` is the option with its value. ``used_files`` are the files that are read or written besides, each
-    with what it is. Where the report ``is_cut``, the cut of a trace, it may replace an earlier cut.
+    ``option_text`` is the option with its value. ``used_files`` are the other files that are read or written, each with
+    its description. A report that ``is_cut``, the cut of a trace, may replace an earlier cut.
     """
     if obstacle := _find_obstacle(path):
         raise UsageMistake(f"{sanitize_line(option_text)}: {obstacle}")
@@ -52,20 +52,20 @@ def check_report_target(
 
 
 def _find_obstacle(path: Path) -> str:
-    """Return why the file cannot be written; empty where nothing is known against it."""
+    """Return why the file cannot be written; empty if no obstacle is known."""
     try:
         if path.is_dir():
             return "is a folder; name a file in it"
         if not path.parent.is_dir():
             return f"there is no folder {path.parent}; make it first"
         writable = os.access(path if path.exists() else path.parent, os.W_OK)
-    except OSError as error:  # a name that is too long
+    except OSError as error:  # e.g. the name is too long
         return f"cannot be written: {error.strerror}"
     return "" if writable else "cannot be written: permission denied"
 
 
 def is_same_file(path: Path, other_path: Path) -> bool:
-    """Whether two paths are one file, by whatever names; never of a pipe or a device, which may well be both."""
+    """Whether two paths are the same file, under any names; False for a pipe or device, which may be used for both."""
     with contextlib.suppress(OSError, RuntimeError):
         if path.exists() and not path.is_file():
             return False
@@ -76,7 +76,7 @@ def is_same_file(path: Path, other_path: Path) -> bool:
 
 
 def list_trace_files(values: Iterable[str], base_folder: Path) -> list[Path]:
-    """Return the trace files that arguments mean; where one means none, that is reported where it is read."""
+    """Return the trace files that arguments name; an argument that names none is reported later, when it is read."""
     from pytest_nsys.traces.trace_files import find_traces
 
     trace_files: list[Path] = []
@@ -87,7 +87,7 @@ def list_trace_files(values: Iterable[str], base_folder: Path) -> list[Path]:
 
 
 def _explain_protection(path: Path, *, is_cut: bool) -> str | None:
-    """Return why a file must not be replaced; None where it may be."""
+    """Return why a file must not be replaced; None if it may be."""
     is_file = path.is_file()
     if is_cut and is_file and _holds_cut(path):
         return None
@@ -105,14 +105,14 @@ def _explain_protection(path: Path, *, is_cut: bool) -> str | None:
 
 
 def _read_first_bytes(path: Path) -> bytes:
-    """Return the first bytes of a file, unpacked where it is gzip; empty where it cannot be read."""
+    """Return the first bytes of a file, decompressed if it is gzip; empty if it cannot be read."""
     with contextlib.suppress(OSError, EOFError), (gzip.open if path.name.endswith(".gz") else open)(path, "rb") as file:
         return bytes(file.read(len(SQLITE_START)))
     return b""
 
 
 def _holds_cut(path: Path) -> bool:
-    from pytest_nsys.traces.trace_files import read_cut_mark  # only a file that is there pays for these imports
+    from pytest_nsys.traces.trace_files import read_cut_mark  # imported only if the file exists
 
     with contextlib.suppress(TraceError):
         return read_cut_mark(path) is not None

@@ -1,1 +1,1 @@
-"""Which views show one part of a run in full, and what is each made of?"""
+"""Which views show one part of a run in full, and which tables and summaries does each have?"""

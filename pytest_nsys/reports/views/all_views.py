@@ -36,7 +36,7 @@ from pytest_nsys.reports.views.view import (
 def list_view_windows(request: ViewRequest) -> Iterator[ShownWindow]:
     """Yield the windows of each requested rank. Kernels are read only where the bounds of a window depend on them."""
     run, spec = request.run, request.spec
-    # A labelled rank is one without kernels, too; without labels it takes kernels to tell ranks apart.
+    # A labelled rank counts even without kernels; without labels, ranks are distinguished by their kernels.
     for rank in request.select_ranks(run.labelled_ranks or run.ranks).values():
         if spec.is_whole_run or spec.is_by_launch:
             rank_group = run.load_windows(spec)
@@ -122,11 +122,11 @@ STREAMS = View(
 
 
 def _summarize_stages(request: ViewRequest) -> ViewSummary:
-    """Explain why no stage has a row where all communication of a rank is shown; empty where a stage has one."""
+    """Explain why only the communication of whole ranks is shown and no stage has a row; empty if a stage has one."""
     if request.where or request.select_rows(METRICS["comm_ns"]):
         return ViewSummary()
     reason, sharing = _explain_no_overlap(request), _find_stream_sharing(request)
-    # of what is shared the usual notes tell
+    # the usual notes already explain shared streams
     return ViewSummary(notes=[] if reason == sharing.left_out_reason else [Note(f"no rows by stage: {reason}")])
 
 
@@ -175,7 +175,7 @@ OVERLAP = View(
 
 
 def _list_rank_notes(request: ViewRequest) -> Sequence[Note]:
-    """Return the notes of a view that needs no launches and no purposes of streams."""
+    """Return the notes of a view that uses neither launches nor the roles of streams."""
     return request.captures.list_notes_of(request.spec, "missing_ranks", "numbering", "unknown_communication")
 
 

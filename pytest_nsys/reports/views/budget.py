@@ -1,8 +1,7 @@
-"""How does the time budget of a window read: as lines of a table, as one bar, and as a sentence for each blocking
-kernel?
+"""How is the time budget of a window shown: as lines of a table, as a bar, and as a sentence for each blocking kernel?
 
-What is only a bound is marked as one: where edges are missing, blocking is at least and unexplained time at most what
-is shown; blocking by communication has both bounds.
+Bounds are marked as such. If dependency edges are missing, blocking takes at least and unexplained time at most what is
+shown; blocking by communication has both bounds.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ from pytest_nsys.core.units import TIME
 from pytest_nsys.reports.tables.bars import Pen, Piece
 from pytest_nsys.reports.views.view import RowCells, ShownWindow, ViewRequest, ViewSummary
 
-# Both name attributes of BudgetFacts: JSON has each under the name of its attribute.
+# Attributes of BudgetFacts; JSON uses the same names.
 EDGE_FIELDS = (
     *("device_busy_ns", "gaps", "gaps_without_launch", "contradicted", "unordered"),
     *("waits_recorded", "waits", "waits_joined"),
@@ -45,7 +44,7 @@ TIME_FIELDS = (
     *("blocking_ns", "blocking_comm_ns", "blocking_comm_max_ns"),
     *("dependency_stalled_ns", "stalled_beside_comm_ns", "at_least"),
 )
-"""The attributes of :class:`BudgetFacts` that the JSON of a budget has, under the same names."""
+"""The time attributes of :class:`BudgetFacts` in the JSON of a budget, which uses the same names."""
 
 BAR_WIDTH = 60
 """Length of the bar of the longest window, in characters."""
@@ -64,13 +63,13 @@ AT_LEAST, AT_MOST = "at least", "at most"
 
 @dataclass(frozen=True)
 class BudgetLine:
-    """Describes one line of the table of a budget: a part of the window, its time, and whether that is a bound."""
+    """Describes one line of a budget table: a part of the window, its time, and whether the time is only a bound."""
 
     part: str
     duration_ns: int
     window_ns: int  # the length of the window
-    bound: str = ""  # AT_LEAST or AT_MOST; empty where the time is exact
-    is_recoverable: bool = True  # whether it is time without compute, which alone has a ceiling
+    bound: str = ""  # AT_LEAST or AT_MOST; empty if the time is exact
+    is_recoverable: bool = True  # whether it is time without compute; only such time has a ceiling
 
     @property
     def share(self) -> Fraction:
@@ -79,8 +78,8 @@ class BudgetLine:
 
     @property
     def ceiling(self) -> Fraction | None:
-        """The most by which throughput could rise without this part; None where that is unbounded or the part cannot be
-        saved.
+        """The most by which throughput could rise without this part, as a fraction; None if unbounded, or if the part
+        cannot be saved.
         """
         return compute_throughput_ceiling(self.duration_ns, self.window_ns) if self.is_recoverable else None
 
@@ -118,7 +117,7 @@ def build_budget_lines(facts: BudgetFacts) -> Iterator[BudgetLine]:
 
 @dataclass(frozen=True)
 class BudgetReport:
-    """Holds the budgets of some ranks, the windows that they are of, and notes on ranks without a budget."""
+    """Holds the budgets of some ranks, their windows, and notes on ranks without a budget."""
 
     budgets: Mapping[int, BudgetFacts]  # by rank
     windows: Sequence[RankWindow] = ()
@@ -126,7 +125,7 @@ class BudgetReport:
 
     @cached_property
     def scale(self) -> Scale:
-        """The scale of the longest window, in which all times are written."""
+        """The scale of the longest window, used for all times."""
         return choose_scale([facts.window_ns for facts in self.budgets.values()], TIME)
 
     def build_json_rows(self) -> list[Mapping[str, object]]:
@@ -143,12 +142,12 @@ class BudgetReport:
         ]
 
     def draw_bars(self, encoding: str) -> Iterator[list[Piece]]:
-        """Yield a bar for each rank and then the legend, as pieces of text with the part that each draws."""
+        """Yield a bar for each rank and then the legend, as pieces of text, each with its part of the budget."""
         pen = Pen.from_encoding(encoding)
         longest = max(facts.window_ns for facts in self.budgets.values())
         digits = max(len(str(rank)) for rank in self.budgets)
         for rank, facts in self.budgets.items():
-            # A window that is short beside the longest still gets one character: an empty bar would look like no data.
+            # A window much shorter than the longest still gets one character: no bar would look like missing data.
             cells = max(1, BAR_WIDTH * facts.window_ns // longest)
             length = f"{' ' * (BAR_WIDTH - cells)}  {format_value(facts.window_ns, scale=self.scale)}"
             name: Piece = (None, f"rank {rank:<{digits}}  ")
@@ -156,7 +155,7 @@ class BudgetReport:
         yield pen.draw_legend()
 
     def describe_gain(self) -> str:
-        """Return a sentence that says what the ceilings are, with the largest as the example."""
+        """Return a sentence that explains the ceilings, with the largest as the example."""
         lost_and_window_ns = [(facts.compute_absent_ns, facts.window_ns) for facts in self.budgets.values()]
         most_lost_ns, window_ns = max(lost_and_window_ns, key=lambda pair: Fraction(*pair))
         gain = compute_throughput_ceiling(most_lost_ns, window_ns)
@@ -167,7 +166,9 @@ class BudgetReport:
         )
 
     def describe_producers(self) -> Iterator[str]:
-        """Yield sentences on what blocked compute longest on each rank, and on what was launched late or stalled."""
+        """Yield sentences on what blocked compute longest on each rank, and on which kernels were launched late or
+        stalled.
+        """
         other_names = {name for window in self.windows for name in window.full_names}
         for rank, facts in self.budgets.items():
             yield from (f"rank {rank}: {line}" for line in describe_blocking(facts, self.scale, other_names))
@@ -175,7 +176,7 @@ class BudgetReport:
 
 @memoize_method
 def find_budgets_of_view(request: ViewRequest) -> BudgetReport:
-    """Return the budget of each requested rank; of several windows the one with the median time without compute."""
+    """Return the budget of each requested rank; of several windows, the one with the median time without compute."""
     budget_or_reason = measure_rank_budgets(request.windows)
     budgets = {rank: budget for rank, budget in budget_or_reason.items() if isinstance(budget, Budget)}
     missing_notes = [
@@ -220,7 +221,7 @@ def summarize_budgets(request: ViewRequest) -> ViewSummary:
 
 
 def _compute_ceilings(facts: BudgetFacts) -> dict[str, float | None]:
-    """Return the ceiling of each part of the time without compute, and of all of it; None where it is unbounded."""
+    """Return the ceiling of each part of the time without compute, and of all of that time; None if unbounded."""
     window_ns = facts.window_ns
     lost_ns = {part.value: ns for part, ns in facts.parts.items() if part is not BudgetPart.COMPUTE}
     gains = {
@@ -252,7 +253,7 @@ def describe_blocking(facts: BudgetFacts, scale: Scale, other_names: Collection[
     """Return lines that say which kernels blocked which, then which were launched too late or stalled, the longest
     first.
 
-    Kernels have their short names, which also tell them from ``other_names``.
+    Kernels have their short names, which are distinct from those of ``other_names`` too.
     """
     names = [name for blocking in facts.producers for name in (blocking.name, blocking.waiting)]
     display_names = make_display_names([*sorted(other_names), *names, *(delay.waiting for delay in facts.before)])

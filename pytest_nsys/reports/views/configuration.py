@@ -1,4 +1,4 @@
-"""How does a run of a stated configuration read as one report: throughput, overlap, network load, and its traffic?"""
+"""What does the report of a run with a stated configuration contain: throughput, overlap, network load and traffic?"""
 
 from __future__ import annotations
 
@@ -46,8 +46,8 @@ RATES = ("step_time_ns", "samples_per_s", "tokens_per_s")
 
 
 def _list_run_rows(request: ViewRequest) -> Iterator[RowCells]:
-    """Yield one row that says what was trained on which GPUs. Raises UsageMistake where the configuration is of another
-    run.
+    """Yield one row that says what was trained on which GPUs. Raises UsageMistake if the configuration belongs to
+    another run.
     """
     if request.requested_ranks:
         raise UsageMistake("the view config is of all ranks: leave --rank out")
@@ -84,7 +84,7 @@ def _compute_tokens_per_gpu(request: ViewRequest, _: RowCells) -> Cell:
 
 
 def _merge_transfers(request: ViewRequest) -> TotalsByLabels:
-    """Return the transfers of all ranks together, by group and kind."""
+    """Return the transfers summed over all ranks, by group and kind."""
     merged_transfers: dict[CollectiveLabels, TransferTotals] = {}
     for window in request.all_ranks_window.by_rank.values():
         for labels, rank_transfers in group_transfers(window).items():
@@ -99,7 +99,7 @@ _STATISTICS: tuple[tuple[str, Callable[[Sequence[Value]], Value]], ...] = (
 
 
 def _list_collective_rows(request: ViewRequest) -> Iterator[RowCells]:
-    """Yield a row for each group and kind of collective over all ranks; shares are of the bytes of all of them."""
+    """Yield a row for each group and kind of collective, summed over all ranks; shares are of the total bytes."""
     merged_transfers, peak = _merge_transfers(request), request.run.workload.peak_gb_per_s
     share_of = divide_bytes(merged_transfers)
     for (group, kind), kind_transfers in merged_transfers.items():
@@ -127,13 +127,13 @@ def _list_collective_rows(request: ViewRequest) -> Iterator[RowCells]:
 
 
 def _summarize_configuration(request: ViewRequest) -> ViewSummary:
-    """Return the overlap of all ranks in one line, which ranks straggle, and what is not known."""
+    """Return the overlap of all ranks in one line, the stragglers, and what is unknown."""
     collectives = summarize_collectives(request)
     table = request.measure_metric(METRICS["wall_overlap_all"])
     overlap_by_rank = {int(row.labels[0]): row.value for row in table.rows}
     line = "overlap: nothing communicates"
     if overlap_by_rank:
-        # Of ranks with the same overlap the one with the smallest number is named, so that output does not change.
+        # Of ranks with equal overlap the lowest number is named, so that the output is stable.
         lowest_rank, highest_rank = (
             min(overlap_by_rank, key=lambda n: (overlap_by_rank[n], n)),
             max(overlap_by_rank, key=lambda n: (overlap_by_rank[n], -n)),

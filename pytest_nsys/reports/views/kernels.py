@@ -1,7 +1,6 @@
 """What do the views of kernels and collectives say below their tables?
 
-Of kernels: what the sums are divided by, and the rest of the step. Of collectives: which ranks straggle, and what is
-not known.
+For kernels: the divisor of the sums, and the rest of the step. For collectives: the stragglers, and what is unknown.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ from pytest_nsys.reports.views.view import ViewRequest, ViewSummary
 
 
 def _explain_step_count(sums: FamilySums, measured: str) -> str:
-    """Return how the number of steps of the window is known."""
+    """Return the source of the number of steps in the window."""
     if measured == "window" and sums.step_count == 1:
         return "the window counts as one"
     if sums.run.workload.steps is None:
@@ -34,7 +33,7 @@ def _explain_step_count(sums: FamilySums, measured: str) -> str:
 
 
 def _list_sums(sums: FamilySums, facts: Mapping[str, object], measured: str) -> Iterator[tuple[str, str]]:
-    """Yield what was measured, what its sums are divided by, and the step beside its kernels, as pairs of name and
+    """Yield what was measured, the divisor of its sums, and the part of the step without kernels, as pairs of name and
     text.
     """
     gpu_source = f"{format_value(Fraction(sums.gpu_count, sums.run.file_count), BARE)} per file"
@@ -63,7 +62,7 @@ def _list_sums(sums: FamilySums, facts: Mapping[str, object], measured: str) -> 
 
 
 def _subtract_kernels(sums: FamilySums) -> Value:
-    """Return the time of the step without its kernels, in ns; 0 where it is not known."""
+    """Return the time of the step minus that of its kernels, in ns; 0 if unknown."""
     return (
         simplify_fraction(Fraction(sums.step_time.length_ns) - sums.total.time_ns) if sums.step_time is not None else 0
     )
@@ -73,7 +72,7 @@ BUILT_IN = "built-in"
 
 
 def _build_facts(sums: FamilySums, request: ViewRequest) -> dict[str, object]:
-    """Return the facts about the sums that programs get: times in ns, per GPU and step."""
+    """Return the facts about the sums for programs: times in ns, per GPU and step."""
     step = sums.step_time
     return {
         "trace_files": sums.run.file_count,
@@ -98,12 +97,12 @@ def _to_plain_number(value: Value) -> int | float:
 
 
 def describe_measured(request: ViewRequest) -> str:
-    """Return in one word what is measured, of which the shares are."""
+    """Return in one word what is measured; shares are parts of it."""
     return name_measured_unit(request.captures.convention, request.spec)
 
 
 def summarize_kernels(request: ViewRequest) -> ViewSummary:
-    """Return the lines on what the sums are divided by, and on the step beside them."""
+    """Return the lines on the divisor of the sums, and on the part of the step without kernels."""
     sums, run = sum_families(request.requested_ranks_window), request.run
     facts = _build_facts(sums, request)
     notes = [Note(text) for facts_of_run in run.facts for text in facts_of_run.notes]
@@ -116,7 +115,7 @@ def summarize_kernels(request: ViewRequest) -> ViewSummary:
 
 
 def summarize_collectives(request: ViewRequest) -> ViewSummary:
-    """Return which ranks straggle, how well the clocks agree, and what the traces cannot say."""
+    """Return the stragglers, how well the clocks agree, and what the traces do not contain."""
     window, clocks = request.all_ranks_window, match_waits(request.all_ranks_window)
     straggler_rows = [
         {"group": group, "collective": collective, "rank": rank, "lag_ns": lag_ns}
@@ -150,8 +149,8 @@ def summarize_collectives(request: ViewRequest) -> ViewSummary:
 
 
 def _list_unknown_transfers(windows: Sequence[RankWindow]) -> Iterator[str]:
-    """Yield what the traces cannot say of transfers, each in one line."""
-    # Without sizes of messages in the trace no bandwidth can be computed, whichever rank it is: one line says so.
+    """Yield a line for each fact about transfers that the traces do not contain."""
+    # Without message sizes no bandwidth can be computed on any rank: one line says so.
     windows_without_sizes = [
         window for window in windows if window.track.collectives is None and group_transfers(window)
     ]

@@ -1,4 +1,6 @@
-"""How does a pipeline of two stages read: is the second hidden behind the first, and what does a unit cost?"""
+"""What does the view of a two-stage pipeline show: is the second stage hidden behind the first, and what does a unit
+cost?
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,7 @@ from pytest_nsys.reports.views.view import (
 
 MIN_SCORE = Fraction("0.30")
 RULE_SENTENCE = "pipeline overlap_score >= 0.30"
-"""The rule of the field for pipelines, as a gate file writes it."""
+"""The usual rule for pipelines, in gate-file syntax."""
 
 QUANTILES = ("p50", "p90", "p99")
 
@@ -68,7 +70,7 @@ def _count_launches(request: ViewRequest, row: RowCells) -> Cell:
 
 
 def _list_spending_columns(request: ViewRequest) -> list[AnyColumn]:
-    """Return the columns of what a unit of each rank spends its period on, with one for each block."""
+    """Return the columns that split the period of a rank's unit, one for each block."""
     share = METRICS["share"]
     blocks = (
         sorted({str(labels[1]) for labels, _ in request.measure_metric(share).rows})
@@ -88,9 +90,9 @@ def _list_spending_columns(request: ViewRequest) -> list[AnyColumn]:
 
 
 def summarize_pipelines(request: ViewRequest) -> ViewSummary:
-    """Return whether the rule holds, and which ranges the stages are."""
+    """Return whether the rule holds, and the ranges of the stages."""
     stages = request.run.workload.pipeline
-    assert stages is not None  # no view without
+    assert stages is not None  # the view requires them
     stage_lines = list(stages.identity_words)
     return ViewSummary(
         lines_below=[_describe_rule(find_rank_pipelines(request))],
@@ -145,7 +147,7 @@ def describe_serialization(serialization: Value | None) -> str:
 
 
 def _list_broken_rules(pipeline: Pipeline) -> Iterator[str]:
-    """Yield each part of the rule that a pipeline breaks."""
+    """Yield each condition of the rule that a pipeline breaks."""
     if pipeline.score < MIN_SCORE:
         yield "score below 0.30"
     if pipeline.serialization is None:

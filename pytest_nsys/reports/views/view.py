@@ -1,7 +1,7 @@
 """How is one part of a run shown in full, for people and for programs? By a view: tables, and a summary around them.
 
-The rows of a table are the rows of its first metric; the other metrics are joined to them by the dimensions that they
-have in common. People get rounded values in units, programs the same columns exactly.
+The rows of a table are those of its first metric; the other metrics are joined to them by their common dimensions.
+People get rounded values with units, programs the same columns with exact values.
 """
 
 from __future__ import annotations
@@ -40,10 +40,10 @@ from pytest_nsys.reports.tables.formats import (
 from pytest_nsys.reports.tables.layout import DEFAULT_WIDTH
 
 RowCells = Mapping[str, Cell]
-"""The cells of one row by column name: its labels, and what else is known of it."""
+"""The cells of one row by column name: its labels and other values."""
 
 DEFAULT_METRICS = ("window_ns",)
-"""Metrics whose definition number a view carries that shows no metric itself."""
+"""The metrics whose definition number is used for a view without metrics."""
 
 _DIMENSION_KINDS = {
     "kernel": CellKind.KERNEL,
@@ -55,8 +55,7 @@ _UNIT_KINDS = {TIME: CellKind.TIME, SIZE: CellKind.SIZE, RATIO: CellKind.RATIO}
 class ViewRequest:
     """Holds what a view is asked to show: one run under one window spec, some of its ranks, and selected labels.
 
-    No ``ranks`` means all ranks. ``where`` selects rows by label; ``encoding`` is that of the stream that is printed
-    to.
+    No ``ranks`` means all ranks. ``where`` selects rows by label; ``encoding`` is the output stream's.
     """
 
     def __init__(
@@ -80,8 +79,8 @@ class ViewRequest:
         return self.select_ranks(self.run.ranks)
 
     def select_ranks(self, ranks: Iterable[Rank]) -> dict[int, Rank]:
-        """Return the requested ones among some ranks, by number. Raises UsageMistake where a requested rank is not
-        among them.
+        """Return those of ``ranks`` that are requested, by number. Raises UsageMistake if a requested rank is
+        missing.
         """
         return select_ranks(ranks, self.requested_ranks)
 
@@ -110,7 +109,7 @@ class ViewRequest:
         return self.captures.measure_rows(metric, self.spec, frozenset(self.ranks))
 
     def select_rows(self, metric: Metric) -> list[RowCells]:
-        """Return the labels of the rows of a metric that ``where`` selects. Raises NothingMeasured where it selects
+        """Return the labels of the rows of a metric that ``where`` selects. Raises NothingMeasured if it selects
         none.
         """
         table = self.measure_metric(metric)
@@ -129,16 +128,18 @@ class ViewRequest:
 
 @dataclass(frozen=True)
 class MetricColumn:
-    """Describes a column of values: of one metric in the rows with the labels ``where``, or computed from each row."""
+    """Describes a column of values: those of one metric (only rows with the labels ``where``), or values computed from
+    each row.
+    """
 
     name: str
     metric: Metric | None = None
     where: Mapping[str, Label] = field(default_factory=dict)
     compute_cell: Callable[[ViewRequest, RowCells], Cell] | None = (
-        None  # set where the column is computed, which has no metric
+        None  # set for a computed column, which has no metric
     )
-    kind: CellKind | None = None  # None: that of the metric's unit
-    title: str = ""  # what people read above the column where that is not its name
+    kind: CellKind | None = None  # None: the kind for the metric's unit
+    title: str = ""  # the heading for people if it is not the name
 
     @property
     def column(self) -> Column:
@@ -147,7 +148,7 @@ class MetricColumn:
         return Column(self.name, self.kind or default_kind, self.title)
 
     def list_cells(self, request: ViewRequest, rows: Sequence[RowCells]) -> list[Cell]:
-        """Return the cell of this column for each row; None where the metric has no value with the row's labels."""
+        """Return the cell of this column for each row; None if the metric has no value for the row's labels."""
         if self.compute_cell is not None:
             return [self.compute_cell(request, row) for row in rows]
         assert self.metric is not None
@@ -162,12 +163,12 @@ class MetricColumn:
 
 
 def _find_metric(name: str) -> Metric:
-    """Return the metric of a name, or the quantity that only views show."""
+    """Return the metric, or the quantity that only views show, by its name."""
     return QUANTITIES.get(name) or METRICS[name]
 
 
 def make_metric_column(metric: str, name: str = "", title: str = "", **where: Label) -> MetricColumn:
-    """Return the column of a metric, or of a quantity that only views show, perhaps under another name."""
+    """Return the column of a metric, or of a quantity that only views show; ``name`` overrides its name."""
     found_metric = _find_metric(metric)
     return MetricColumn(name or found_metric.name, found_metric, where, title=title)
 
@@ -194,21 +195,22 @@ AnyColumn: TypeAlias = str | Column | MetricColumn
 
 @dataclass(frozen=True)
 class ViewTable:
-    """Describes one table of a view: its columns, where its rows come from, and which of them people see.
+    """Describes one table of a view: its columns, the source of its rows, and which rows people see.
 
-    Columns are names of dimensions, columns of what the rows hold, and metric columns; they may depend on the run. The
-    rows are those of the metric ``row_metric_name``, by default of the first metric column, or of ``list_rows``.
+    A column is the name of a dimension, a column of other cells of the rows, or a metric column; columns may depend on
+    the run. Rows come from ``list_rows``, else from the metric ``row_metric_name``, by default that of the first metric
+    column.
     """
 
     columns: Sequence[AnyColumn] | Callable[[ViewRequest], Sequence[AnyColumn]]
     name: str = "rows"  # the key under which JSON has the table
     caption: str = ""
     list_rows: Callable[[ViewRequest], Iterable[RowCells]] | None = None  # None: the rows are those of a metric
-    sort_column: str = ""  # the column by which people see the largest rows first
-    max_rows: int | None = None  # so many rows people see at most
-    more_hint: str = ""  # how to see the others
-    skips_zero_rows: bool = False  # whether people see no row of zeros
-    reports_missing_rows: bool = False  # whether ranks that lack rows of other ranks are warned of
+    sort_column: str = ""  # for people, rows are sorted by this column in descending order
+    max_rows: int | None = None  # people see at most this many rows
+    more_hint: str = ""  # how to see the other rows
+    skips_zero_rows: bool = False  # whether rows of zeros are hidden from people
+    reports_missing_rows: bool = False  # whether to warn of ranks that lack rows which others have
     row_metric_name: str = ""
 
     def resolve_columns(self, request: ViewRequest) -> Sequence[AnyColumn]:
@@ -220,14 +222,14 @@ class ViewTable:
         return frozenset(column for column in self.resolve_columns(request) if isinstance(column, str))
 
     def find_row_metric(self, request: ViewRequest) -> Metric | None:
-        """Return the metric whose rows this table has; None where ``list_rows`` gives the rows."""
+        """Return the metric whose rows this table has; None if ``list_rows`` yields the rows."""
         if self.row_metric_name:
             return _find_metric(self.row_metric_name)
         metrics = (column.metric for column in self.resolve_columns(request) if isinstance(column, MetricColumn))
         return next((metric for metric in metrics if metric is not None), None) if self.list_rows is None else None
 
     def build_table(self, request: ViewRequest) -> Table:
-        """Return the table with all of its rows, the largest first where it is sorted."""
+        """Return the table with all of its rows, sorted in descending order by ``sort_column`` if there is one."""
         row_metric, columns = self.find_row_metric(request), self.resolve_columns(request)
         labelled_rows = (
             request.select_rows(row_metric) if row_metric is not None else [*(self.list_rows or _list_no_rows)(request)]
@@ -246,7 +248,7 @@ class ViewTable:
         return Table(typed_columns, rows, self.caption)
 
     def trim_for_people(self, table: Table) -> Table:
-        """Return a table as people read it: without empty rows and columns, and at most the first ``max_rows`` rows."""
+        """Return a table for people: without empty rows and columns, and at most the first ``max_rows`` rows."""
         notable_rows = [row for row in table.rows if not self.skips_zero_rows or _has_figures(table.columns, row)]
         limit = len(notable_rows) if self.max_rows is None else self.max_rows
         rows, omitted_count = notable_rows[:limit], len(notable_rows[limit:])
@@ -264,7 +266,7 @@ def _list_no_rows(_: ViewRequest) -> Iterable[RowCells]:
 
 
 def _resolve_column(column: AnyColumn) -> Column:
-    """Return the typed column of a dimension's name, a column or a metric column."""
+    """Return the column for the name of a dimension, a column or a metric column."""
     if isinstance(column, str):
         return Column(column, _DIMENSION_KINDS.get(column, CellKind.TEXT))
     return column.column if isinstance(column, MetricColumn) else column
@@ -280,42 +282,42 @@ class ShownWindow(NamedTuple):
 
     rank: Rank
     window: Window
-    gpu_bounds_ns: tuple[int, int] | None  # start and end on the GPU, None where the window holds no kernel
+    gpu_bounds_ns: tuple[int, int] | None  # start and end on the GPU, None if the window has no kernel
 
 
 class ViewSummary(NamedTuple):
-    """Holds what a view says around its tables, as lines for people and as facts for programs."""
+    """Holds what a view shows around its tables: lines for people, facts for programs."""
 
     lines_above: Sequence[Sequence[Piece]] = ()  # lines that are drawn above the tables
     lines_below: Sequence[str] = ()
-    facts: Mapping[str, object] = {}  # keys that JSON has beside the rows
+    facts: Mapping[str, object] = {}  # keys next to the rows in JSON
     notes: Sequence[Note] = ()
-    windows: Sequence[ShownWindow] | None = None  # those shown, None where all of the request are
+    windows: Sequence[ShownWindow] | None = None  # the shown windows, None: all windows of the request
 
 
 @dataclass(frozen=True)
 class View:
-    """Describes one part of a run that can be shown in full: its tables, the first of which programs get as rows."""
+    """Describes one part of a run that can be shown in full, by its tables; programs get the first table as rows."""
 
     name: str
     tables: tuple[ViewTable, ...]
     metric_names: tuple[str, ...]  # metrics whose notes are shown
-    window: str = MEDIAN  # this and the span are taken where nobody gives one
+    window: str = MEDIAN  # the default; so is the span
     span: Span | None = None
-    one_window_reason: str = ""  # why the view takes one window and not several; empty where it takes several
-    option_names: frozenset[str] = frozenset()  # options, by their Python names, that not all views have
+    one_window_reason: str = ""  # why the view takes only one window; empty if it takes several
+    option_names: frozenset[str] = frozenset()  # the options, by Python name, that not all views have
     summarize: Callable[[ViewRequest], ViewSummary] = lambda _: ViewSummary()
     list_notes: Callable[[ViewRequest], Iterable[Note]] | None = None  # None: the notes of the metrics
-    explain_empty: Callable[[ViewRequest], str] = lambda _: "nothing to show"  # said where no table has a row
+    explain_empty: Callable[[ViewRequest], str] = lambda _: "nothing to show"  # the message if no table has a row
 
     def show(self, request: ViewRequest) -> RenderedView:
-        """Return this view of a run. Raises NothingMeasured where it has no row, UsageMistake where the request does
-        not fit.
+        """Return this view of a run. Raises NothingMeasured if it has no row, UsageMistake for options that the view
+        cannot use.
         """
         self._check_dimensions(request)
         selected_dimensions = {*request.where} - {"rank", *(request.captures.mesh.sizes if request.where else ())}
         metrics = [METRICS[name] for name in self.metric_names]
-        # The notes come before the tables: what they read is freed again when the tables take the most memory.
+        # The notes are made before the tables, so that their data is freed when the tables need the most memory.
         metric_notes = (
             request.captures.list_notes(request.spec, *metrics)
             if self.list_notes is None
@@ -332,7 +334,7 @@ class View:
         return RenderedView(self, request, built_tables, summary, tuple(dict.fromkeys(notes)))
 
     def _check_dimensions(self, request: ViewRequest) -> None:
-        """Check that some table has each dimension by which rows are selected. Raises UsageMistake."""
+        """Raise UsageMistake if no table has a dimension by which rows are selected."""
         known_dimensions = frozenset[str]().union(*(part.list_dimensions(request) for part in self.tables))
         for dimension in request.where:
             if dimension not in (names := [*sorted(known_dimensions), *request.captures.mesh.sizes]):
@@ -358,7 +360,7 @@ class View:
 
 @dataclass(frozen=True)
 class RenderedView:
-    """Holds a view of one run, which renders in every format; a notebook shows it as HTML."""
+    """Holds a view of one run and renders it in every format; a notebook shows it as HTML."""
 
     view: View
     request: ViewRequest
@@ -388,7 +390,7 @@ class RenderedView:
 
     @cached_property
     def rows(self) -> Table:
-        """The rows that programs get: the first table, with the columns of those that share its rows beside it."""
+        """The rows for programs: the first table, with the columns of tables that have the same rows."""
         (_, first), *other_tables = self.tables
         joined_tables = [table for part, table in other_tables if part.name == "rows"]
         columns = [*first.columns, *(column for table in joined_tables for column in table.columns[1:])]
@@ -400,7 +402,9 @@ class RenderedView:
 
     @cached_property
     def combined_table(self) -> Table:
-        """All tables below each other, each with the columns of all; of several, the first column names the table."""
+        """All tables concatenated, with the union of their columns; if there are several, the first column names the
+        table.
+        """
         first_part = self.tables[0][0]
         table_by_name = {first_part.name: self.rows} | {
             part.name: table for part, table in self.tables if part.name != "rows"
@@ -417,14 +421,14 @@ class RenderedView:
         return Table([Column("table"), *columns.values()], rows)
 
     def to_records(self) -> list[dict[str, object]]:
-        """Return the rows as plain dicts, for ``pandas.DataFrame`` and ``polars.DataFrame``: whole ns, ratios from 0 to
-        1.
+        """Return the rows as plain dicts, for ``pandas.DataFrame`` and ``polars.DataFrame``: times in whole ns, ratios
+        from 0 to 1.
         """
         columns = [column for column in self.rows.columns if column.kind is not CellKind.DETAIL]
         return [{column.name: record[column.name] for column in columns} for record in self.rows.to_records()]
 
     def render(self, format: Format, metadata: Mapping[str, object] | None = None, width: int = DEFAULT_WIDTH) -> str:
-        """Return the view as text in a format: JSON with ``metadata`` before the rows, a table in lines of ``width``
+        """Return the view as text in a format. JSON has ``metadata`` before the rows; a table has lines of ``width``
         characters.
         """
         match format:
@@ -446,9 +450,7 @@ class RenderedView:
         return "".join(f"{line}\n" for line in self.draw_bars()) + self.render(Format.TABLE)
 
     def draw_bars(self, pen: Pen = Pen()) -> list[str]:  # noqa: B008  it never changes
-        """Return the lines that are drawn above the tables, and an empty line below them; no line where nothing is
-        drawn.
-        """
+        """Return the lines drawn above the tables, followed by an empty line; no lines if nothing is drawn."""
         lines = [pen.render_line(pieces) for pieces in self.summary.lines_above]
         return [*lines, ""] if lines else []
 
@@ -456,7 +458,7 @@ class RenderedView:
         return ((part, part.trim_for_people(table)) for part, table in self.tables if table.rows)
 
     def format_for_page(self) -> list[Table]:
-        """Return the tables that a page shows, every cell as text."""
+        """Return the tables for a page, with every cell as text."""
         return [table.format_for_page() for _, table in self._list_trimmed_tables()]
 
     def _render_text(self, width: int) -> Iterator[str]:

@@ -1,6 +1,7 @@
-"""On which other ranks did the same happen? Rows that differ by rank alone are told as the worst, with the other ranks.
+"""On which other ranks did the same happen? Rows that differ only by rank are shown as the worst one, with the list of
+the other ranks.
 
-They are alike where value and change are within a tenth of the worst one's.
+Rows are alike if value and change are within a tenth of the worst row's.
 """
 
 from __future__ import annotations
@@ -12,11 +13,11 @@ from pytest_nsys.core.model import Value
 from pytest_nsys.gates.model import JudgedRow
 
 ALIKE_VALUE_SHARE = Fraction(10, 100)
-"""Two values are alike that differ by no more than this share of the worst one."""
+"""Two values are alike if they differ by no more than this share of the worst one."""
 
 
 def group_alike_rows(rows: Iterable[JudgedRow]) -> list[tuple[JudgedRow, list[int]]]:
-    """Return the worst row of each group of alike rows, with the other ranks on which it is alike. Rows come worst
+    """Return the worst row of each group of alike rows, with the ranks of the others. ``rows`` are sorted worst
     first.
     """
     groups: list[tuple[JudgedRow, list[int]]] = []
@@ -35,7 +36,7 @@ def group_alike_rows(rows: Iterable[JudgedRow]) -> list[tuple[JudgedRow, list[in
 
 
 def _is_alike(worst: JudgedRow, row: JudgedRow) -> bool:
-    """Whether a row has the outcome of the worst one, and about its value and its change."""
+    """Whether a row has the same outcome as the worst one, and about the same value and change."""
     return (
         worst.outcome is row.outcome
         and _is_near_value(worst.value, row.value)
@@ -50,7 +51,7 @@ def _subtract_baseline(row: JudgedRow) -> Value | None:
 
 
 def _is_near_value(worst: Value | None, value: Value | None) -> bool:
-    """Whether two values are alike; an absent value is like another absent one."""
+    """Whether two values are alike; two absent values are."""
     if worst is None or value is None:
         return worst is value
     return abs(Fraction(worst) - value) <= abs(Fraction(worst)) * ALIKE_VALUE_SHARE

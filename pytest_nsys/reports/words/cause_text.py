@@ -1,4 +1,6 @@
-"""How do causes read: a few lines for the worst row in a terminal, one cause, the time budget of a window?"""
+"""How are causes put into words: some lines for the worst row in a terminal, one cause, the change of a window's time
+budget?
+"""
 
 from __future__ import annotations
 
@@ -31,19 +33,19 @@ from pytest_nsys.reports.words.change_text import (
 MAX_PARTS = 3
 MAX_CAUSES = 3
 MIN_PART_SHARE = Fraction(5, 100)
-"""A part that is less than this share of its whole is folded with others, or left out."""
+"""A part that is less than this share of the whole is merged with others, or left out."""
 
 _NO_LONGER_HIDES = "; it hid communication"
 _CONSEQUENCES = {RowActivity.COVER: _NO_LONGER_HIDES, RowActivity.COLLECTIVE: _NO_LONGER_HIDES} | dict.fromkeys(
     (RowActivity.HOST, RowActivity.IDLE), "; the GPU is idle instead"
 )
-"""What follows when something takes less time and the row still got worse, by what the leading cause is of."""
+"""The consequence to add if the leading cause takes less time and the row still got worse, by the cause's activity."""
 
 
 def render_cause_lines(rows: Sequence[RowExplanation], *, verbose: bool = False) -> list[str]:
-    """Return what is behind the first row, which is the worst, the largest first; then a line for each other cause.
+    """Return the causes of the first row (the worst), largest first; then a line for each other cause.
 
-    Rows with the same cause are named in one line. With ``verbose`` all parts of the first row's change follow.
+    Rows with the same cause share a line. With ``verbose`` all parts of the first row's change follow.
     """
     groups = group_by_cause([row for row in rows if row.explanation.change_ns or row.explanation.causes])
     if not groups:
@@ -63,15 +65,15 @@ def render_cause_lines(rows: Sequence[RowExplanation], *, verbose: bool = False)
 
 
 def group_by_cause(rows: Iterable[RowExplanation]) -> list[list[RowExplanation]]:
-    """Return the rows in groups of one cause, in the order in which they come."""
+    """Return the rows grouped by cause, in their order."""
     return [*group_by_key((find_cause_key(row), row) for row in rows).values()]
 
 
 def find_cause_key(row: RowExplanation) -> object:
-    """Return what is behind a row, equal for rows of one cause; empty where no cause leads.
+    """Return a key that is equal for rows with the same cause; empty if the row has no leading cause.
 
-    It is the roots, on whichever rank they are; without roots what the leading cause is about: a kernel, or the rank
-    that it waits for.
+    It consists of the roots, without their ranks. Without roots it is the subject of the leading cause: a kernel, or
+    the rank that the row waits for.
     """
     if row.root_causes:
         return tuple(dict.fromkeys(change.root for change in row.root_causes))
@@ -86,8 +88,8 @@ def find_cause_key(row: RowExplanation) -> object:
 def describe_rows_of_one_cause(rows: Sequence[RowExplanation]) -> str:
     """Return rows of one cause by their labels with their changes.
 
-    Rows that differ by rank alone read ``ranks 0–2 (+2.51 to +2.53 ms)``; of others the first is named, and how many
-    more.
+    Rows that differ only by rank read ``ranks 0–2 (+2.51 to +2.53 ms)``; else the first is named, with the number of
+    the others.
     """
     first_row, changes_ns = rows[0], [row.explanation.change_ns for row in rows]
     places_without_rank = {str({**row.labels, "rank": ""}) for row in rows}
@@ -104,7 +106,9 @@ def describe_rows_of_one_cause(rows: Sequence[RowExplanation]) -> str:
 
 
 def format_explained_change(row: RowExplanation) -> str:
-    """Return by how much time a row changed; empty where its change is no time, as of a count or a share of kernels."""
+    """Return by how much time a row changed; empty if its change is not a time, such as a count or a share of
+    kernels.
+    """
     return format_signed(row.explanation.change_ns) if row.explanation.change_ns else ""
 
 
@@ -113,7 +117,7 @@ def format_row_labels(labels: Mapping[str, Label]) -> str:
 
 
 def describe_leading_cause(row: RowExplanation) -> str:
-    """Return the first of what is behind a row in words."""
+    """Return the first cause of a row in words."""
     cells = list_cause_cells(row, MAX_PARTS)
     return cells[0][1] if cells else "not explained"
 
@@ -175,7 +179,7 @@ def list_causes(row: RowExplanation, max_causes: int | None = None) -> list[Caus
 
 
 def _select_own_roots(row: RowExplanation) -> list[Change]:
-    """Return the roots behind a row; of a root that several ranks have the one of the row's own rank."""
+    """Return the roots of a row; if a root occurs on several ranks, the one on the row's own rank."""
     roots_of_rank = {change.root for change in row.root_causes if change.rank == row.labels.get("rank")}
     return [
         change
@@ -187,8 +191,8 @@ def _select_own_roots(row: RowExplanation) -> list[Change]:
 def _describe_root(row: RowExplanation, change: Change, display_names: Mapping[str, str]) -> str:
     """Return a root on one rank in words.
 
-    Where the row is of another rank, it says that that rank waits; where something takes less time, what follows from
-    it.
+    If the row belongs to another rank, the text says that this rank waits; if something takes less time, it adds the
+    consequence.
     """
     root, leading_cause = change.root, row.explanation.leading_cause
     text = describe_root_change(
@@ -213,7 +217,9 @@ def _describe_root(row: RowExplanation, change: Change, display_names: Mapping[s
 
 
 def _list_waiting_kernels(row: RowExplanation) -> list[str]:
-    """Return the kernel in which the row's rank waits for another; empty where the row's own rank has the root."""
+    """Return the kernel in which the row's rank waits for another rank, as a list; empty if the row's own rank has the
+    root.
+    """
     rank, leading_cause = row.labels.get("rank"), row.explanation.leading_cause
     is_waiting = leading_cause is not None and any(rank not in (None, change.rank) for change in row.root_causes)
     return [leading_cause.root.name] if is_waiting and leading_cause is not None and leading_cause.root.name else []
@@ -227,15 +233,16 @@ def list_part_cells(explanation: Explanation, max_parts: int | None = None) -> l
 def list_parts(explanation: Explanation, max_parts: int | None = None) -> list[tuple[int, str]]:
     """Return the parts of a change in ns, each with its text; none where they make up for one another.
 
-    With ``max_parts`` so many of the largest, the others as one, and none that is small beside the change.
+    With ``max_parts``, return only that many of the largest, without those that are small compared to the change, and
+    merge the others into one.
     """
     causes = explanation.causes
     largest_ns = max((abs(cause.change_ns) for cause in causes), default=0)
-    # The parts make up for one another: a sum near 0 of large parts explains nothing.
+    # The parts cancel out: large parts with a sum near 0 explain nothing.
     if max_parts is not None and abs(explanation.change_ns) < largest_ns * MIN_PART_SHARE:
         return []
     min_ns = 0 if max_parts is None else abs(explanation.change_ns) * MIN_PART_SHARE
-    # The largest part is always shown, however small it is beside the change.
+    # The largest part is always shown, however small compared to the change.
     shown_causes = [cause for n, cause in enumerate(causes[:max_parts]) if not n or abs(cause.change_ns) >= min_ns]
     rest_ns = sum(cause.change_ns for cause in causes) - sum(cause.change_ns for cause in shown_causes)
     cells = [(cause.change_ns, describe_cause(cause)) for cause in shown_causes]
@@ -250,7 +257,7 @@ def describe_budget_change(budget: BudgetChange) -> str:
     """Return how the parts of a window's budget changed: ``the window: compute +2 ms (of which flash_fwd_kernel +2
     ms)``.
 
-    Parts of less than a twentieth of the largest are told as one.
+    Parts of less than a twentieth of the largest are merged.
     """
     scale = choose_scale([ns for _, ns in budget.parts], TIME)
     min_ns = max(abs(ns) for _, ns in budget.parts) * MIN_PART_SHARE
@@ -268,14 +275,14 @@ def describe_budget_change(budget: BudgetChange) -> str:
 
 
 MAX_PAGE_PARTS = 6
-"""So many parts a page shows; smaller ones are one line, and the JSON report has them all."""
+"""A page shows at most this many parts and merges the smaller ones; the JSON report has all."""
 
 CauseTable = tuple[str, str, Table]
 """A row's labels, its change, and the table of its parts."""
 
 
 def build_cause_table(row: RowExplanation) -> CauseTable:
-    """Return why a row changed as a page tells it: its labels, its change, and the table of its parts."""
+    """Return why a row changed, for a page: its labels, its change, and the table of its parts."""
     place = format_row_labels(row.labels)
     cells = list_part_cells(row.explanation, MAX_PAGE_PARTS)
     parts = build_text_table(

@@ -1,7 +1,7 @@
-"""How does a change read, without where it happened: ``flash_fwd_kernel 25% longer``, ``new copy from device to
+"""How is a change put into words, without its place: ``flash_fwd_kernel 25% longer``, ``new copy from device to
 device``?
 
-Every output words a change by these functions.
+All outputs use these functions.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ from pytest_nsys.core.text_format import format_count, sanitize_line
 from pytest_nsys.core.units import TIME
 
 SHARE_DIGITS = 2
-"""Significant digits of a share of change: the rows have more."""
+"""Significant digits of a change in percent; the tables of rows show more."""
 
 ALIKE_CHANGE_SHARE = Fraction(10, 100)
-"""Changes of ranks that differ by no more of the larger one are told as that one."""
+"""If the changes of ranks differ by no more than this share of the largest, only the largest is shown."""
 
 MAX_NAMED_STAGES = 2
 MAX_NAME_LENGTH = 60
@@ -44,7 +44,7 @@ _NOUNS = {
 
 
 class RootChange(NamedTuple):
-    """Describes one root of a change: what changed, in which stages, and by how much on each rank."""
+    """Describes one root cause: what changed, in which stages, and by how much on each rank."""
 
     root: RootCause
     stages: tuple[str, ...]
@@ -52,7 +52,7 @@ class RootChange(NamedTuple):
 
     @property
     def largest(self) -> Change:
-        """The change of the rank on which most changed; of equal ones that of the lowest rank."""
+        """The change of the rank on which most changed; of equal changes, that of the lowest rank."""
         return min(self.changes, key=lambda change: (-abs(change.change_ns), change.rank))
 
 
@@ -61,8 +61,8 @@ def choose_display_names(
 ) -> dict[str, str]:
     """Return the display name of each kernel and call of the roots, and of each kernel that is exposed or waited in.
 
-    Names are as short as they can be while they still tell a kernel from all others that ran (``other_names``). A
-    collective is called by its kind where no other of that kind ran.
+    Names are as short as possible while distinguishing a kernel from all others that ran (``other_names``). A
+    collective is named by its kind if no other of that kind ran.
     """
     roots = [*roots]
     needed_names = {name for root in roots for name in (root.name, root.instead_of)} | {*exposed_names}
@@ -87,10 +87,10 @@ def _is_communication_name(name: str) -> bool:
 def describe_root_change(
     root_change: RootChange, display_names: Mapping[str, str], *, on_all_ranks: bool = False, with_amount: bool = True
 ) -> str:
-    """Return what happened to a root, without where.
+    """Return what changed at a root, without the place.
 
-    The time of what came or went is left out unless ``with_amount``. ``on_all_ranks`` says that it happened on all
-    ranks.
+    The time of work that is new or gone is only included ``with_amount``. ``on_all_ranks``: the same happened on all
+    ranks, and the text says so.
     """
     root, largest = root_change.root, root_change.largest
     name = display_names.get(root.name, root.name)
@@ -120,10 +120,10 @@ def describe_root_change(
 
 
 def describe_cause(cause: Change) -> str:
-    """Return one part of a change in words: what it took of the value before, and what it takes now."""
+    """Return one part of a change in words: its share of the value in the baseline, and now."""
     root, name = cause.root, sanitize_line(cause.root.name, MAX_NAME_LENGTH)
     baseline_text, current_text = format_distinctly(cause.baseline_ns, cause.current_ns, TIME)
-    # Counts are told only where they differ: equal ones say nothing of the cause.
+    # Counts are shown only if they differ: equal counts explain nothing.
     counts = (
         f", {cause.baseline_count} → {_format_times(cause.current_count)}"
         if cause.baseline_count and cause.current_count and cause.count_change
@@ -153,7 +153,7 @@ def describe_cause(cause: Change) -> str:
 
 
 def _describe_count_change(root_change: RootChange, name: str, *, with_amount: bool = True) -> str:
-    """Return what came or went or runs another number of times, and with ``with_amount`` its time."""
+    """Return that work is new, gone, or runs another number of times; ``with_amount`` also its time."""
     root, change = root_change.root, root_change.largest
     noun = _NOUNS.get(root.activity, str(root.activity))
     full_name = name if name.startswith(noun) else f"{noun} {name}"
@@ -170,7 +170,7 @@ def _describe_count_change(root_change: RootChange, name: str, *, with_amount: b
     )
     if (
         root.activity is RowActivity.COLLECTIVE and 5 * abs(change.change_ns) <= change.baseline_ns
-    ):  # about the same time in other pieces, as with another bucket size: the mean says more than the sum
+    ):  # about the same time in more or fewer pieces, e.g. another bucket size: the mean says more than the sum
         mean_ns = Fraction(change.baseline_ns, change.baseline_count), Fraction(change.current_ns, change.current_count)
         return f"{name} {verb} {count_change} ({format_before_after(*format_distinctly(*mean_ns, TIME))} each)"
     return f"{name} {verb} {count_change}" + (f" ({format_signed(change.change_ns)})" if with_amount else "")
@@ -181,8 +181,8 @@ def _format_times(number: int) -> str:
 
 
 def _format_share_change(root_change: RootChange, *, signed: bool = False) -> str:
-    """Return by what share of its length a root changed over the ranks: ``25% to 50% longer``; its time where it was
-    not there.
+    """Return by what share of its time a root changed, as a range over ranks: ``25% to 50% longer``; its time now if it
+    took none before.
     """
     shares = [
         Fraction(change.current_ns, change.baseline_ns) - 1 for change in root_change.changes if change.baseline_ns
@@ -192,7 +192,7 @@ def _format_share_change(root_change: RootChange, *, signed: bool = False) -> st
         return f"{_format_amounts(root_change)} {direction}"
     sign = ("+" if direction == "longer" else MINUS) if signed else ""
     low, high = sorted(shares, key=abs)[0], max(shares, key=abs)
-    if high + 1 >= MULTIPLE_FROM:  # from there on a factor reads better than percent
+    if high + 1 >= MULTIPLE_FROM:  # from there on, a factor is easier to read than percent
         return f"{round(high + 1)} times as long"
     ends = [high] if abs(high - low) <= abs(high) * ALIKE_CHANGE_SHARE else [low, high]
     words = " to ".join(sign + format_change_share(abs(share)) for share in ends)
@@ -200,18 +200,18 @@ def _format_share_change(root_change: RootChange, *, signed: bool = False) -> st
 
 
 def format_change_share(share: Fraction) -> str:
-    """Return a share of change as percent, whole from 10 % on: 100.1% would claim a precision that no change has."""
+    """Return a change in percent, as a whole number from 10 % on: 100.1% would claim too much precision."""
     return format_percent(Fraction(round(100 * share), 100) if 10 * share >= 1 else share, SHARE_DIGITS)
 
 
 def _format_amounts(root_change: RootChange) -> str:
-    """Return by how much time a root changed, as a range where ranks differ."""
+    """Return by how much time a root changed, as a range if ranks differ."""
     low, high = sorted(abs(change.change_ns) for change in root_change.changes)[0], abs(root_change.largest.change_ns)
     return format_value(high) if high - low <= high * ALIKE_CHANGE_SHARE else format_range(low, high, TIME)
 
 
 def _format_times_of_change(change: Change) -> str:
-    """Return the times of a change: ``8.9 → 11.5 ms``."""
+    """Return the times of a change before and after: ``8.9 → 11.5 ms``."""
     return format_before_after(*format_distinctly(change.baseline_ns, change.current_ns, TIME))
 
 
@@ -222,7 +222,7 @@ def format_before_after(baseline_text: str, current_text: str) -> str:
 
 
 def _format_clock_change(change: Change) -> str:
-    """Return how the SM clock changed, in brackets; empty where it is not known."""
+    """Return how the SM clock changed, in parentheses; empty if unknown."""
     if change.clock_mhz is None:
         return ""
     baseline_mhz, current_mhz = change.clock_mhz
@@ -230,7 +230,9 @@ def _format_clock_change(change: Change) -> str:
 
 
 def _format_stages(root_change: RootChange) -> str:
-    """Return the stages of a change, or how many; empty where the kernel's name says the stage already."""
+    """Return the stages of a change, or their number if there are many; empty if the kernel's name already contains the
+    stage.
+    """
     kind = find_collective_kind(root_change.root.name)
     # "AllReduce in all_reduce" would say it twice.
     if not root_change.stages or any(

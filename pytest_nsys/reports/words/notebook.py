@@ -1,4 +1,4 @@
-"""How does a notebook show a verdict? By its sentence in a colour, its rows, and the cause where it is bad."""
+"""How does a notebook show a verdict? By its sentence in colour, its rows, and their causes if it is bad."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pytest_nsys.reports.words.verdict_text import (
 )
 
 BAD_COLOUR, DOUBTFUL_COLOUR, GOOD_COLOUR = "#c62828", "#b26a00", "#2e7d32"
-"""Of an outcome, to be read on white and on black."""
+"""Colours of outcomes, readable on white and on black."""
 
 
 def render_verdict_html(verdict: Verdict) -> str:

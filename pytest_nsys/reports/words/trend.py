@@ -1,6 +1,7 @@
-"""How did a row change over time: its values with their limits, what was accepted and why, and at which run it shifted?
+"""How did a row change over time: its values and limits, the accepted baselines with their reasons, and the runs at
+which it shifted?
 
-Each row has an axis of its own, over its values and its limit.
+Each row has its own axis, which covers its values and limits.
 """
 
 from __future__ import annotations
@@ -21,11 +22,14 @@ from pytest_nsys.stored.history.stored_runs import RowTrack, StoredRun
 
 COMMIT_LENGTH = 10
 MIN_SPAN = Fraction(1, 20)
-"""The least length of an axis, as a share of a row's median, or in points of a ratio: noise does not fill the picture.
+"""The least length of an axis as a share of the row's median (for a ratio, in absolute terms), so that noise does not
+fill the picture.
 """
 
 LIMIT_REACH = 3
-"""A limit that lies farther beyond the values than so many times their range would make them a flat line."""
+"""A limit farther from the values than this many times their range is left off the axis: it would flatten the values to
+a line.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +39,7 @@ class TrendPoint:
     value: Value
     time: str
     commit: str = ""  # empty for the run that is judged now
-    limit: Value | None = None  # the nearest of the row's limits, None where none is known
+    limit: Value | None = None  # the nearest of the row's limits, None if unknown
     acceptance_reason: str | None = None  # the reason of a refresh that made this run the baseline
 
     @property
@@ -63,12 +67,12 @@ class Trend:
 
 
 StoredVerdicts = Mapping[int, Sequence[Mapping[str, Any]]]
-"""What was decided in each run, by the run's id, as the history stores it."""
+"""The stored verdicts of each run, by the run's id."""
 
 
 def build_trend(track: RowTrack, verdicts: StoredVerdicts, title: str = "", current: TrendPoint | None = None) -> Trend:
-    """Return the trend of a stored row, on a scale of its own; ``current`` is the run that the history has not stored
-    yet.
+    """Return the trend of a stored row, on its own axis; ``current`` is the judged run, which the history has not
+    stored yet.
     """
     series_id, unit = track.series.sid, track.series.unit
     points = [
@@ -87,7 +91,7 @@ def build_trend(track: RowTrack, verdicts: StoredVerdicts, title: str = "", curr
 
 
 def _make_point(run: StoredRun, value: Value, verdicts: Sequence[Mapping[str, Any]], row_place: str) -> TrendPoint:
-    """Return a row in one stored run, with its nearest limit and the reason of a refresh."""
+    """Return the point of a row in one stored run, with its nearest limit and the reason of a baseline refresh."""
     judged_verdicts = [
         verdict for verdict in verdicts if verdict["limit_value"] is not None and verdict["row"] == row_place
     ]
@@ -103,13 +107,15 @@ def _make_point(run: StoredRun, value: Value, verdicts: Sequence[Mapping[str, An
 
 
 def _order_by_margin(verdict: Mapping[str, Any]) -> tuple[bool, Value]:
-    """Return what orders the limits of a row: the one that fails first comes first, one without a distance last."""
+    """Return the sort key of a row's limits: the limit with the least distance first, one without a distance last."""
     margin = verdict["margin"]
     return (True, 0) if margin is None else (False, parse_exact(margin))
 
 
 def fit_axis(trend: Trend) -> Trend:
-    """Return the trend with an axis over its values and its limits; a limit far beyond the values is left outside."""
+    """Return the trend with an axis that covers its values and limits; a limit far beyond the values is left
+    outside.
+    """
     center, size = _measure_axis(trend)
     room = MIN_SPAN / 2 * size
     low = min(Fraction(min(trend.values)), center - room)
@@ -121,11 +127,11 @@ def fit_axis(trend: Trend) -> Trend:
 
 
 def _measure_axis(trend: Trend) -> tuple[Fraction, Fraction]:
-    """Return the center of a row's axis, its median, and the size of one part of it."""
+    """Return the row's median, which is the center of its axis, and the amount that counts as 100 %."""
     center = Fraction(median(trend.values))
     if trend.unit in SHARE_UNITS:
         return center, Fraction(1)
-    # A row that is 0 as a rule has no parts of its median: its largest value is one; 1 where all are 0.
+    # For a row with median 0 that is its largest value, or 1 if all are 0.
     return center, abs(center) or max(abs(Fraction(value)) for value in trend.values) or Fraction(1)
 
 

@@ -1,4 +1,4 @@
-"""How does a verdict read: its rows and limits in words, the table of them, why it is bad, what to do next?
+"""How is a verdict put into words: its rows and limits, their table, why it is bad, what to do next?
 
 A terminal, the job summary and the page show the same table of rows.
 """
@@ -57,7 +57,7 @@ from pytest_nsys.reports.words.cause_text import group_by_cause, render_cause_li
 NO_VALUE = "—"
 SHOWN_ROWS = 10
 SHOWN_WORST_ROWS = 3
-"""So many rows of an assertion are shown where others are folded."""
+"""At most this many rows of an assertion are shown; others are folded."""
 
 SHOWN_DETAILS = 4
 SHOWN_WINDOWS = 4
@@ -70,8 +70,8 @@ BAD_OUTCOMES = (Outcome.FAILED, Outcome.NO_DATA, Outcome.INCOMPARABLE, Outcome.E
 
 
 def select_rows_to_show(verdict: Verdict) -> list[JudgedRow]:
-    """Return the rows that do not hold, worst first; where all hold, those accepted, else those unclear, else those
-    improved.
+    """Return the rows outside their limits, worst first; if there are none, the accepted rows, else the inconclusive
+    ones, else the improved ones.
     """
     for outcomes in (BAD_OUTCOMES, (Outcome.ACCEPTED,), (Outcome.INCONCLUSIVE,), (Outcome.IMPROVED,)):
         if rows := [row for row in verdict.rows if row.outcome in outcomes and not row.waived]:
@@ -80,30 +80,32 @@ def select_rows_to_show(verdict: Verdict) -> list[JudgedRow]:
 
 
 def find_worst_rank(verdict: Verdict) -> int | None:
-    """Return the rank of the worst row that does not hold; None where it is of no single rank."""
+    """Return the rank of the worst row outside its limit; None if the row has no single rank."""
     worst_row = next(iter(select_rows_to_show(verdict)), None)
     labels = {**worst_row.origin, **worst_row.labels} if worst_row is not None else {}
-    if worst_row is not None and not labels and verdict.causes:  # a step time is that of the rank that explains it
+    if worst_row is not None and not labels and verdict.causes:  # a step time: the rank that explains it
         labels = {**verdict.causes[0].labels}
     rank = labels.get("rank")
     return rank if isinstance(rank, int) else None
 
 
 def find_origin(row: JudgedRow, verdict: Verdict) -> JudgedLabels:
-    """Return the labels of the row that an aggregate took its value from; of a step time the rank that explains it."""
+    """Return the labels of the row from which an aggregate took its value; for a step time, the rank that explains
+    it.
+    """
     explained_labels = verdict.causes[0].labels if verdict.causes and not row.labels else {}
     return row.origin or {dimension: label for dimension, label in explained_labels.items() if dimension == "rank"}
 
 
 def format_row_place(row: JudgedRow, verdict: Verdict | None = None) -> str:
-    """Return where a row is, ``stage stage2_f``, and where its value is from, ``(rank 3)``."""
+    """Return the place of a row, ``stage stage2_f``, and the origin of its value, ``(rank 3)``."""
     origin = row.origin if verdict is None else find_origin(row, verdict)
     place_text, origin_text = (format_labels(labels) for labels in (row.labels, origin))
     return sanitize_line(f"{place_text} ({origin_text})".lstrip() if origin_text else place_text)
 
 
 def format_subject(assertion: Assertion) -> str:
-    """Return what of the metric is judged: ``median overlap``, ``balance of compute_ns across pp``."""
+    """Return the judged quantity: ``median overlap``, ``balance of compute_ns across pp``."""
     metric = assertion.metric.removesuffix(OF_STEP_SUFFIX)
     if assertion.balance_across is not None:
         return f"balance of {assertion.metric} across {assertion.balance_across}"
@@ -111,7 +113,7 @@ def format_subject(assertion: Assertion) -> str:
 
 
 def describe_limit_source(assertion: Assertion, unit: str, row: JudgedRow | None = None) -> str:
-    """Return where a limit comes from: ``baseline + max(5%, 50us)``; ``on H100`` of a constant of a GPU model; else
+    """Return the source of a limit: ``baseline + max(5%, 50us)``, or ``on H100`` for a constant of one GPU model; else
     empty.
 
     Where the noise of ``row`` is more than its tolerance, the limit comes from the noise, up to twice the tolerance.
@@ -126,7 +128,7 @@ def describe_limit_source(assertion: Assertion, unit: str, row: JudgedRow | None
     if tolerance is None or assertion.requirement.comparator is Comparator.EQ:
         return limit.source
     amount = format_tolerance(tolerance.relative, tolerance.absolute.get(unit), unit)
-    # Noise excuses at most twice the tolerance: beyond it the limit is that, and not the noise.
+    # Noise can raise the limit to at most twice the tolerance; beyond that, the source is not the noise.
     if (
         not tolerance.noise_only
         and row is not None
@@ -144,9 +146,9 @@ def format_baseline_change(row: JudgedRow, unit: str) -> str:
 
 
 def format_value_and_limit(row: JudgedRow, unit: str, scale: Scale | None = None) -> tuple[str, str]:
-    """Return value and limit with as many digits as tell them apart; shares of a step have their times behind them."""
+    """Return value and limit as texts with enough digits to differ; shares of a step are followed by their times."""
     if row.value is not None and row.limit is not None:
-        # A constant limit is shown as the gate file writes it; one from a baseline is computed, and rounded.
+        # A constant limit is shown as written in the gate file; one from a baseline is computed, so rounded.
         texts = format_distinctly(row.value, row.limit, unit, scale, second_as_written=row.baseline is None)
         if row.step_ns is None:
             return texts
@@ -159,9 +161,9 @@ def format_value_and_limit(row: JudgedRow, unit: str, scale: Scale | None = None
 
 
 def describe_one_sided_row(row: JudgedRow, verdict: Verdict) -> str:
-    """Return what a row is that one side alone has: ``stage2_w is gone: was 2``; empty where both have it.
+    """Return that only one side has the row: ``stage2_w is gone: was 2``; empty if both have it.
 
-    A kernel that came or went has its share of the time.
+    For a kernel, the value is its share of the time.
     """
     is_share_of_kernels = verdict.assertion.measured_metric.name == "kernel_share"
     name = str(row.labels["kernel"]) if is_share_of_kernels and "kernel" in row.labels else format_row_place(row)
@@ -183,23 +185,21 @@ def format_limit(assertion: Assertion, limit: str) -> str:
 
 
 def format_row_limit(row: JudgedRow, unit: str, scale: Scale | None = None, *, is_two_sided: bool) -> str:
-    """Return the limit of a row; where both sides are limited the range, ``9–11 ms``, unless the value reads as a
-    bound.
+    """Return the limit of a row. If it is limited in both directions, return the range ``9–11 ms``, unless the value is
+    rounded to one of its bounds.
     """
     value, limit = format_value_and_limit(row, unit, scale)
     if not is_two_sided or row.baseline is None or row.allowed_change is None or unit == HASH:
         return limit
     low, high = (simplify_fraction(Fraction(row.baseline) + sign * row.allowed_change) for sign in (-1, 1))
     scale = scale or choose_scale([low, high], unit)
-    # Where a value outside rounds to a bound, the range would read as if the value were in it.
+    # If a value outside is rounded to a bound, it would seem to be in the range.
     reads_as_one = value in (format_value(end, unit, scale=scale) for end in (low, high))
     return limit if reads_as_one else format_range(low, high, unit, scale)
 
 
 def describe_row_limit(assertion: Assertion, unit: str, row: JudgedRow) -> str:
-    """Return all that a row is held to: its limit with the comparator, where that comes from, and the rule of a
-    pipeline.
-    """
+    """Return all requirements on a row: its limit with comparator and source, and the rule of a pipeline."""
     if row.limit is None:
         return ""
     source = describe_limit_source(assertion, unit, row)
@@ -210,7 +210,7 @@ def describe_row_limit(assertion: Assertion, unit: str, row: JudgedRow) -> str:
 
 
 def format_serialization_rule(row: JudgedRow) -> str:
-    """Return what the rule of a pipeline adds to a limit; empty where there is none."""
+    """Return what the rule of a pipeline adds to a limit; empty without such a rule."""
     return "; serialization {}, {}".format(*list_serialization_cells(row)) if row.serialization is not None else ""
 
 
@@ -229,11 +229,11 @@ def format_ordinal(n: int) -> str:
 
 
 ON_CPU = " on the CPU"
-"""Stands behind the length of a range whose kernels are chosen by their launches: they run for another time than it."""
+"""Follows the length of a range whose kernels are chosen by their launches: on the GPU they take another time."""
 
 
 def _describe_windows(windows: Sequence[UsedWindow]) -> str:
-    """Return which of its kind a window is and how long, of windows of one name and place on several ranks."""
+    """Return the ordinal and the length of windows with the same name and place on several ranks."""
     first, lengths = windows[0], sorted({used.window.length_ns for used in windows})
     name, index, count = first.window.name, first.window.index, first.window.count or 0
     total = str(count)
@@ -242,14 +242,14 @@ def _describe_windows(windows: Sequence[UsedWindow]) -> str:
     place_text = sanitize_line(name, 100) + (f", {format_ordinal(index + 1)} of {total}" if index is not None else "")
     low, high = format_in_one_unit([lengths[0], lengths[-1]])
     length = f", {low if low == high else f'{low} to {high}'}{ON_CPU * first.is_by_launch}"
-    # A step of a kind whose kernels are chosen by launches waits on the CPU for the GPU of the step before: its length
-    # there says nothing.
+    # If kernels are chosen by launches, a step of a kind waits on the CPU for the previous step's GPU work: its length
+    # on the CPU says nothing.
     return place_text if first.kind is not None and first.is_by_launch else place_text + length
 
 
-@lru_cache(maxsize=256)  # assertions of one gate file share their windows, of up to thousands of ranks
+@lru_cache(maxsize=256)  # assertions of a gate file share their windows, on up to thousands of ranks
 def list_window_lines(windows: tuple[UsedWindow, ...]) -> tuple[str, ...]:
-    """Return the windows that were judged, a line for those of one name and place: ranks, name, place, lengths."""
+    """Return the judged windows, a line for all with the same name and place: ranks, name, place, lengths."""
     groups = group_by_key(((used.window.name, used.window.index, used.window.count), used) for used in windows).values()
     return tuple(
         f"rank {format_rank_ranges(sorted({used.rank for used in group}))}: {_describe_windows(group)}"
@@ -264,7 +264,7 @@ _OPPOSITE_SIGNS = {
     Comparator.LT: ">=",
     Comparator.EQ: "!=",
 }
-"""The sign between a value and a limit that it does not hold, by the comparator."""
+"""The sign between a value and the limit that it breaks, by the limit's comparator."""
 
 
 def describe_reason(verdict: Verdict) -> str:
@@ -278,7 +278,7 @@ def describe_reason(verdict: Verdict) -> str:
 
 
 def format_crossed_limit(row: JudgedRow, verdict: Verdict) -> str:
-    """Return how a row that failed stands to its limit: ``34.7% < 60%``; empty where it has no limit."""
+    """Return how a failed row compares to its limit: ``34.7% < 60%``; empty without a limit."""
     if row.value is None or row.limit is None:
         return ""
     value, limit = format_value_and_limit(row, verdict.unit)
@@ -287,7 +287,7 @@ def format_crossed_limit(row: JudgedRow, verdict: Verdict) -> str:
 
 
 def list_judged_windows(verdict: Verdict, *, verbose: bool = True) -> tuple[str, ...]:
-    """Return lines on the window that explains the worst row, of its rank where it has one, else on all windows."""
+    """Return lines on the window that explains the worst row, on the row's rank if it has one; else on all windows."""
     rank, explaining_window = find_worst_rank(verdict), verdict.examined_window
     windows, measured_as = (
         (explaining_window.windows, str(explaining_window.spec))
@@ -302,9 +302,9 @@ def list_judged_windows(verdict: Verdict, *, verbose: bool = True) -> tuple[str,
 
 
 def format_margin(row: JudgedRow, verdict: Verdict) -> str:
-    """Return how far a value may still change, in percentage points of a ratio, else in the metric's unit.
+    """Return how far a value may still change: for a ratio in percentage points, else in the metric's unit.
 
-    Empty where it may not change at all, for a margin of 0 would read as a gate that is about to fail; empty for a
+    Empty if it may not change at all, because a margin of 0 would look like a gate that is about to fail. Empty for a
     waived row, which has a ceiling.
     """
     if row.margin is None or row.waived or verdict.assertion.requirement.comparator in (Comparator.EQ, Comparator.NE):
@@ -313,7 +313,7 @@ def format_margin(row: JudgedRow, verdict: Verdict) -> str:
 
 
 def format_waiver_ceiling(row: JudgedRow, verdict: Verdict) -> str:
-    """Return how far a waived row may go, and what is left to there; empty where the row is not waived."""
+    """Return the ceiling of a waived row, and the distance from it; empty if the row is not waived."""
     if row.ceiling is None or row.value is None:
         return ""
     room = format_distance(distance(row.ceiling, row.value), verdict.unit)
@@ -321,7 +321,9 @@ def format_waiver_ceiling(row: JudgedRow, verdict: Verdict) -> str:
 
 
 def format_smallest_change(row: JudgedRow, verdict: Verdict) -> str:
-    """Return the smallest change that the gate can see in a row, and by what; empty for a constant limit."""
+    """Return the smallest change of a row that the gate can detect, and what determines it; empty for a constant
+    limit.
+    """
     limit = verdict.assertion.requirement.limit
     if not isinstance(limit, BaselineLimit) or row.visible_change is None:
         return ""
@@ -333,7 +335,7 @@ def format_smallest_change(row: JudgedRow, verdict: Verdict) -> str:
 
 
 def render_explanation(verdict: Verdict, next_steps: Sequence[NextStep], *, verbose: bool = False) -> list[str]:
-    """Return the lines of a bad verdict below its sentence, for a terminal; every row if ``verbose``, else the worst
+    """Return the lines below the sentence of a bad verdict, for a terminal: every row if ``verbose``, else the worst
     few.
     """
     lines = [f"  {verdict.outcome}: {verdict.message}"]
@@ -347,7 +349,7 @@ def render_explanation(verdict: Verdict, next_steps: Sequence[NextStep], *, verb
         lines += [f"  {line}" for line in table.render_lines("… {} more")] if table.rows else []
         lines += [f"  {same_text}"] if same_text and table is rows_table else []
     causes: Sequence[RowExplanation] = verdict.causes
-    if same_text and not verbose:  # of the rows with one cause the first: below the table it says where it is the same
+    if same_text and not verbose:  # one row stands for all with its cause: the line below the table lists ranks
         causes = [first_row for first_row, *_ in group_by_cause(causes)]
     lines += render_reasons(verdict, causes, verbose=verbose)
     lines += _render_block(
@@ -362,7 +364,7 @@ def fold_alike_rows(verdict: Verdict, rows: Sequence[JudgedRow]) -> tuple[Table,
     """Return the table of the worst few of ``rows``, and the ranks on which they are the same: ``the same on ranks
     1–63``.
 
-    The text is empty where no other rank is alike.
+    The text is empty if no other rank is alike.
     """
     groups = group_alike_rows(rows)
     shown_groups, other_groups = groups[:SHOWN_WORST_ROWS], groups[SHOWN_WORST_ROWS:]
@@ -391,7 +393,7 @@ def _format_on_ranks(ranks: Sequence[int]) -> str:
 
 
 def render_reasons(verdict: Verdict, causes: Sequence[RowExplanation], *, verbose: bool = False) -> list[str]:
-    """Return lines on what changed behind the rows, and on the causes of those rows that ``causes`` explain."""
+    """Return lines on what changed in the trace, and on the causes of the rows that ``causes`` explain."""
     max_details = len(verdict.details) if verbose else SHOWN_DETAILS
     details = limit_lines(
         [sanitize_line(line, 1000) for line in verdict.details],
@@ -402,21 +404,21 @@ def render_reasons(verdict: Verdict, causes: Sequence[RowExplanation], *, verbos
 
 
 def _render_block(title: str, lines: Iterable[object]) -> list[str]:
-    """Return lines below each other, the first behind the title."""
+    """Return lines below each other; the first follows the title."""
     return [f"  {'' if number else title:<7} {line}" for number, line in enumerate(lines)]
 
 
 def build_difference_table(verdict: Verdict, max_length: int) -> Table:
-    """Return a table of the circumstances that make the runs incomparable."""
+    """Return a table of the differences that make the runs incomparable."""
     columns = [Column(name, CellKind.NAME) for name in ("differs", "now", "baseline")]
     return build_text_table("", columns, verdict.differences, max_length=max_length)
 
 
 def build_row_table(verdict: Verdict, rows: Sequence[JudgedRow], limit: int, *, with_headroom: bool = False) -> Table:
-    """Return a table of the first ``limit`` of these ``rows``: where each is, its value, its limit with its source.
+    """Return a table of the first ``limit`` of ``rows``: place, value, and limit with source.
 
-    Where something is stored, baseline and change stand before the limit. Behind it stand the headroom if
-    ``with_headroom``, what a test says of two sets of captures, and the rule of a pipeline.
+    If there is a baseline, it and the change stand before the limit. After the limit follow the headroom if
+    ``with_headroom``, the result of a test between two sets of captures, and the rule of a pipeline.
     """
     unit, assertion = verdict.unit, verdict.assertion
     comparator = assertion.requirement.comparator or ""
@@ -458,7 +460,7 @@ def build_row_table(verdict: Verdict, rows: Sequence[JudgedRow], limit: int, *, 
 def build_label_columns(
     labels: Iterable[Mapping[str, Any]], read_labels: Callable[[Any], Mapping[str, Any]], title_format: str = "{}"
 ) -> list[ColumnFormatter[Any]]:
-    """Return a column for each dimension of these labels, in the order of the metric."""
+    """Return a column for each dimension of these labels, in the metric's order."""
 
     def make_cell_formatter(dimension: str) -> Callable[[Any], str]:
         return lambda row: str(read_labels(row).get(dimension, ""))
@@ -471,7 +473,7 @@ def build_label_columns(
 
 
 def _format_headroom(row: JudgedRow, unit: str) -> str:
-    """Return what is left to the limit, negative where it is crossed; of a waived row what is left to its ceiling."""
+    """Return the distance to the limit, negative if it is crossed; for a waived row, the distance to its ceiling."""
     if row.waived and row.value is not None and row.ceiling is not None:
         return f"{format_distance(distance(row.ceiling, row.value), unit)} to its ceiling"
     return NO_VALUE if row.margin is None else format_distance(row.margin, unit)
