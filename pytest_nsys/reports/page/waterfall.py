@@ -28,14 +28,16 @@ MIN_CHANGE_SHARE = Fraction(1, 2)
 
 
 def draw_waterfall(verdict: Verdict) -> TemplateData | None:
-    """Return what the template draws of the first explained row of a verdict.
+    """Return what the template draws of the first explained row that has bars.
 
-    None where its value is no time, or where no cause has an amount.
+    None where no value is a time, or where no cause has an amount.
     """
     for explanation in verdict.causes:
         row = _find_judged_row(verdict, explanation)
         if row is not None and row.value is not None and row.baseline is not None:
-            return _build_bars(explanation, row.baseline, row.value)
+            bars = _build_bars(explanation, row.baseline, row.value)
+            if bars is not None:
+                return bars
     return None
 
 
@@ -61,6 +63,7 @@ def _build_bars(explanation: RowExplanation, base_ns: Value, head_ns: Value) -> 
     scale = choose_scale([base_ns, head_ns], TIME)
 
     def make_bar(kind: str, amount: str, text: str, low: Fraction, high: Fraction) -> TemplateData:
+        """Return one bar that reaches from ``low`` to ``high`` on the axis."""
         return {
             "kind": kind,
             "amount": amount,
@@ -91,7 +94,7 @@ def _choose_axis(levels: Sequence[Fraction]) -> tuple[Fraction, Fraction]:
 
 
 MIN_KERNEL_CHANGE_SHARE = Fraction(1, 100)
-"""A kernel whose time changed by less than so much of the whole change, or of the largest one, is not in the table."""
+"""A kernel whose time changed by less than this share of the largest change is not in the table."""
 
 
 def build_kernel_table(verdict: Verdict) -> Table | None:

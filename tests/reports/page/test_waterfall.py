@@ -14,11 +14,14 @@ from pytest_nsys.analysis.explain.breakdown_model import (
     RowActivity,
     RowExplanation,
 )
-from pytest_nsys.reports.page.waterfall import _build_bars, _tabulate_kernels
+from pytest_nsys.core.units import TIME
+from pytest_nsys.gates.model import JudgedRow, Outcome
+from pytest_nsys.reports.page.waterfall import _build_bars, _tabulate_kernels, draw_waterfall
 from pytest_nsys.reports.words.cause_text import list_cause_cells
 from tests.support.browser import Browser, needs_browser
 from tests.support.gates import Project
 from tests.support.page import Page
+from tests.support.reports import record
 
 MS = 1_000_000
 
@@ -57,6 +60,18 @@ def test_the_words_are_those_of_the_terminal() -> None:
     drawing = _build_bars(row, 10 * MS, 12 * MS)
     assert drawing is not None
     assert [bar["text"] for bar in drawing["bars"][1:-1]] == [text for _, text in list_cause_cells(row)]
+
+
+def test_a_row_without_bars_does_not_hide_the_next_one() -> None:
+    labels = {"rank": 1}
+    rows = (
+        JudgedRow({"rank": 0}, 10 * MS, 10 * MS, Outcome.PASSED, baseline=10 * MS),
+        JudgedRow(labels, 12 * MS, 11 * MS, Outcome.FAILED, baseline=10 * MS),
+    )
+    causes = (explain(), explain(2 * MS)._replace(labels=labels))
+    drawing = draw_waterfall(record(unit=TIME, judged=rows, causes=causes).verdict)
+    assert drawing is not None
+    assert [bar["amount"] for bar in drawing["bars"]] == ["10 ms", "+2 ms", "12 ms"]
 
 
 @given(st.lists(st.integers(-3 * MS, 3 * MS).filter(bool), min_size=1, max_size=9), st.integers(-MS, MS))
