@@ -234,13 +234,6 @@ def _make_mark(name: str, stage: str) -> BlamedKernels:
     return BlamedKernels(name, stage if stage not in ("", NO_STAGE) else None)
 
 
-def _format_cause_names(causes: Sequence[str]) -> str:
-    """Return the display names of the first few causes."""
-    return ", ".join(make_display_names(causes[:MAX_NAMED_CAUSES]).values()) + (
-        " …" if len(causes) > MAX_NAMED_CAUSES else ""
-    )
-
-
 def _find_bar_name_in_causes(bar: Bar) -> str:
     """Return the name that causes use for the kernel or transfer of a bar."""
     return bar.stable_name or bar.name
