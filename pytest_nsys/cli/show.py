@@ -6,8 +6,8 @@ views that use it.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
-import functools
 import sys
 import tempfile
 import webbrowser
@@ -115,13 +115,15 @@ def show(
     name = view or FIRST_SCREEN
     _refuse_other_options(context, name)
     if opens_page:
-        asked, output = _ask_for_page(asked, output, traces)
-        context.call_on_close(functools.partial(_open_page, Path(output)))
+        if output is None:
+            output = _make_page_path(context, traces)
+        asked = _ask_for_page(asked)
     resolve_format(asked.format, output, {}, [(Path(trace), "is one of the traces") for trace in traces], default="")
     if name == FIRST_SCREEN:
         from pytest_nsys.cli.first_screen import print_first_screen  # not needed for a view
 
         print_first_screen(asked, traces, steps, config, output)
+        _open_page(output if opens_page else None)
         return
     chosen_view = VIEWS[name]
     _refuse_many_windows(asked, chosen_view.one_window_reason)
@@ -136,6 +138,7 @@ def show(
     _print_view(
         chosen_view, dataclasses.replace(asked, default_window=default_window), traces, where, workload, table, output
     )
+    _open_page(output if opens_page else None)
 
 
 def _print_view(
@@ -198,24 +201,31 @@ def _render_texts(
     ), notes
 
 
-def _ask_for_page(asked: MeasureOptions, output: str | None, traces: Sequence[str]) -> tuple[MeasureOptions, str]:
-    """Return the options for a page, and its path: by default in a new temporary folder.
-
-    Raises UsageMistake if another format was requested.
-    """
-    if asked.format not in (Format.TABLE, Format.HTML):
-        raise UsageMistake(f"--open shows a page: leave out --format {asked.format}")
-    if output is None:
-        name = Path(traces[0]).name.partition(".")[0] or "trace"
-        output = str(Path(tempfile.mkdtemp(prefix="pytest-nsys-"), f"{name}.html"))
-    return dataclasses.replace(asked, format=Format.HTML), output
+def _ask_for_page(measure_options: MeasureOptions) -> MeasureOptions:
+    """Return the options for a page. Raises UsageMistake if another format was requested."""
+    if measure_options.format not in (Format.TABLE, Format.HTML):
+        raise UsageMistake(f"--open shows a page: leave out --format {measure_options.format}")
+    return dataclasses.replace(measure_options, format=Format.HTML)
 
 
-def _open_page(page: Path) -> None:
-    """Open a page in this machine's browser, and print its path; do nothing if it was not written."""
-    if page.is_file():
-        opened = webbrowser.open(page.absolute().as_uri())
-        echo(f"{sanitize_line(str(page))}" + ("" if opened else ": no browser was found here, open it yourself"))
+def _make_page_path(context: click.Context, traces: Sequence[str]) -> str:
+    """Return a path in a new temporary folder, which goes with the command if no page came to be."""
+    folder = tempfile.mkdtemp(prefix="pytest-nsys-")
+
+    @context.call_on_close
+    def remove_empty_folder() -> None:
+        """Remove the folder; one that holds the page stays."""
+        with contextlib.suppress(OSError):
+            Path(folder).rmdir()
+
+    return str(Path(folder, f"{Path(traces[0]).name.partition('.')[0] or 'trace'}.html"))
+
+
+def _open_page(output: str | None) -> None:
+    """Open the page that was just written in this machine's browser, and print its path; None opens nothing."""
+    if output is not None:
+        opened = webbrowser.open(Path(output).absolute().as_uri())
+        echo(f"{sanitize_line(output)}" + ("" if opened else ": no browser was found here, open it yourself"))
 
 
 def _read_stages(gate: str | None) -> Workload:

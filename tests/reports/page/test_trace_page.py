@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import tempfile
 import webbrowser
 from pathlib import Path
 
@@ -123,6 +124,20 @@ def test_a_page_opens_in_the_browser(trace: Path, tmp_path: Path, monkeypatch: p
     said = run(trace, "--view", "kernels", "--open", code=0).stdout
     assert said.endswith("run.html: no browser was found here, open it yourself\n")
     assert "kernels of run.sqlite" in Path(said.partition(": ")[0]).read_text(encoding="utf-8")
+
+
+def test_a_mistake_opens_no_older_page_and_leaves_no_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    opened: list[str] = []
+    monkeypatch.setattr(webbrowser, "open", opened.append)
+    scratch = tmp_path / "scratch"
+    scratch.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(scratch))
+    older_page = tmp_path / "page.html"
+    older_page.write_text("of another run", encoding="utf-8")
+    assert run(tmp_path / "no.sqlite", "--open", "-o", older_page, code=2).stdout == ""
+    assert run(tmp_path / "no.sqlite", "--open", code=2).stdout == ""
+    assert opened == []
+    assert [*scratch.iterdir()] == []
 
 
 def test_open_goes_with_a_page_alone(trace: Path) -> None:
