@@ -285,7 +285,7 @@ class _RowExplainer:
             return None
         if metric.of_slowest_rank and row.baseline is not None:
             extra_changes = [_make_slowest_rank_change(ranks[0], sides, row.baseline * (steps or 1))]
-        changes = find_root_causes(roots, causes, change, self._find_step_roots)
+        changes = find_root_causes(roots, causes, change, self._find_step_roots, labels.get("stage"))
         if not (is_single_rank and is_known):
             return _make_roots_only(labels, changes) if change > 0 else None
         row_labels = labels if steps is None else {**labels, "window": f"window of {steps} steps"}

@@ -164,4 +164,4 @@ def test_what_cannot_be_explained_says_why(project: Project, kept: bool, window:
 
 def test_ranks_that_were_nearly_as_slow_are_told_apart() -> None:
     cause = Change(RootCause(ChangeKind.ELSEWHERE, RowActivity.RANK, ""), 1, 16_092_700, 16_077_200, straggler=0)
-    assert describe_cause(cause) == "rank 0 was the slowest before: 16.09 ms, this rank 16.08 ms"
+    assert describe_cause(cause, {}) == "rank 0 was the slowest before: 16.09 ms, this rank 16.08 ms"

@@ -2,7 +2,7 @@
 
 Each cause is credited to the root causes that act through its kernel, at most by how much they changed. A cause that
 only follows from something else, such as a kernel that moved, is credited to the largest candidates that may have moved
-it.
+it. Idle time for which nothing accounts is a root cause itself. What explains less than half of a row is none.
 """
 
 from __future__ import annotations
@@ -12,8 +12,10 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from fractions import Fraction
 
 from pytest_nsys.analysis.explain.breakdown_model import Change, ChangeKind, RootCause, RowActivity
-from pytest_nsys.analysis.explain.root_causes import RootCauseCandidate, RootCauses
+from pytest_nsys.analysis.explain.root_causes import MIN_LATE_KERNELS, RootCauseCandidate, RootCauses
+from pytest_nsys.core.conventions import NO_STAGE
 from pytest_nsys.core.memoize import group_by_key
+from pytest_nsys.core.model import Label
 
 EXPLAINED_SHARE = Fraction(4, 5)
 """The share of all credits that the listed root causes of a row account for."""
@@ -29,6 +31,7 @@ _COPIES: Collection[RowActivity] = (RowActivity.COPY, RowActivity.MEMSET)
 _COMPUTE: Collection[RowActivity] = (RowActivity.KERNEL, RowActivity.ALL)
 _GPU: Collection[RowActivity] = (*_COMPUTE, RowActivity.COLLECTIVE, *_COPIES)
 _TIME_CHANGES = (ChangeKind.LONGER, ChangeKind.SHORTER, ChangeKind.LATER)
+_SIDES = ("baseline_ns", "current_ns")
 _COUNTED_ACTIVITIES = {"launches and gaps": (RowActivity.CALL,), "machine": (RowActivity.COPY,)}
 
 
@@ -37,19 +40,22 @@ def find_root_causes(
     causes: Mapping[int, Sequence[Change]],
     change_ns: int,
     find_step_roots: Callable[[], RootCauses | None] = lambda: None,
+    stage: Label | None = None,
 ) -> tuple[Change, ...]:
     """Find what accounts for most of a row's change, from its causes on each rank, largest first; empty if nothing
-    does.
+    accounts for half of it.
 
     A rank may be waited for because of something outside its window; for that case ``find_step_roots`` returns the root
-    causes of the step.
+    causes of the step. ``stage`` is that of a row of one stage: communication of another one does not explain it.
     """
     for noise_share in (NOISE_SHARE, Fraction(0)):
-        ledger = _CreditLedger(roots, find_step_roots, noise_share)
+        ledger = _CreditLedger(roots, find_step_roots, noise_share, stage)
         for rank, rank_causes in causes.items():
             ledger.credit_causes(rank, [cause for cause in rank_causes if cause.change_ns * change_ns > 0])
-        if root_changes := _select_most_credited(ledger.credited_ns, abs(change_ns)):
-            return root_changes
+        if 2 * ledger.credited_ns.total() < abs(change_ns):
+            ledger.credit_gaps()
+        if 2 * ledger.credited_ns.total() >= abs(change_ns):
+            return _select_most_credited(ledger.credited_ns, abs(change_ns))
     return ()
 
 
@@ -96,9 +102,15 @@ class _CreditLedger:
     """Counts how much of a row is credited to each root cause, never more than it changed."""
 
     def __init__(
-        self, roots: RootCauses, find_step_roots: Callable[[], RootCauses | None], noise_share: Fraction
+        self,
+        roots: RootCauses,
+        find_step_roots: Callable[[], RootCauses | None],
+        noise_share: Fraction,
+        stage: Label | None = None,
     ) -> None:
         self._roots, self._find_step_roots, self._noise_share = roots, find_step_roots, noise_share
+        self._stage = None if stage is None else "" if stage == NO_STAGE else str(stage)
+        self._gaps_by_rank: dict[int, list[tuple[Change, int]]] = {}
         self.credited_ns: Counter[Change] = Counter()
 
     def credit_causes(self, rank: int, causes: Iterable[Change]) -> None:
@@ -109,9 +121,26 @@ class _CreditLedger:
             (cause, self._credit_candidates(self._find_direct_roots(rank, cause), abs(cause.change_ns)))
             for cause in causes
         ]
-        for cause, ns in uncredited if self._noise_share else ():  # nothing follows from a change within the noise
-            for candidates in self._find_indirect_roots(rank, cause):
+        gaps = self._gaps_by_rank.setdefault(rank, [])
+        for cause, ns in uncredited:
+            # Nothing follows from a change within the noise.
+            for candidates in self._find_indirect_roots(rank, cause) if self._noise_share else ():
                 ns = self._credit_candidates(candidates, ns)
+            if ns and cause.root.activity is RowActivity.IDLE:
+                gaps.append((cause._replace(rank=rank), ns))
+
+    def credit_gaps(self) -> None:
+        """Credit the idle time that nothing accounts for to the gaps themselves; many of them, none of which has most
+        of it, are one root cause without a name.
+        """
+        for rank, gaps in self._gaps_by_rank.items():
+            total_ns = sum(ns for _, ns in gaps)
+            if len(gaps) >= MIN_LATE_KERNELS and 2 * max(ns for _, ns in gaps) < total_ns:
+                baseline_ns, current_ns = (sum(getattr(gap, side) for gap, _ in gaps) for side in _SIDES)
+                root = gaps[0][0].root._replace(name="")
+                gaps = [(Change(root, rank, baseline_ns, current_ns), total_ns)]
+            for gap, ns in gaps:
+                self.credited_ns[gap] += ns
 
     def _credit_candidates(self, candidates: Iterable[RootCauseCandidate], ns: int) -> int:
         """Credit ``ns`` to candidates, to each at most by how much it changed. Return the remainder in ns."""
@@ -123,11 +152,23 @@ class _CreditLedger:
         return ns
 
     def _select_candidates(
-        self, rank: int, sign: int, activities: Collection[RowActivity], roots: RootCauses | None = None
+        self,
+        rank: int,
+        sign: int,
+        activities: Collection[RowActivity],
+        roots: RootCauses | None = None,
+        *,
+        of_any_stage: bool = False,
     ) -> Iterator[RootCauseCandidate]:
-        """Yield the candidates of a rank that became longer (``sign`` 1) or shorter (−1) by more than noise."""
+        """Yield the candidates of a rank that became longer (``sign`` 1) or shorter (−1) by more than noise.
+
+        Unless ``of_any_stage``, communication of another stage than the row's is left out.
+        """
         for candidate in (roots or self._roots).list_candidates(rank):
             change = candidate.change
+            is_communication = change.root.activity is RowActivity.COLLECTIVE
+            if is_communication and not of_any_stage and self._stage not in (None, change.root.stage):
+                continue
             is_length_change = change.root.kind in (ChangeKind.LONGER, ChangeKind.SHORTER)
             is_noise = is_length_change and abs(change.change_ns) < self._noise_share * change.baseline_ns
             has_direction = sign * change.change_ns > 0 or candidate.runs_otherwise
@@ -156,10 +197,10 @@ class _CreditLedger:
         """Yield the candidates that may have led to a cause, the nearest group first."""
         activity, straggler, sign = cause.root.activity, cause.straggler, 1 if cause.change_ns > 0 else -1
         if straggler is not None and straggler != rank:
-            straggler_roots = [*self._select_candidates(straggler, sign, (*_HOST, *_GPU))]
+            straggler_roots = [*self._select_candidates(straggler, sign, (*_HOST, *_GPU), of_any_stage=True)]
             yield iter(straggler_roots)
             if not straggler_roots and (step_roots := self._find_step_roots()) is not None:
-                yield self._select_candidates(straggler, sign, (*_HOST, *_GPU), step_roots)
+                yield self._select_candidates(straggler, sign, (*_HOST, *_GPU), step_roots, of_any_stage=True)
             yield self._select_candidates(
                 rank, -sign, _COMPUTE
             )  # the kernel comes earlier, the other at its usual time

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from fractions import Fraction
 
-from pytest_nsys.analysis.explain.breakdown_model import ChangeKind
+from pytest_nsys.analysis.explain.breakdown_model import ChangeKind, RowActivity
 from pytest_nsys.core.conventions import NO_STAGE
 from pytest_nsys.core.file_names import GateAddress
 from pytest_nsys.core.memoize import group_by_key
@@ -255,7 +255,8 @@ def _describe_effect(red: RedAssertion, story_root: StoryRoot, display_names: Ma
     the sentence.
     """
     row, unit = red.rows[0] if red.rows else None, red.record.verdict.unit
-    if row is None or row.value is None or unit == HASH:
+    is_told = story_root.root.activity is RowActivity.IDLE and red.record.subject in _IDLE_METRICS
+    if row is None or row.value is None or unit == HASH or is_told:
         return ""
     subject = red.record.subject.removesuffix("_ns").replace("_", " ") if unit == TIME else red.record.subject
     if quantile := row.labels.get("quantile"):

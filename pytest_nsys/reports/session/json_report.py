@@ -26,7 +26,7 @@ from pytest_nsys.reports.session.record import AssertionRecord
 from pytest_nsys.reports.session.session import STATES, Session, find_run_record
 from pytest_nsys.reports.session.story_json import LONGEST_NAME, Json, build_change_json, build_story_json
 from pytest_nsys.reports.tables.formats import sanitize_json
-from pytest_nsys.reports.words.cause_text import describe_budget_change
+from pytest_nsys.reports.words.cause_text import choose_row_names, describe_budget_change
 from pytest_nsys.reports.words.change_text import describe_cause
 from pytest_nsys.reports.words.verdict_text import describe_limit_source
 from pytest_nsys.verdicts.comparison import Comparison, OneSidedItem, Side
@@ -243,7 +243,7 @@ def _build_change_amount_json(row: JudgedRow, unit: str) -> Json | None:
 
 
 def _build_cause_json(row: RowExplanation) -> Json:
-    explanation, budget = row.explanation, row.explanation.budget_change
+    explanation, budget, display_names = row.explanation, row.explanation.budget_change, choose_row_names(row)
     return {
         "labels": sanitize_labels(row.labels),
         "roots": [build_change_json(change) for change in row.root_causes],
@@ -264,7 +264,7 @@ def _build_cause_json(row: RowExplanation) -> Json:
                 "change_ns": cause.change_ns,
                 "straggler": cause.straggler,
                 "exposes": sanitize_line(cause.exposed_kernel, LONGEST_NAME),
-                "text": describe_cause(cause),
+                "text": describe_cause(cause, display_names),
             }
             for cause in explanation.causes
         ],

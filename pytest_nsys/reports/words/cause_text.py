@@ -53,7 +53,7 @@ def render_cause_lines(rows: Sequence[RowExplanation], *, verbose: bool = False)
     (worst_row, *same_rows), *other_groups = groups
     lines = _render_explained_row(worst_row, list_cause_cells(worst_row, None if verbose else MAX_PARTS))
     if verbose and worst_row.root_causes:
-        lines += ["in parts:", *_render_cause_cells(list_part_cells(worst_row.explanation))]
+        lines += ["in parts:", *_render_cause_cells(list_part_cells(worst_row))]
     if verbose and worst_row.explanation.budget_change is not None:
         lines.append(describe_budget_change(worst_row.explanation.budget_change))
     if same_rows:
@@ -148,13 +148,11 @@ def list_causes(row: RowExplanation, max_causes: int | None = None) -> list[Caus
     A row without root causes has the parts of its change instead.
     """
     if not row.root_causes:
-        return [*list_parts(row.explanation, max_causes)]
+        return [*list_parts(row, max_causes)]
     change_ns, roots = row.explanation.change_ns, _select_own_roots(row)
     sign = -1 if change_ns < 0 else 1
     amounts = [sign * abs(change.change_ns) for change in roots]
-    display_names = choose_display_names(
-        (change.root for change in roots), _list_waiting_kernels(row), row.window_kernels
-    )
+    display_names = choose_row_names(row)
     causes: list[Cause] = [
         (None if change.root.kind is ChangeKind.ELSEWHERE else ns, _describe_root(row, change, display_names))
         for change, ns in zip(roots[:max_causes], amounts, strict=False)
@@ -164,7 +162,7 @@ def list_causes(row: RowExplanation, max_causes: int | None = None) -> list[Caus
     straggler_causes = [
         cause for cause in row.explanation.causes if cause.root.activity is RowActivity.RANK and cause.change_ns
     ]
-    causes += [(cause.change_ns, describe_cause(cause)) for cause in straggler_causes]
+    causes += [(cause.change_ns, describe_cause(cause, display_names)) for cause in straggler_causes]
     left_ns = change_ns - sum(amounts) - sum(cause.change_ns for cause in straggler_causes)
     has_amounts = all(ns is not None for ns, _ in causes)
     if change_ns and has_amounts and abs(left_ns) >= abs(change_ns) * MIN_PART_SHARE:
@@ -203,6 +201,7 @@ def _describe_root(row: RowExplanation, change: Change, display_names: Mapping[s
     if root.kind in (ChangeKind.LONGER, ChangeKind.SHORTER) and root.activity not in (
         RowActivity.CALL,
         RowActivity.HOST,
+        RowActivity.IDLE,
     ):
         text += f" ({format_before_after(*format_distinctly(change.baseline_ns, change.current_ns, TIME))})"
     if row.labels.get("rank", change.rank) != change.rank:
@@ -225,17 +224,26 @@ def _list_waiting_kernels(row: RowExplanation) -> list[str]:
     return [leading_cause.root.name] if is_waiting and leading_cause is not None and leading_cause.root.name else []
 
 
-def list_part_cells(explanation: Explanation, max_parts: int | None = None) -> list[tuple[str, str]]:
-    """Return the parts of a change as pairs of amount and text, as :func:`list_parts` has them."""
-    return [(format_signed(ns), text) for ns, text in list_parts(explanation, max_parts)]
+def choose_row_names(row: RowExplanation) -> dict[str, str]:
+    """Return the display names of what is behind a row, by full name."""
+    causes = row.explanation.causes
+    roots = (change.root for change in (*row.root_causes, *causes))
+    communication = {*_list_waiting_kernels(row), *(cause.exposed_kernel for cause in causes)}
+    return choose_display_names(roots, communication, row.window_kernels)
 
 
-def list_parts(explanation: Explanation, max_parts: int | None = None) -> list[tuple[int, str]]:
-    """Return the parts of a change in ns, each with its text; none where they make up for one another.
+def list_part_cells(row: RowExplanation, max_parts: int | None = None) -> list[tuple[str, str]]:
+    """Return the parts of a row's change as pairs of amount and text, as :func:`list_parts` has them."""
+    return [(format_signed(ns), text) for ns, text in list_parts(row, max_parts)]
+
+
+def list_parts(row: RowExplanation, max_parts: int | None = None) -> list[tuple[int, str]]:
+    """Return the parts of a row's change in ns, each with its text; none where they make up for one another.
 
     With ``max_parts``, return only that many of the largest, without those that are small compared to the change, and
     merge the others into one.
     """
+    explanation, display_names = row.explanation, choose_row_names(row)
     causes = explanation.causes
     largest_ns = max((abs(cause.change_ns) for cause in causes), default=0)
     # The parts cancel out: large parts with a sum near 0 explain nothing.
@@ -245,7 +253,7 @@ def list_parts(explanation: Explanation, max_parts: int | None = None) -> list[t
     # The largest part is always shown, however small compared to the change.
     shown_causes = [cause for n, cause in enumerate(causes[:max_parts]) if not n or abs(cause.change_ns) >= min_ns]
     rest_ns = sum(cause.change_ns for cause in causes) - sum(cause.change_ns for cause in shown_causes)
-    cells = [(cause.change_ns, describe_cause(cause)) for cause in shown_causes]
+    cells = [(cause.change_ns, describe_cause(cause, display_names)) for cause in shown_causes]
     if len(shown_causes) < len(causes) and abs(rest_ns) >= min_ns:
         cells.append((rest_ns, format_count(len(causes) - len(shown_causes), "smaller cause")))
     if explanation.unexplained_ns and abs(explanation.unexplained_ns) >= min_ns:
@@ -278,13 +286,13 @@ MAX_PAGE_PARTS = 6
 """A page shows at most this many parts and merges the smaller ones; the JSON report has all."""
 
 CauseTable = tuple[str, str, Table]
-"""A row's labels, its change, and the table of its parts."""
+"""A row's labels, its change, and the table of what is behind it."""
 
 
 def build_cause_table(row: RowExplanation) -> CauseTable:
-    """Return why a row changed, for a page: its labels, its change, and the table of its parts."""
+    """Return why a row changed, for a page: its labels, its change, and the table of what is behind it."""
     place = format_row_labels(row.labels)
-    cells = list_part_cells(row.explanation, MAX_PAGE_PARTS)
+    cells = list_cause_cells(row, MAX_PAGE_PARTS)
     parts = build_text_table(
         f"Causes of {place}", (make_number_column("change"), "what"), cells, max_length=UNLIMITED_LENGTH
     )

@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable, Mapping
 from fractions import Fraction
 from typing import NamedTuple
 
-from pytest_nsys.analysis.explain.breakdown_model import NEXT_STEP, Change, ChangeKind, RootCause, RowActivity
+from pytest_nsys.analysis.explain.breakdown_model import AT_END, NEXT_STEP, Change, ChangeKind, RootCause, RowActivity
 from pytest_nsys.core.families import OTHER_KIND, find_collective_kind, find_communication_library
 from pytest_nsys.core.kernel_names import make_display_names
 from pytest_nsys.core.memoize import group_by_key
@@ -100,9 +100,12 @@ def describe_root_change(
             f"{_format_share_change(root_change, signed=True)}{_format_clock_change(largest)}"
         )
     if root.activity is RowActivity.HOST:
-        before_kernel = f" before {name}" if name else ""
-        moment = " between steps" if root.name == NEXT_STEP else before_kernel
-        return f"the GPU waits for the host{moment}: {_format_times_of_change(largest)}"
+        return f"the GPU waits for the host{_format_moment(root, name)}: {_format_times_of_change(largest)}"
+    if root.activity is RowActivity.IDLE:
+        # What ends a window is not launched.
+        state = "" if root.name == AT_END else ", already launched"
+        moment = _format_moment(root, name) or " between kernels"
+        return f"the GPU is idle{moment}{state}: {_format_times_of_change(largest)}"
     if root.activity is RowActivity.CALL and root.kind in (ChangeKind.LONGER, ChangeKind.SHORTER):
         direction = "longer" if largest.change_ns > 0 else "less"
         return f"the GPU waits {_format_amounts(root_change)} {direction} while the host is in {name}"
@@ -119,9 +122,15 @@ def describe_root_change(
     return f"{name}{_format_stages(root_change)} {_format_share_change(root_change)}"
 
 
-def describe_cause(cause: Change) -> str:
+def _format_moment(root: RootCause, name: str) -> str:
+    """Return when the GPU has no work, `` before flash_fwd_kernel``; empty where that is before many kernels."""
+    moments = {NEXT_STEP: " between steps", AT_END: " at the window's end", "": ""}
+    return moments.get(root.name, f" before {name}")
+
+
+def describe_cause(cause: Change, display_names: Mapping[str, str]) -> str:
     """Return one part of a change in words: its share of the value in the baseline, and now."""
-    root, name = cause.root, sanitize_line(cause.root.name, MAX_NAME_LENGTH)
+    root, name = cause.root, display_names.get(cause.root.name, cause.root.name)
     baseline_text, current_text = format_distinctly(cause.baseline_ns, cause.current_ns, TIME)
     # Counts are shown only if they differ: equal counts explain nothing.
     counts = (
@@ -132,15 +141,11 @@ def describe_cause(cause: Change) -> str:
     match root.activity:
         case RowActivity.RANK:
             return f"rank {cause.straggler} was the slowest before: {baseline_text}, this rank {current_text}"
-        case RowActivity.HOST:
-            return describe_root_change(RootChange(root, (), (cause,)), {root.name: name})
-        case RowActivity.IDLE:
-            return (
-                f"the GPU is idle before {name}, already launched: {format_before_after(baseline_text, current_text)}"
-            )
+        case RowActivity.HOST | RowActivity.IDLE:
+            return describe_root_change(RootChange(root, (), (cause,)), display_names)
         case RowActivity.COVER:
             reason = {ChangeKind.SHORTER: ": it is shorter", ChangeKind.GONE: ": it is gone"}.get(root.kind, "")
-            hidden_name = sanitize_line(cause.exposed_kernel, MAX_NAME_LENGTH) or "the communication"
+            hidden_name = display_names.get(cause.exposed_kernel, cause.exposed_kernel) or "the communication"
             return f"{name} hides {current_text} of {hidden_name} (was {baseline_text}){reason}{counts}"
     if root.kind is ChangeKind.WAITED:
         return f"{name} waits for rank {cause.straggler}: {format_before_after(baseline_text, current_text)}{counts}"

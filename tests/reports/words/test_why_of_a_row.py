@@ -139,4 +139,4 @@ def cause(
     ],
 )
 def test_a_part_of_a_change_in_words(told: Change, words: str) -> None:
-    assert describe_cause(told) == words
+    assert describe_cause(told, {}) == words
