@@ -557,6 +557,8 @@ class Verdict:
     """How the length of a step changed; None if one side does not know it."""
     examined_window: ExaminedWindow | None = None
     """The windows that explain the worst row."""
+    examined_baseline: ExaminedWindow | None = None
+    """The windows of the run before that these were compared with."""
     delayed: bool = False
     """Whether it is *inconclusive* only because ``fail_after`` waits for more bad runs."""
     accepted_for: str = ""

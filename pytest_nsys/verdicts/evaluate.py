@@ -387,6 +387,7 @@ def evaluate(assertion: Assertion, context: GateContext) -> Verdict:
         causes=explanations.rows,
         step=explanations.step,
         examined_window=explanations.examined_window,
+        examined_baseline=explanations.examined_baseline,
         delayed=is_delayed,
         accepted_for=acceptance.reason,
         lets_pass=bool(acceptance.warning),
@@ -651,6 +652,9 @@ def _find_objection(context: GateContext, step: StepChange | None, spec: WindowS
     """Return why an improvement should not be accepted as the new baseline; empty if nothing speaks against it."""
     if context.has_unmet_assertion:
         return "another assertion does not hold"
+    if step is not None and step.unlike_counts is not None:
+        before, now = step.unlike_counts
+        return f"the windows are of unlike work ({before} → {now} kernels)"
     if step is None or step.is_faster:
         return ""
     noun = choose_window_noun(context.captures.list_windows(spec))

@@ -12,6 +12,7 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, NamedTuple
 
 from pytest_nsys.analysis.explain.breakdown_model import (
+    Breakdown,
     Change,
     ChangeKind,
     Explanation,
@@ -22,7 +23,7 @@ from pytest_nsys.analysis.explain.breakdown_model import (
 )
 from pytest_nsys.analysis.metrics.registry import METRICS, PERIOD_METRIC, Metric
 from pytest_nsys.analysis.metrics.table import MetricTable
-from pytest_nsys.analysis.windows.window_selection import ExaminedWindow, WindowSpec
+from pytest_nsys.analysis.windows.window_selection import ExaminedWindow, WindowSpec, choose_window_noun
 from pytest_nsys.core.errors import NsysError
 from pytest_nsys.core.exact import distance
 from pytest_nsys.core.memoize import memoize_method
@@ -53,6 +54,7 @@ class RowExplanations(NamedTuple):
     rows: tuple[RowExplanation, ...] = ()  # in the order of the judged rows
     step: StepChange | None = None  # None if the length is unknown in one run
     examined_window: ExaminedWindow | None = None  # the current run's windows that the worst row was examined in
+    examined_baseline: ExaminedWindow | None = None  # the windows of the run before that those were compared with
     missing_reason: str = ""  # what is missing to explain the worst row; empty if it is explained
 
 
@@ -62,6 +64,7 @@ class _ExplainingWindows(NamedTuple):
     baseline: WindowBreakdown
     current: WindowBreakdown
     step: StepChange
+    of_one_run: bool = False  # whether both are steps of the current run: a rare one, and the median one
 
 
 GIVE_TRACE_HINT = "give its trace with --nsys-against"
@@ -81,7 +84,7 @@ def explain_rows(
     explainer = _RowExplainer(metric, spec, baseline, current)
     explained_rows: list[RowExplanation] = []
     step_changes: list[StepChange] = []
-    examined_windows: list[ExaminedWindow | None] = []
+    examined_windows: list[tuple[ExaminedWindow | None, ExaminedWindow | None]] = []
     missing_reasons: list[str] = []
     for row in rows if not metric.is_outside_trace else ():
         if row.outcome in EXPLAINED_OUTCOMES:
@@ -97,14 +100,17 @@ def explain_rows(
                 else []
             )
             examined_windows += [
-                find_examined_window(metric, spec, [row], current)
+                (find_examined_window(metric, spec, [row], current), None)
                 if sides is None
-                else current.find_examined_window(spec, sides.current)
+                else (
+                    current.find_examined_window(spec, sides.current),
+                    None if sides.of_one_run else sides.baseline.location,
+                )
             ]
     return RowExplanations(
         tuple(explained_rows),
         step_changes[0] if step_changes else None,
-        examined_windows[0] if examined_windows else None,
+        *(examined_windows[0] if examined_windows else (None, None)),
         missing_reasons[0] if missing_reasons else "",
     )
 
@@ -126,6 +132,8 @@ def find_baseline_window(verdict: Verdict, baseline: Captures) -> ExaminedWindow
     """Return the window of an earlier run that explains what the worst row of a verdict is compared with; None where
     there is none.
     """
+    if verdict.examined_baseline is not None:
+        return verdict.examined_baseline
     row = next((row for row in verdict.rows if row.outcome in EXPLAINED_OUTCOMES), None)
     value = None if row is None else row.value if row.baseline is None else row.baseline
     if row is None or value is None:
@@ -195,7 +203,13 @@ class _RowExplainer:
         current_window = self.current.break_down_row(self.metric, self.spec, median_labels, value)
         if baseline_window is None or current_window is None:
             return None
-        step = StepChange(*(self._divide_by_steps(side.lengths_ns) for side in (baseline_window, current_window)))
+        change = None if row.baseline is None or row.value is None else row.value - row.baseline
+        baseline_window, current_window = self._choose_like_windows((baseline_window, current_window), labels, change)
+        step = StepChange(
+            self._divide_by_steps(baseline_window.lengths_ns),
+            self._divide_by_steps(current_window.lengths_ns),
+            self._count_unlike((baseline_window, current_window), labels),
+        )
         outlier_window = (
             self.current.break_down_row(self.metric, self.spec, labels, value) if median_labels != labels else None
         )
@@ -214,8 +228,55 @@ class _RowExplainer:
         return (
             _ExplainingWindows(baseline_window, current_window, step)
             if all_steps
-            else _ExplainingWindows(current_window, outlier_window, step)
+            else _ExplainingWindows(current_window, outlier_window, step, of_one_run=True)
         )
+
+    def _choose_like_windows(
+        self, windows: _WindowPair, labels: JudgedLabels, change: int | Fraction | None
+    ) -> _WindowPair:
+        """Return the two steps to compare: the given ones, or one and the same step of both runs where these do other
+        work, or say little about the row's change.
+        """
+        baseline_index, current_index = (window.location.spec.index for window in windows)
+        if baseline_index is None or current_index is None:
+            return windows
+        rank = labels.get("rank")
+        unlike_count = 0 if baseline_index == current_index else _count_differing_kernels(windows, rank)
+        if unlike_count:
+            index = self.current.find_nearest_step(self.baseline, windows, self.spec, "all")
+            # A stored baseline holds few steps: then the one that it has is compared with the same one now.
+            for shared_index in (index, baseline_index, current_index):
+                pair = self._pair_steps(windows, shared_index)
+                if pair is not None and _count_differing_kernels(pair, rank) < unlike_count:
+                    windows = pair
+                    break
+        if change is None or not isinstance(rank, int) or 2 * _rate_pair(windows, rank, change) <= distance(change, 0):
+            return windows
+        # The step that is typical of all ranks is not typical of this one.
+        pair = self._pair_steps(windows, self.current.find_nearest_step(self.baseline, windows, self.spec, rank))
+        is_better = pair is not None and 2 * _rate_pair(pair, rank, change) < _rate_pair(windows, rank, change)
+        return pair if pair is not None and is_better else windows
+
+    def _pair_steps(self, windows: _WindowPair, index: int | None) -> _WindowPair | None:
+        """Return the step of an index in both runs; None if one of them does not hold it."""
+        with suppress(NsysError):
+            if index is not None:
+                pair = self.baseline.break_down_step(windows[0], index), self.current.break_down_step(windows[1], index)
+                return pair if _break_down_both(pair, None) is not None else None
+        return None
+
+    def _count_unlike(self, windows: _WindowPair, labels: JudgedLabels) -> tuple[int, int] | None:
+        """Return the number of kernels of two windows of unlike work; None if they are alike, or if they are steps, of
+        which each counts as one whatever it ran.
+        """
+        nouns = {choose_window_noun(window.location.windows) for window in windows}
+        if nouns == {"step"} and not self.spec.is_whole_run:
+            return None
+        sides = _break_down_both(windows, labels.get("rank"))
+        if sides is None or not sides[0].is_unlike(sides[1]):
+            return None
+        before, now = (sum(side.kernel_counts.values()) for side in sides)
+        return before, now
 
     def _find_baseline_window(self, metric: Metric, labels: JudgedLabels, value: Value) -> WindowBreakdown | None:
         """Return the baseline window behind a value; None if it was not kept."""
@@ -330,6 +391,30 @@ class _RowExplainer:
                 else self.current.find_roots(baseline_window, current_window)
             )
         return None
+
+
+_WindowPair = tuple[WindowBreakdown, WindowBreakdown]
+"""The windows of the (baseline, current) run."""
+
+
+def _break_down_both(windows: _WindowPair, rank: Label | None) -> tuple[Breakdown, Breakdown] | None:
+    """Return what two windows of a rank, else of the first rank that both have, were made of; None if one lacks it."""
+    shared_ranks = sorted(windows[0].lengths_ns.keys() & windows[1].lengths_ns.keys())
+    chosen_rank = rank if isinstance(rank, int) else next(iter(shared_ranks), None)
+    baseline, current = (window.find_breakdown(chosen_rank) for window in windows)
+    return None if baseline is None or current is None else (baseline, current)
+
+
+def _count_differing_kernels(windows: _WindowPair, rank: Label | None) -> int:
+    sides = _break_down_both(windows, rank)
+    return 0 if sides is None else sides[0].count_differing_kernels(sides[1])
+
+
+def _rate_pair(windows: _WindowPair, rank: int, change: Value) -> Value:
+    """Return how far the change of a rank's window is from the change of a row; smaller is better."""
+    if any(rank not in window.lengths_ns for window in windows):
+        return 0
+    return distance(windows[1].lengths_ns[rank] - windows[0].lengths_ns[rank], change)
 
 
 def _make_roots_only(labels: JudgedLabels, roots: tuple[Change, ...]) -> RowExplanation | None:

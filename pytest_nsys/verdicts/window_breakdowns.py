@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -140,6 +140,36 @@ class RunBreakdowns:
         lengths_ns = {rank: window.length_ns for rank, window in rank_windows.items()}
         location = ExaminedWindow(spec, capture, n, used_windows)
         return WindowBreakdown(lengths_ns, lambda rank: self._break_down_rank_window(capture, spec, n, rank), location)
+
+    def find_nearest_step(
+        self, baseline: RunBreakdowns, windows: tuple[WindowBreakdown, WindowBreakdown], spec: WindowSpec, rank: Label
+    ) -> int | None:
+        """Return the index of the step, which the baseline and these traces have, that is nearest to the median of both
+        runs, on ``rank`` or, if that is no number, on all ranks; None if they share no step.
+        """
+        periods_by_rank = [
+            {
+                number: select_counted_periods(track)
+                for number, track in side.captures.runs[window.location.capture].load_windows(spec).tracks.items()
+                if not isinstance(rank, int) or number == rank
+            }
+            for side, window in zip((baseline, self), windows, strict=True)
+        ]
+        shared_ranks = sorted(periods_by_rank[0].keys() & periods_by_rank[1].keys())
+        all_periods = [side[number] for number in shared_ranks for side in periods_by_rank if side[number]]
+        medians = [PERIOD_STATISTICS[MEDIAN_PERIOD](list(periods.values())) for periods in all_periods]
+        shared_indices = set.intersection(*map(set, all_periods)) if all_periods else set()
+
+        def rate_index(index: int) -> tuple[Value, int]:
+            distances = (distance(periods[index], median) for periods, median in zip(all_periods, medians, strict=True))
+            return sum(distances, Fraction(0)), index
+
+        return min(shared_indices, key=rate_index, default=None)
+
+    def break_down_step(self, like: WindowBreakdown, index: int) -> WindowBreakdown:
+        """Break down the step of an index in these traces, chosen as another window is. Raises NsysError."""
+        location = like.location
+        return self._break_down_window(location.capture, replace(location.spec, window=str(index)), location.position)
 
     @memoize_method
     def find_roots(self, baseline: WindowBreakdown, current: WindowBreakdown) -> RootCauses:

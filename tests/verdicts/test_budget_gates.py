@@ -48,7 +48,7 @@ def test_a_cause_turns_its_own_gate_red_and_no_other(project: Project, cause: Ma
 
 WHY = {
     "launch_starved_ns": ({"late_ns": LATE}, "+500 us  the GPU waits for the host before adam: 0 → 500 us"),
-    "blocking_comm_ns": ({"blocks_ns": BLOCKS}, "+300 us  ncclDevKernel_SendRecv in the way of compute: 0 → 300 us"),
+    "blocking_comm_ns": ({"blocks_ns": BLOCKS}, "+300 us  SendRecv in the way of compute: 0 → 300 us"),
     "blocking_ns": ({"copies_ns": COPIES}, "+200 us  new copy (once, 200 us)"),
     "dependency_stalled_ns": (
         {"stalls_ns": STALLS},

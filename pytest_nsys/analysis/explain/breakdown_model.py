@@ -158,6 +158,29 @@ class Breakdown:
             counts[part.activity, part.name] += part.number
         return counts
 
+    @property
+    def kernel_counts(self) -> dict[str, int]:
+        """The number of kernels of each name, without copies and calls."""
+        kernels = (RowActivity.KERNEL, RowActivity.COLLECTIVE)
+        return {name: number for (activity, name), number in self.counts.items() if activity in kernels}
+
+    def count_differing_kernels(self, other: Breakdown) -> int:
+        """Return by how many kernels, summed over names, another window differs."""
+        counts, other_counts = self.kernel_counts, other.kernel_counts
+        return sum(abs(counts.get(name, 0) - other_counts.get(name, 0)) for name in {*counts, *other_counts})
+
+    def is_unlike(self, other: Breakdown) -> bool:
+        """Whether another window did other work: of the kernels that both have, most names run another number of
+        times, and by a quarter of all.
+
+        Kernels that only one of them has say nothing: they may have been replaced.
+        """
+        counts, other_counts = self.kernel_counts, other.kernel_counts
+        pairs = [(counts[name], other_counts[name]) for name in counts.keys() & other_counts.keys()]
+        changed_names = sum(before != now for before, now in pairs)
+        differing_count = sum(abs(before - now) for before, now in pairs)
+        return bool(pairs) and 2 * changed_names > len(pairs) and 4 * differing_count >= sum(map(max, pairs))
+
     @cached_property
     def kernel_names(self) -> frozenset[str]:
         """The names of all its kernels; ``make_display_names`` keeps the shown names of changed kernels distinct from
@@ -296,6 +319,8 @@ class StepChange(NamedTuple):
 
     baseline_ns: Mapping[int, int]
     current_ns: Mapping[int, int]
+    # The number of kernels in the (baseline, current) window, if they are of unlike work: their lengths say nothing.
+    unlike_counts: tuple[int, int] | None = None
 
     @property
     def slowest_ns(self) -> tuple[int, int]:
@@ -303,8 +328,23 @@ class StepChange(NamedTuple):
         rank.
         """
         shared_ranks = self.baseline_ns.keys() & self.current_ns.keys()
-        baseline, current = (max((side[rank] for rank in shared_ranks), default=0) for side in self)
+        baseline, current = (
+            max((side[rank] for rank in shared_ranks), default=0) for side in (self.baseline_ns, self.current_ns)
+        )
         return baseline, current
+
+    @property
+    def slowest_ranks(self) -> tuple[int, int] | None:
+        """The slowest rank of the baseline and the slowest now; None unless they are two ranks that differ by more than
+        counts as unchanged.
+        """
+        shared_ranks = sorted(self.baseline_ns.keys() & self.current_ns.keys())
+        before, now = (
+            max(shared_ranks, key=lambda rank: (side[rank], -rank), default=0)
+            for side in (self.baseline_ns, self.current_ns)
+        )
+        gap_ns = 0 if before == now else self.baseline_ns[before] - self.baseline_ns[now]
+        return (before, now) if gap_ns and gap_ns >= self.baseline_ns[before] * UNCHANGED_SHARE else None
 
     @property
     def is_faster(self) -> bool:

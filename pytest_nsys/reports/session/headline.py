@@ -117,8 +117,7 @@ def _describe_faster_step(session: Session, story: Story) -> str:
     if (
         session.comparison is None
         or story.most_changed_step is None
-        or story.most_changed_step.is_unchanged
-        or story.most_changed_step.share >= 0
+        or not story.most_changed_step.is_faster
         or not improved_records
     ):
         return ""
@@ -157,6 +156,8 @@ def describe_story(story: Story) -> str:
     )
     if not story.roots:
         sentence = _describe_unexplained(story)
+    elif step is not None and step.unlike_counts is not None:
+        sentence = _join_step_and_text(_describe_step(story), _describe_leading_root(story, with_effect=True), "; ")
     elif step is None or step.is_unchanged:
         sentence = _join_step_and_text(_describe_step(story), _describe_leading_root(story, with_effect=True), ": ")
     else:
@@ -197,7 +198,17 @@ def _describe_step(story: Story) -> str:
 
 
 def describe_step_length(step: StoryStep, suffix: str = "") -> str:
-    """Return what happened to the length of a step: ``step 12% slower (16.8 → 18.8 ms)``."""
+    """Return what happened to the length of a step: ``step 12% slower (16.8 → 18.8 ms)``.
+
+    If its lengths are of two ranks, the text says so; of windows of unlike work it says nothing else.
+    """
+    if step.ranks is not None:
+        before_rank, now_rank = step.ranks
+        suffix = f", rank {before_rank}{f' → rank {now_rank}' if now_rank != before_rank else ''}{suffix}"
+    if step.unlike_counts is not None:
+        before, now = step.unlike_counts
+        values_text = _format_values(step.before_ns, step.now_ns, TIME)
+        return f"windows of unlike work ({before} → {now} kernels, {values_text}{suffix})"
     if step.is_unchanged:
         return f"{step.noun} unchanged ({format_value(step.now_ns)}{suffix})"
     longer, shorter = ("slower", "faster") if step.noun.endswith("step") else ("longer", "shorter")
@@ -400,7 +411,7 @@ def _describe_improved(
     step, first = story.most_changed_step, sort_by_severity(improved_records)[0]
     if is_step_told:
         yield f"{word}: {_describe_row_change(first)}"
-    elif step is not None and step.share < 0 and not step.is_unchanged:
+    elif step is not None and step.is_faster:
         yield f"{word}: {describe_story(story)}"
     else:
         reason = _describe_leading_root(story, with_effect=False) if story.roots else ""

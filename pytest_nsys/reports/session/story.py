@@ -66,6 +66,10 @@ class StoryStep(NamedTuple):
     """The step's length in the judged run."""
     noun: str = "step"
     """What is measured: *window* if the windows are not steps, *p90 step* for a quantile, *decode step* for a kind."""
+    ranks: tuple[int, int] | None = None
+    """The ranks of the two lengths, if they are not both of the slowest rank; None where that need not be said."""
+    unlike_counts: tuple[int, int] | None = None
+    """The number of kernels in the windows, if they are of unlike work: then their lengths say nothing."""
 
     @property
     def share(self) -> Fraction:
@@ -74,7 +78,11 @@ class StoryStep(NamedTuple):
 
     @property
     def is_unchanged(self) -> bool:
-        return abs(self.share) < UNCHANGED_SHARE
+        return abs(self.share) < UNCHANGED_SHARE and self.unlike_counts is None
+
+    @property
+    def is_faster(self) -> bool:
+        return self.share < 0 and not self.is_unchanged and self.unlike_counts is None
 
 
 class RedAssertion(NamedTuple):
@@ -275,7 +283,26 @@ def find_story_step(record: AssertionRecord) -> StoryStep | None:
     )
     noun = _find_step_noun(record) if quantile == MEDIAN_QUANTILE else f"{quantile} step"
     noun = f"{record.kind} {noun}" if record.kind and noun.endswith("step") else noun
-    return StoryStep(record.address, baseline_ns, current_ns, noun) if baseline_ns else None
+    if not baseline_ns:
+        return None
+    story_step = StoryStep(record.address, baseline_ns, current_ns, noun, step.slowest_ranks, step.unlike_counts)
+    return _find_step_of_row(record, rows[0], story_step) if rows and is_step_time(record) else story_step
+
+
+def _find_step_of_row(record: AssertionRecord, row: JudgedRow, step: StoryStep) -> StoryStep:
+    """Return the length of the step on the rank of a failed row, if the slowest rank's did not change, or not in the
+    row's direction; else ``step``.
+    """
+    labels = _merge_origin_labels(row)
+    rank, is_median = labels.get("rank"), labels.get("quantile", MEDIAN_QUANTILE) == MEDIAN_QUANTILE
+    if not row.baseline or row.value is None or not isinstance(rank, int) or not is_median:
+        return step
+    if step.unlike_counts is not None or _find_world_size(record) == 1:
+        return step
+    change = row.value - row.baseline
+    if not step.is_unchanged and (step.now_ns - step.before_ns) * change > 0:
+        return step
+    return step._replace(before_ns=round(row.baseline), now_ns=round(row.value), ranks=(rank, rank))
 
 
 def _find_median_step(record: AssertionRecord) -> StoryStep | None:
@@ -286,7 +313,13 @@ def _find_median_step(record: AssertionRecord) -> StoryStep | None:
     baseline_ns, current_ns = _measure_step_change(
         row for row in rows if _merge_origin_labels(row).get("quantile", MEDIAN_QUANTILE) == MEDIAN_QUANTILE
     ).slowest_ns
-    return StoryStep(record.address, baseline_ns, current_ns) if baseline_ns else None
+    noun = "window" if choose_window_noun(record.verdict.windows) == "window" and _is_of_steps(record) else "step"
+    return StoryStep(record.address, baseline_ns, current_ns, noun) if baseline_ns else None
+
+
+def _is_of_steps(record: AssertionRecord) -> bool:
+    """Whether an assertion is judged on steps or parts of them, and not on the whole run."""
+    return all(used.window.name != RUN for used in record.verdict.windows)
 
 
 def _choose_steady_step(step: StoryStep, median_step_by_address: Mapping[str, StoryStep]) -> StoryStep:

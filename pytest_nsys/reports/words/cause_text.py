@@ -11,7 +11,6 @@ from pytest_nsys.analysis.explain.breakdown_model import (
     BudgetChange,
     Change,
     ChangeKind,
-    Explanation,
     RowActivity,
     RowExplanation,
 )

@@ -23,7 +23,7 @@ from pytest_nsys.core.numbers import (
     format_signed,
     format_value,
 )
-from pytest_nsys.core.text_format import format_count, sanitize_line
+from pytest_nsys.core.text_format import format_count
 from pytest_nsys.core.units import TIME
 
 SHARE_DIGITS = 2

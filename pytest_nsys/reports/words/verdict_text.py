@@ -13,7 +13,7 @@ from typing import Any
 
 from pytest_nsys.analysis.explain.breakdown_model import RowExplanation
 from pytest_nsys.analysis.metrics.registry import OF_STEP_SUFFIX
-from pytest_nsys.analysis.windows.window_selection import UsedWindow
+from pytest_nsys.analysis.windows.window_selection import UsedWindow, choose_window_noun
 from pytest_nsys.core.exact import distance, simplify_fraction
 from pytest_nsys.core.memoize import group_by_key
 from pytest_nsys.core.model import NextStep, Note
@@ -296,9 +296,26 @@ def list_judged_windows(verdict: Verdict, *, verbose: bool = True) -> tuple[str,
     )
     rank_windows = [used for used in windows if used.rank == rank]
     if len(rank_windows) == 1:
-        return (f"rank {rank}, {_describe_windows(rank_windows)}" + (f" ({measured_as})" if verbose else ""),)
+        baseline_text = _describe_other_window(rank_windows[0], verdict)
+        measured_text = f" ({measured_as})" if verbose else ""
+        return (f"rank {rank}, {_describe_windows(rank_windows)}{measured_text}{baseline_text}",)
     lines = list_window_lines(tuple(rank_windows) or windows)
     return (measured_as, *limit_lines(lines, SHOWN_WINDOWS)) if lines else ()
+
+
+def _describe_other_window(used: UsedWindow, verdict: Verdict) -> str:
+    """Return which window of the run before a window was compared with, if that is another one, and whether both did
+    the same work; else empty.
+    """
+    examined = verdict.examined_baseline
+    baseline_windows = [other for other in examined.windows if other.rank == used.rank] if examined is not None else []
+    unlike_counts = verdict.step.unlike_counts if verdict.step is not None else None
+    is_same = all(other.window.index == used.window.index for other in baseline_windows)
+    # Which of many alike steps was compared does not matter.
+    if len(baseline_windows) != 1 or (unlike_counts is None and (is_same or choose_window_noun([used]) == "step")):
+        return ""
+    other_work = "" if unlike_counts is None else " of other work"
+    return f"; compared with one{other_work}: {_describe_windows(baseline_windows)}"
 
 
 def format_margin(row: JudgedRow, verdict: Verdict) -> str:
