@@ -25,7 +25,7 @@ from pytest_nsys.core.units import (
 )
 from pytest_nsys.gates.assertion_names import strip_item
 from pytest_nsys.gates.limits import CEILING_COMPARATORS, FLOOR_COMPARATORS, find_pointless_limit
-from pytest_nsys.gates.model import Assertion, Comparator, Constant, ConstantByModel
+from pytest_nsys.gates.model import Assertion, BaselineLimit, Comparator, Constant, ConstantByModel, JudgedRow
 
 DIGITS = 2
 MARGIN_PERCENT = 1
@@ -34,6 +34,7 @@ MARGIN_PERCENT = 1
 NO_LABELS: Mapping[str, Label] = MappingProxyType({})
 
 _WRITTEN_QUANTITY = re.compile(r"(?P<number>[0-9]{1,18}(?:\.[0-9]{1,18})?)\s*(?P<unit>\D.*)?$")
+_WRITTEN_TIMES = {"ms": 10**6, "us": 10**3}
 _WHOLE_UNITS = ("ns", "bytes", "")
 """Units, as written, whose values are whole numbers if the metric is a time, a size or a count."""
 
@@ -127,19 +128,38 @@ def format_looser_ceiling(assertion: Assertion, worst: Value, labels: Mapping[st
     return format_written_limit(Fraction(worst) if target.unit == COUNT else ceiling, target.unit)
 
 
+def format_row_ceiling(assertion: Assertion, row: JudgedRow) -> str:
+    """Return the ceiling of a waiver that lets a failed row pass, whatever its limit comes from; empty where there can
+    be none.
+    """
+    if row.value is None or row.limit is None or assertion.requirement.comparator is Comparator.NE or row.value < 0:
+        return ""
+    if not isinstance(assertion.requirement.limit, BaselineLimit):
+        return format_looser_ceiling(assertion, row.value, row.labels)
+    unit, is_upward = assertion.limit_target.unit, row.value > row.limit
+    value, sign = Fraction(row.value), 1 if is_upward else -1
+    room = Fraction(MARGIN_PERCENT, 100) * (1 if unit in SHARE_UNITS else value)
+    whole = unit in (TIME, SIZE, COUNT)
+    ceiling = value if unit == COUNT else _round_outward(value + sign * room, is_upward, whole=whole, digits=3)
+    written_unit = next((name for name, size in _WRITTEN_TIMES.items() if ceiling >= size), "") if unit == TIME else ""
+    if written_unit:
+        return format_decimal(ceiling / _WRITTEN_TIMES[written_unit], 18) + written_unit
+    return format_written_limit(ceiling, unit) if ceiling >= 0 else ""
+
+
 def _find_unit_size(unit: str, target_unit: str) -> Fraction:
     """Return the size of one written unit in the judged unit."""
     amounts = Quantity(Fraction(1), unit, "").amounts
     return amounts.get(target_unit, next(iter(amounts.values())))
 
 
-def _round_outward(value: Fraction, is_upward: bool, *, whole: bool) -> Fraction:
-    """Round a value to two digits, up or down; to a whole number at the finest where ``whole``."""
+def _round_outward(value: Fraction, is_upward: bool, *, whole: bool, digits: int = DIGITS) -> Fraction:
+    """Round a value to so many digits, up or down; to a whole number at the finest where ``whole``."""
     step, size = Fraction(1), abs(value)
     if not size:
         return value
-    while size / step >= 10**DIGITS:
+    while size / step >= 10**digits:
         step *= 10
-    while size / step < 10 ** (DIGITS - 1) and not whole:
+    while size / step < 10 ** (digits - 1) and not whole:
         step /= 10
     return -(-value // step) * step if is_upward else value // step * step

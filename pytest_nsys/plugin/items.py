@@ -260,15 +260,12 @@ class GateItem(JudgedItem):
         if verdict.outcome is not Outcome.PASSED:
             from pytest_nsys.reports.words.verdict_text import render_explanation
 
-            steps = self._list_next_steps(verdict)
             if find_setting_path(self.config, "nsys_artifacts") is not None:
-                from pytest_nsys.plugin.artifacts import TRACE_VIEWER, keep_windows
+                from pytest_nsys.plugin.artifacts import keep_windows
 
                 artifact = keep_windows(session, verdict, self.context)
-                steps += (
-                    [NextStep(f"{TRACE_VIEWER} opens {artifact.path}", "the window alone")] if artifact.path else []
-                )
                 record = replace(record, artifact=artifact.path, missing_artifact_reason=artifact.problem)
+            steps = self._list_next_steps(verdict, record.artifact)
             explanation_lines = tuple(
                 render_explanation(record.verdict, steps, verbose=self.config.get_verbosity() > 0)
             )
@@ -293,9 +290,11 @@ class GateItem(JudgedItem):
         for text in verdict.warnings:
             self.warn(NsysWarning(f"{self.assertion.full_name}: {text}"))
 
-    def _list_next_steps(self, verdict: Verdict) -> list[NextStep]:
-        """List the next steps: look into the trace, store or accept a baseline, or write a looser limit."""
-        from pytest_nsys.reports.stored.unresolved_failures import build_accepting_sentence
+    def _list_next_steps(self, verdict: Verdict, artifact: str) -> list[NextStep]:
+        """List the next steps: look into the trace, and at its windows in Perfetto, which are in the file ``artifact``
+        if that is not empty; store or accept a baseline, or write a looser limit or a waiver.
+        """
+        from pytest_nsys.reports.stored.unresolved_failures import build_accepting_sentence, build_waiving_step
 
         session = get_nsys_session(self.config)
         steps: list[NextStep] = []
@@ -311,6 +310,7 @@ class GateItem(JudgedItem):
             if self._is_waiting_for_rank(verdict):
                 view, rank = "collectives", None
             steps.append(NextStep(session.format_look_command(self.context.gate, verdict, view, rank)))
+            steps += self._suggest_perfetto(verdict, artifact)
         fields = list_agreeing_fields(verdict.differences, self.gate.comparable_on)
         if verdict.outcome is Outcome.INCOMPARABLE and fields:
             line = f"comparable_on: [{', '.join(fields)}]"
@@ -324,7 +324,19 @@ class GateItem(JudgedItem):
         if sentence := build_accepting_sentence(verdict):
             place = f"{session.format_path(self.path)}:{self.assertion.location.line}"
             steps.append(NextStep(f"write: {sanitize_line(sentence, 400)}", f"in {place}, to accept it"))
-        return steps
+        waiving_step = build_waiving_step(verdict, session.format_path(self.path))
+        return [*steps, waiving_step] if waiving_step is not None else steps
+
+    def _suggest_perfetto(self, verdict: Verdict, artifact: str) -> Iterator[NextStep]:
+        """Suggest looking at the windows of a failure in Perfetto: their file, or the command that writes it."""
+        windows_text = "the window" if self.context.baseline_breakdowns is None else "both windows"
+        if artifact:
+            from pytest_nsys.plugin.artifacts import TRACE_VIEWER
+
+            yield NextStep(f"{TRACE_VIEWER} opens {artifact}", f"{windows_text} in Perfetto")
+        elif verdict.outcome is Outcome.FAILED and not verdict.good and verdict.assertion.xfail is None:
+            command = get_nsys_session(self.config).format_artifact_command(self.context.gate)
+            yield from [NextStep(command, f"{windows_text} in Perfetto")] if command else []
 
     def _is_waiting_for_rank(self, verdict: Verdict) -> bool:
         """Whether the worst row waits for another rank that the view `collectives` can name."""
@@ -409,14 +421,17 @@ def _draw_pictures(session: NsysSession, verdict: Verdict, context: GateContext)
 
 
 def _choose_view(verdict: Verdict) -> str:
-    """Return the view of the metric; where that has none of its own, the view that shows the cause of the worst row."""
+    """Return the view of the metric; where that has none of its own, the view that shows the cause of the worst row,
+    or the largest part of its change.
+    """
     from pytest_nsys.analysis.explain.breakdown_model import VIEW_BY_ACTIVITY
 
     metric_view = verdict.assertion.measured_metric.view
-    root_causes = verdict.causes[0].root_causes if verdict.causes else ()
-    if not root_causes or metric_view != "streams":
+    if not verdict.causes or metric_view != "streams":
         return metric_view
-    return VIEW_BY_ACTIVITY.get(root_causes[0].root.activity, metric_view)
+    worst_row = verdict.causes[0]
+    cause = next(iter(worst_row.root_causes), worst_row.explanation.leading_cause)
+    return metric_view if cause is None else VIEW_BY_ACTIVITY.get(cause.root.activity, metric_view)
 
 
 def _suggest_gpu_check(verdict: Verdict) -> Iterator[NextStep]:

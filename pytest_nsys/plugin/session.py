@@ -32,6 +32,7 @@ from pytest_nsys.gates.workload_keys import list_stated_options
 from pytest_nsys.plugin.settings import (
     ACCEPTANCE,
     JUDGED_TREE,
+    SETTINGS,
     WorkTree,
     find_setting_path,
     read_setting,
@@ -365,6 +366,21 @@ class NsysSession:
             for value in self.sources.list_typed_paths(setting, gate)
         ]
         return self._format_baseline_command("refresh", self.format_gate(gate), *run_options) + ' --reason "…"'
+
+    def format_artifact_command(self, gate: GateFile) -> str:
+        """Return the command that writes the windows of a gate file's failures for Perfetto; empty where the session
+        judges for a merge base, whose files are gone when it ends.
+        """
+        if self.judged_tree is not None:
+            return ""
+        prefix = format_option_prefix(gate)
+        settings = (SETTINGS[name] for name in ("nsys_trace", "nsys_against", MEASUREMENTS_SETTING))
+        options = [
+            f"{setting.option}={prefix}{value}"
+            for setting in settings
+            for value in self.sources.list_typed_paths(setting.name, gate)
+        ]
+        return quote_command(["pytest", self.format_path(gate.path), *options, "--nsys-artifacts=windows"])
 
     def format_look_command(self, gate: GateFile, verdict: Verdict, view: str, rank: int | None) -> str:
         """Return the command that shows the window that explains a verdict, in the given view.

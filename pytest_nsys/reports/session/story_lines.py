@@ -60,7 +60,7 @@ def wrap_line(line: str, width: int) -> list[str]:
     return [neutralize_commands(part) for part in wrap(line, width, subsequent_indent=indent, break_on_hyphens=False)]
 
 
-_COMMAND = re.compile(r"(  next:  |         ) pytest-nsys ")
+_COMMAND = re.compile(r"(  next:  |         ) pytest(-nsys)? ")
 
 
 def _wrap_command(line: str, width: int) -> Iterator[str]:

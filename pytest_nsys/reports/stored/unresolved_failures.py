@@ -9,19 +9,25 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 
 from pytest_nsys.core.errors import NsysError
 from pytest_nsys.core.memoize import group_by_key
-from pytest_nsys.core.model import Value
+from pytest_nsys.core.model import NextStep, Value
 from pytest_nsys.core.numbers import format_distinctly, format_value
 from pytest_nsys.core.text_format import format_count, format_labels, sanitize_line
 from pytest_nsys.gates.assertion_names import strip_item
 from pytest_nsys.gates.judgement import Reference, breaks_pipeline_rule
-from pytest_nsys.gates.looser_limits import format_looser_ceiling, format_looser_sentence, has_worse_side
+from pytest_nsys.gates.looser_limits import (
+    format_looser_ceiling,
+    format_looser_sentence,
+    format_row_ceiling,
+    has_worse_side,
+)
 from pytest_nsys.gates.model import (
     Assertion,
     BaselineLimit,
@@ -37,7 +43,7 @@ from pytest_nsys.verdicts.evaluate import GateContext, judge_without_baseline
 from pytest_nsys.verdicts.refresh_modes import RefreshMode
 
 MAX_SHOWN_FAILURES = 10
-WAIVER_PERIOD = timedelta(days=30)
+WAIVER_PERIOD = timedelta(days=14)
 _BEGIN_HISTORY = 'pytest --nsys-update-baselines --nsys-reason "…" --nsys-history=PATH'
 _ROWS_STAY = "; what is stored of it stays"
 
@@ -113,7 +119,7 @@ def render_unresolved_failures(
     An error that several failures share is rendered once.
     """
     files_with_waivers = set[Path]()
-    expiry_date = datetime.now(UTC).date() + WAIVER_PERIOD
+    expiry_date = find_expiry_date()
 
     def format_place(failure: UnresolvedFailure) -> str:
         return f"{format_path(failure.path)}:{failure.assertion.location.line}"
@@ -139,11 +145,40 @@ def render_unresolved_failures(
             if not has_waivers:
                 yield "  waivers:"
             files_with_waivers.add(failure.path)
-            fields = f"assertion: {_quote_yaml(name)}, ceiling: {failure.ceiling}, "
-            fields += f"expires: {expiry_date}, reason: {_quote_yaml(reason)}"
-            yield f"    - {{{fields}}}"
+            yield f"    - {_format_waiver(name, failure.ceiling, expiry_date, reason)}"
     if omitted_count := len(failures[MAX_SHOWN_FAILURES:]):
         yield f"… and {format_count(omitted_count, 'more line')} of the gate files"
+
+
+def find_expiry_date() -> date:
+    """Return the last day of a waiver that is written today; SOURCE_DATE_EPOCH, in seconds, says which day that is."""
+    epoch = os.environ.get("SOURCE_DATE_EPOCH", "")
+    now = datetime.fromtimestamp(int(epoch), UTC) if epoch.isascii() and epoch.isdigit() else datetime.now(UTC)
+    return now.date() + WAIVER_PERIOD
+
+
+def build_waiving_step(verdict: Verdict, place: str) -> NextStep | None:
+    """Return what to write into the gate file ``place`` so that a failed assertion passes for a while; None where it
+    cannot be waived.
+    """
+    assertion, row = verdict.assertion, _find_worst_row(verdict.rows)
+    if verdict.outcome is not Outcome.FAILED or verdict.good or row is None or assertion.xfail is not None:
+        return None
+    ceiling = "" if any(map(breaks_pipeline_rule, verdict.rows)) else format_row_ceiling(assertion, row)
+    if not ceiling:
+        return None
+    expiry_date = find_expiry_date()
+    waiver = _format_waiver(strip_item(assertion.full_name), ceiling, expiry_date, "…")
+    written = f"- {waiver}" if assertion.waivers else f"waivers: [{waiver}]"
+    below_text = " below its waivers" if assertion.waivers else ""
+    return NextStep(written, f"in {place}{below_text}, to silence it until {expiry_date}")
+
+
+def _format_waiver(name: str, ceiling: str, expiry_date: date, reason: str) -> str:
+    """Return an entry of a gate file's waivers, on one line."""
+    return (
+        f"{{assertion: {_quote_yaml(name)}, ceiling: {ceiling}, expires: {expiry_date}, reason: {_quote_yaml(reason)}}}"
+    )
 
 
 def _quote_yaml(text: str) -> str:

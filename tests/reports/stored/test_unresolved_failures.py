@@ -196,7 +196,7 @@ def test_an_exact_time_does_not_refuse_and_is_told(project: Project) -> None:
     said = project.refresh(RUN, code=1)
     assert len(project.baselines()) == 1
     assert "still red: gate.nsys.yaml:3 `no exposed` is exact, 200 us now in rank 0 stage2_f" in said
-    assert "  waive it for 30 days:" in said
+    assert "  waive it for 14 days:" in said
 
 
 def test_a_limit_that_cannot_be_looser_says_so(project: Project) -> None:
