@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import pytest
 
-from pytest_nsys.analysis.explain.breakdown_model import RowActivity
+from pytest_nsys.analysis.explain.breakdown_model import VIEW_BY_ACTIVITY, Change, RowActivity
 from pytest_nsys.analysis.metrics.registry import METRICS
 from pytest_nsys.core.errors import BaselineError, GateFileError, Mistake, NothingMeasured, NoTraceGiven, NsysError
 from pytest_nsys.core.file_names import find_name_mistake
@@ -302,12 +302,13 @@ class GateItem(JudgedItem):
             return steps  # the message lists what the trace has; no command can measure what it lacks
         viewable_outcomes = (Outcome.FAILED, Outcome.ACCEPTED, Outcome.NO_DATA)
         if verdict.outcome in viewable_outcomes and verdict.assertion.outside_metric is None:
-            view = _choose_view(verdict)
+            view, rank = _choose_view(verdict), find_worst_rank(verdict)
             if view == "pipeline" and self.gate.workload.pipeline is None:
                 view = "streams"
-            rank = find_worst_rank(verdict)
             steps += _suggest_gpu_check(verdict)
-            if self._is_waiting_for_rank(verdict):
+            if (late_cause := _find_cause_elsewhere(verdict, rank)) is not None:
+                view, rank = VIEW_BY_ACTIVITY.get(late_cause.root.activity, view), late_cause.rank
+            elif self._is_waiting_for_rank(verdict):
                 view, rank = "collectives", None
             steps.append(NextStep(session.format_look_command(self.context.gate, verdict, view, rank)))
             steps += self._suggest_perfetto(verdict, artifact)
@@ -424,14 +425,19 @@ def _choose_view(verdict: Verdict) -> str:
     """Return the view of the metric; where that has none of its own, the view that shows the cause of the worst row,
     or the largest part of its change.
     """
-    from pytest_nsys.analysis.explain.breakdown_model import VIEW_BY_ACTIVITY
-
     metric_view = verdict.assertion.measured_metric.view
     if not verdict.causes or metric_view != "streams":
         return metric_view
     worst_row = verdict.causes[0]
     cause = next(iter(worst_row.root_causes), worst_row.explanation.leading_cause)
     return metric_view if cause is None else VIEW_BY_ACTIVITY.get(cause.root.activity, metric_view)
+
+
+def _find_cause_elsewhere(verdict: Verdict, rank: int | None) -> Change | None:
+    """Return the leading root cause of the worst row if it is on another rank, for which this one waits; else None."""
+    root_causes = verdict.causes[0].root_causes if verdict.causes and rank is not None else ()
+    is_elsewhere = bool(root_causes) and all(change.rank != rank for change in root_causes)
+    return root_causes[0] if is_elsewhere else None
 
 
 def _suggest_gpu_check(verdict: Verdict) -> Iterator[NextStep]:

@@ -18,17 +18,28 @@ from pytest_nsys.verdicts.evaluate import GateContext, evaluate
 from pytest_nsys.verdicts.gate_windows import pack_gate_windows
 from pytest_nsys.verdicts.references import OtherRun
 from pytest_nsys.verdicts.stored_baseline import StoredBaseline
-from tests.support.fault_programs import ADAM, ALL_REDUCE, ATTENTION, data_parallel
-from tests.support.fault_runs import US, Do, Op, kernel
-from tests.support.faults import Change, put, stretched
+from tests.support.fault_programs import ADAM, ALL_REDUCE, ATTENTION, NORM, data_parallel
+from tests.support.fault_runs import US, Do, Op, Program, kernel
+from tests.support.faults import Change, both, put, stretched, stretched_compute
 from tests.support.samples.formats import Format
 
 
-def told(folder: Path, change: Change, gate: Sequence[str], *, steps: int = 3, window: str = "median") -> list[str]:
-    """The sentences of a run that is worse, held to what was stored of the run before, and to its trace."""
+def told(
+    folder: Path,
+    change: Change,
+    gate: Sequence[str],
+    *,
+    steps: int = 3,
+    window: str = "median",
+    before: Change = lambda _: None,
+) -> list[str]:
+    """The sentences of a run that is worse, held to what was stored of the run before, and to its trace. ``before`` is
+    how both runs differ from a plain program.
+    """
     sides: list[list[str]] = []
     for side, edit in (("base", None), ("head", change)):
         program = data_parallel(steps=steps)
+        before(program)
         if edit is not None:
             edit(program)
         sides.append([str(program.write(folder / side, Format.KINETO, len(sides)))])
@@ -118,3 +129,17 @@ def test_peers_that_wait_for_a_rare_step_of_one_rank_a_step_later_blame_nothing_
         assert "new kernel checkpoint_pack" in said
         assert "shorter" not in said
         assert "longer" not in said
+
+
+def grow(on: Program) -> None:
+    """Each step has one kernel more than the one before, and is longer by it."""
+    for number in range(1, 6):
+        put(ADAM, *(kernel("expert_gemm", 1_000) for _ in range(number)), steps=[number])(on)
+
+
+def test_steps_of_other_work_are_not_compared(tmp_path: Path) -> None:
+    """A hiccup in a short step makes another step the median, which has more to do: both runs are compared by it."""
+    worse = both(put(NORM, kernel("hiccup", 20_000), every=100, steps=[1]), stretched_compute(20))
+    for said in told(tmp_path, worse, ["p50 period_ns <= baseline + 5%"], steps=6, before=grow):
+        assert "instead of" not in said
+        assert re.search(r"all (kernels alike|compute) \+[12]\d%", said), said

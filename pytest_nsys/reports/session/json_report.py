@@ -26,7 +26,7 @@ from pytest_nsys.reports.session.record import AssertionRecord
 from pytest_nsys.reports.session.session import STATES, Session, find_run_record
 from pytest_nsys.reports.session.story_json import LONGEST_NAME, Json, build_change_json, build_story_json
 from pytest_nsys.reports.tables.formats import sanitize_json
-from pytest_nsys.reports.words.cause_text import choose_row_names, describe_budget_change
+from pytest_nsys.reports.words.cause_text import choose_row_names, describe_budget_change, list_causes
 from pytest_nsys.reports.words.change_text import describe_cause
 from pytest_nsys.reports.words.verdict_text import describe_limit_source
 from pytest_nsys.verdicts.comparison import Comparison, OneSidedItem, Side
@@ -249,6 +249,7 @@ def _build_cause_json(row: RowExplanation) -> Json:
         "roots": [build_change_json(change) for change in row.root_causes],
         "change_ns": explanation.change_ns,
         "unexplained_ns": explanation.unexplained_ns,
+        "why": [{"ns": ns, "text": text} for ns, text in list_causes(row)],
         "budget": None
         if budget is None
         else {

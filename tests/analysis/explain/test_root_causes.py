@@ -232,3 +232,57 @@ def test_what_is_behind_a_row_is_a_root_of_a_rank(was: Pair, now: Pair) -> None:
         told = find_root_causes(RootCauses(before.get, after.get), {0: why(metric, was, now).causes}, 1)
         assert set(told) <= set(every), metric
         assert len({(each.root, each.rank) for each in told}) == len(told)
+
+
+def gap(name: str, now_ns: int) -> Change:
+    """Idle time of rank 0 before a launched kernel, none of which was there before."""
+    return Change(RootCause(LONGER, RowActivity.IDLE, name), 0, 0, now_ns)
+
+
+LONGER_NORM = [GEMM, K("norm", 400, 460), SENT, TAIL]
+"""A kernel took 10 ns more."""
+
+
+def roots_of_row(causes: Sequence[Change], change_ns: int, now: Rank = LONGER_NORM) -> list[tuple[str, str, int]]:
+    found = find_root_causes(RootCauses(apart([ONE]).get, apart([now]).get), {0: causes}, change_ns)
+    return [(str(each.root.activity), each.root.name, each.change_ns) for each in found]
+
+
+NORM_CAUSE = Change(RootCause(LONGER, KERNEL, "norm"), 0, 50, 60)
+
+
+@pytest.mark.parametrize(("change_ns", "expected"), [(20, [("kernel", "norm", 10)]), (21, [])])
+def test_what_explains_less_than_half_of_a_row_is_no_root(change_ns: int, expected: list[tuple[str, str, int]]) -> None:
+    assert roots_of_row([NORM_CAUSE], change_ns) == expected
+
+
+def test_a_gap_before_a_launched_kernel_is_a_root_where_nothing_accounts_for_it() -> None:
+    assert roots_of_row([NORM_CAUSE, gap("tail", 100)], 110) == [("idle", "tail", 100)]
+    assert roots_of_row([NORM_CAUSE, gap("tail", 9)], 19) == [("kernel", "norm", 10)]
+
+
+def test_many_gaps_none_of_which_has_most_are_one_root() -> None:
+    gaps = [gap(name, ns) for name, ns in (("gemm", 40), ("norm", 35), ("tail", 30))]
+    assert roots_of_row(gaps, 105) == [("idle", "", 105)]
+    assert roots_of_row([gap("gemm", 100), *gaps[1:]], 165)[0] == ("idle", "gemm", 100)
+
+
+@pytest.mark.parametrize(("stage", "expected"), [("stage2_b", 1), ("stage4_f", 0), ("none", 0), (None, 1)])
+def test_communication_of_another_stage_explains_no_row_of_one_stage(stage: str | None, expected: int) -> None:
+    longer = RowActivity.COLLECTIVE
+    was, now = (Breakdown([BreakdownRow(longer, A2A, "stage2_b", OWN_STREAM, 2, ns, ns)], {}) for ns in (800, 900))
+    cause = Change(RootCause(LONGER, longer, A2A), 0, 800, 900)
+    found = find_root_causes(RootCauses({0: was}.get, {0: now}.get), {0: [cause]}, 100, stage=stage)
+    assert len(found) == expected
+
+
+def test_windows_of_which_most_kernels_run_another_number_of_times_are_unlike() -> None:
+    def run(**times: int) -> Breakdown:
+        return Breakdown([BreakdownRow(KERNEL, name, "", 0, number, 9) for name, number in times.items()], {})
+
+    whole = run(gemm=8, norm=8, tail=4)
+    assert whole.is_unlike(run(gemm=4, norm=4, tail=2))
+    assert not whole.is_unlike(run(gemm=8, norm=8, tail=1))  # a fault of one kernel
+    assert not whole.is_unlike(run(gemm=8, fused=12))  # what one side lacks was replaced
+    assert not whole.is_unlike(run(gemm=9, norm=9, tail=4))  # little
+    assert whole.count_differing_kernels(run(gemm=8, fused=12)) == 24

@@ -307,10 +307,10 @@ def test_causes_and_numbers_are_those_of_the_json_report(project: Project) -> No
     found = compared(project, {(1, "stage4_f"): 500}, HELD, "--nsys-json=report.json")
     report = json.loads((project.root / "report.json").read_text())
     (assertion,) = report["gate_files"][0]["assertions"]
-    parts = [part["text"] for cause in assertion["causes"] for part in cause["parts"]]
-    assert parts
+    causes = [each["text"] for row in assertion["causes"] for each in row["why"]]
+    assert causes
     assert {
-        *map(keep_units_together, parts),
+        *map(keep_units_together, causes),
         *(keep_units_together(row["value"]["text"]) for row in assertion["rows"]),
     } <= {*found.texts["td"]}
 
