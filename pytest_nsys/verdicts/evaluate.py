@@ -411,13 +411,11 @@ def _explain_judgement(assertion: Assertion, judgement: Judgement, context: Gate
             else "",
         )
     explanations = explain_rows(metric, spec, judgement.rows, baseline_breakdowns, context.breakdowns)
-    return (
-        explanations
-        if explanations.step is None
-        else explanations._replace(
-            step=_compare_periods(spec, baseline_breakdowns.captures, context) or explanations.step
-        )
-    )
+    step = explanations.step
+    if step is None:
+        return explanations
+    periods = _compare_periods(spec, baseline_breakdowns.captures, context) or step
+    return explanations._replace(step=periods._replace(unlike_counts=step.unlike_counts))
 
 
 def _compare_periods(spec: WindowSpec, baseline: Captures, context: GateContext) -> StepChange | None:

@@ -1,5 +1,6 @@
 """Is a path alone, or an option before it, `show`; and which words are commands, which are paths?"""
 
+import json
 from pathlib import Path
 
 import click
@@ -8,7 +9,10 @@ import pytest
 from pytest_nsys.cli import main
 from pytest_nsys.cli.show import PARTIAL_OPTIONS
 from tests.support.commands import run
+from tests.support.fault_programs import ATTENTION, data_parallel
+from tests.support.faults import stretched
 from tests.support.samples.builder import TraceBuilder
+from tests.support.samples.formats import Format
 
 
 @pytest.fixture
@@ -119,3 +123,19 @@ def test_an_answer_goes_into_a_file_and_a_view_is_meant(trace: Path, tmp_path: P
         assert output.read_text() == run(trace, *words, code=0).stdout
     assert "is one of the traces" in run(trace, "--view=kernels", "-o", trace, code=2).stderr
     assert "there is no view 'kernel' (did you mean 'kernels'?)" in run(trace, "--view=kernel", code=2).stderr
+
+
+def test_the_kernels_of_a_rank_stand_beside_the_mean_of_all_ranks(tmp_path: Path) -> None:
+    program = data_parallel(4)
+    stretched(ATTENTION, 60, [1])(program)
+    trace = program.write(tmp_path / "slow", Format.KINETO, 1)
+
+    def shown(*options: str) -> dict[str, dict[str, float]]:
+        answered = json.loads(run("show", trace, "--view", "kernels", *options, "--format", "json", code=0).stdout)
+        return {row["kernel"]: row for row in answered["rows"]}
+
+    name = next(name for name in shown() if "flash_fwd" in name)
+    slow, usual, alone = (shown(*options)[name] for options in (("--rank", "1"), ("--rank", "0"), ()))
+    assert slow["ranks_time_ns"] == usual["ranks_time_ns"] == alone["time_ns"]
+    assert slow["time_ns"] > 1.3 * slow["ranks_time_ns"] > 1.3 * usual["time_ns"]
+    assert "ranks_time_ns" not in alone

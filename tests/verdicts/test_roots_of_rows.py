@@ -13,6 +13,7 @@ from pytest_nsys.gates.gate_file import load_gate_file
 from pytest_nsys.reports.session.headline import format_headline
 from pytest_nsys.reports.session.record import make_record
 from pytest_nsys.reports.session.session import Session
+from pytest_nsys.reports.words.verdict_text import render_explanation
 from pytest_nsys.stored.baselines.store import find_store
 from pytest_nsys.verdicts.evaluate import GateContext, evaluate
 from pytest_nsys.verdicts.gate_windows import pack_gate_windows
@@ -21,6 +22,7 @@ from pytest_nsys.verdicts.stored_baseline import StoredBaseline
 from tests.support.fault_programs import ADAM, ALL_REDUCE, ATTENTION, NORM, data_parallel
 from tests.support.fault_runs import US, Do, Op, Program, kernel
 from tests.support.faults import Change, both, put, stretched, stretched_compute
+from tests.support.samples.builder import TraceBuilder
 from tests.support.samples.formats import Format
 
 
@@ -31,15 +33,15 @@ def told(
     *,
     steps: int = 3,
     window: str = "median",
-    before: Change = lambda _: None,
+    alike: Change = lambda _: None,
 ) -> list[str]:
-    """The sentences of a run that is worse, held to what was stored of the run before, and to its trace. ``before`` is
+    """The sentences of a run that is worse, held to what was stored of the run before, and to its trace. ``alike`` is
     how both runs differ from a plain program.
     """
     sides: list[list[str]] = []
     for side, edit in (("base", None), ("head", change)):
         program = data_parallel(steps=steps)
-        before(program)
+        alike(program)
         if edit is not None:
             edit(program)
         sides.append([str(program.write(folder / side, Format.KINETO, len(sides)))])
@@ -140,6 +142,33 @@ def grow(on: Program) -> None:
 def test_steps_of_other_work_are_not_compared(tmp_path: Path) -> None:
     """A hiccup in a short step makes another step the median, which has more to do: both runs are compared by it."""
     worse = both(put(NORM, kernel("hiccup", 20_000), every=100, steps=[1]), stretched_compute(20))
-    for said in told(tmp_path, worse, ["p50 period_ns <= baseline + 5%"], steps=6, before=grow):
+    for said in told(tmp_path, worse, ["p50 period_ns <= baseline + 5%"], steps=6, alike=grow):
         assert "instead of" not in said
         assert re.search(r"all (kernels alike|compute) \+[12]\d%", said), said
+
+
+def loop(path: Path, steps: int, ns: int) -> Path:
+    """One range around so many steps of four kernels, each of so many ns."""
+    gpu = TraceBuilder().process()
+    names = [name for _ in range(steps) for name in ("gemm", "norm", "gelu", "softmax")]
+    for number, name in enumerate(names, 1):
+        gpu.kernel(name, number * ns, (number + 1) * ns - 500, stream=7, launch_ns=number * ns - 500)
+    gpu.range("train loop", ns - 1_000, (len(names) + 1) * ns)
+    return gpu.trace.write(path)
+
+
+def test_a_range_of_half_the_steps_is_not_called_faster(tmp_path: Path) -> None:
+    """Each step is 43 % slower."""
+    path = tmp_path / "gate.nsys.yaml"
+    text = "version: 1\nconvention: {anchor: train loop}\nquality: {anchors: 1}\nassertions:\n"
+    path.write_text(f"{text}- window_ns within 5% of baseline\n", encoding="utf-8")
+    traces = loop(tmp_path / "base.sqlite", 10, 1_000_000), loop(tmp_path / "head.sqlite", 5, 1_430_000)
+    with contextlib.closing(CaptureCache()) as library:
+        gate = load_gate_file(path)
+        was, now = (library.open_captures([str(trace)], tmp_path, gate.resolved_convention) for trace in traces)
+        context = GateContext(now, gate, OtherRun(now, gate, was))
+        record = make_record(evaluate(gate.assertions[0], context), "run")
+    said = "Windows of unlike work (40 → 20 kernels, 40 → 28.6 ms): compare windows of the same work"
+    assert format_headline(Session(records=(record,))) == said
+    (window,) = (line for line in render_explanation(record.verdict, ()) if line.startswith("  window:"))
+    assert "28.6 ms; compared with one of other work: train loop, 1st of 1, 40 ms" in window

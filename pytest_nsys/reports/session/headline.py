@@ -157,7 +157,7 @@ def describe_story(story: Story) -> str:
     if not story.roots:
         sentence = _describe_unexplained(story)
     elif step is not None and step.unlike_counts is not None:
-        sentence = _join_step_and_text(_describe_step(story), _describe_leading_root(story, with_effect=True), "; ")
+        return f"{_describe_step(story)}: compare windows of the same work"  # else each kernel would be a cause
     elif step is None or step.is_unchanged:
         sentence = _join_step_and_text(_describe_step(story), _describe_leading_root(story, with_effect=True), ": ")
     else:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 
 from pytest_nsys.analysis.metrics.registry import METRICS
 from pytest_nsys.analysis.metrics.stream_sharing import StreamSharing, measure_sharing
@@ -179,9 +180,14 @@ def _list_rank_notes(request: ViewRequest) -> Sequence[Note]:
     return request.captures.list_notes_of(request.spec, "missing_ranks", "numbering", "unknown_communication")
 
 
+MEAN_OF_RANKS = replace(make_metric_column("kernel_ns", "ranks_time_ns", "mean of ranks"), of_all_ranks=True)
+"""What a rank's kernels are compared with: a straggler is above it."""
+
+
 def _list_kernel_columns(request: ViewRequest) -> Sequence[AnyColumn]:
     return (
         *("kernel", "family", make_metric_column("kernel_ns", "time_ns")),
+        *([MEAN_OF_RANKS] if request.leaves_out_ranks else []),
         make_metric_column("kernel_of_window", "of_window", f"of {describe_measured(request)}"),
         make_metric_column("kernel_share", "share", "of kernels"),
         make_metric_column("kernel_launches", "launches"),

@@ -74,6 +74,16 @@ class ViewRequest:
         return self.captures.runs[0]
 
     @cached_property
+    def of_all_ranks(self) -> ViewRequest:
+        """The same request for all ranks."""
+        return ViewRequest(self.captures, self.spec, (), self.where, self.encoding)
+
+    @property
+    def leaves_out_ranks(self) -> bool:
+        """Whether only some of the run's ranks are requested."""
+        return bool(self.requested_ranks) and len({*self.requested_ranks}) < len(self.run.ranks)
+
+    @cached_property
     def ranks(self) -> dict[int, Rank]:
         """The requested ranks by number. Raises UsageMistake for one that does not exist."""
         return self.select_ranks(self.run.ranks)
@@ -140,6 +150,7 @@ class MetricColumn:
     )
     kind: CellKind | None = None  # None: the kind for the metric's unit
     title: str = ""  # the heading for people if it is not the name
+    of_all_ranks: bool = False  # whether the values are those of all ranks, whichever are requested
 
     @property
     def column(self) -> Column:
@@ -152,7 +163,7 @@ class MetricColumn:
         if self.compute_cell is not None:
             return [self.compute_cell(request, row) for row in rows]
         assert self.metric is not None
-        table = request.measure_metric(self.metric)
+        table = (request.of_all_ranks if self.of_all_ranks else request).measure_metric(self.metric)
         labelled_values = [(dict(zip(table.dimensions, labels, strict=True)), value) for labels, value in table.rows]
         matching_values = [(labels, value) for labels, value in labelled_values if self.where.items() <= labels.items()]
         join_dimensions = [dimension for dimension in table.dimensions if dimension not in self.where]

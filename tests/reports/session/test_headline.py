@@ -5,6 +5,7 @@ group, and those of another one apart?
 import json
 import random
 import re
+from dataclasses import replace
 from fractions import Fraction
 from typing import Any
 
@@ -137,7 +138,7 @@ def test_the_step_leads_whatever_else_is_worse() -> None:
 def exposed(step: tuple[int, int] | None) -> AssertionRecord:
     """A red of 6 ms on rank 1 of a step of so many ns, before and now."""
     at = {"rank": 1, "stage": "stage4_f"}
-    change = None if step is None else StepChange(*({1: length} for length in step))
+    change = None if step is None else StepChange({1: step[0]}, {1: step[1]})
     causes = (cause(1, "moe_dispatch", (10, 16), "stage4_f"),)
     return red("e", "exposed_ns", judged=(row(4 * MS, MS, 2 * MS, labels=at),), causes=causes, step=change)
 
@@ -265,6 +266,53 @@ def test_the_step_is_told_before_what_is_red_and_blamed_on_it_only_where_that_ac
     step: tuple[int, int] | None, expected: str
 ) -> None:
     assert format_headline(make_session(exposed(step))) == expected
+
+
+@pytest.mark.parametrize(
+    ("lengths", "said"),
+    [
+        ([{0: 49, 2: 46}, {0: 49, 2: 54}], "Step 10% slower (49 → 54 ms, rank 0 → rank 2)"),
+        ([{0: 49, 2: 46}, {0: 54, 2: 49}], "Step 10% slower (49 → 54 ms)"),
+        ([{0: 49, 2: 49}, {0: 49, 2: 54}], "Step 10% slower (49 → 54 ms)"),  # either was the slowest before
+    ],
+)
+def test_lengths_of_two_ranks_are_said_to_be(lengths: list[dict[int, int]], said: str) -> None:
+    before, now = ({rank: ms * MS for rank, ms in side.items()} for side in lengths)
+    record = exposed(None)
+    told = replace(record, verdict=replace(record.verdict, step=StepChange(before, now)))
+    assert format_headline(make_session(told)).startswith(f"{said}: {DISPATCH}")
+
+
+def test_a_red_of_a_fast_rank_is_no_unchanged_step() -> None:
+    """The slowest rank is another one, and as slow as before."""
+    step = StepChange({0: 16_800_000, 1: 30 * MS}, {0: 18_800_000, 1: 30 * MS})
+    said = "Step 12% slower (16.8 → 18.8 ms, rank 0): flash_fwd_kernel 25% longer on rank 0"
+    assert format_headline(make_session(slow((0,), step=step))) == said
+    faster = StepChange({0: 16_800_000, 1: 30 * MS}, {0: 18_800_000, 1: 20 * MS})
+    assert format_headline(make_session(slow((0,), step=faster))) == said
+
+
+@pytest.mark.parametrize("now", [29, 57])
+def test_the_length_of_windows_of_unlike_work_says_nothing(now: int) -> None:
+    step = StepChange({0: 40 * MS}, {0: now * MS}, (40, 20))
+    said = f"Windows of unlike work (40 → 20 kernels, 40 → {now} ms): compare windows of the same work"
+    assert format_headline(make_session(slow((0,), step=step))) == said
+    better = red("better", judged=(row(30 * MS, 40 * MS, outcome=Outcome.IMPROVED),), outcome="improved", step=step)
+    assert "faster" not in format_headline(make_session(better))
+
+
+def test_a_gap_leads_as_a_cause() -> None:
+    idle = Change(RootCause(ChangeKind.LONGER, RowActivity.IDLE, "gemm"), 0, MS, 3 * MS)
+    causes = (RowExplanation({"rank": 0}, Explanation(2 * MS, (idle,), 0), (idle,)),)
+    said = "the GPU is idle before gemm, already launched: 1 → 3 ms"
+    assert format_headline(make_session(slow((0,), world=1, causes=causes))).endswith(f"(16.8 → 18.8 ms): {said}")
+    alone = red("i", "idle_ns", world=1, judged=(row(3 * MS, MS, 2 * MS),), causes=causes)
+    assert format_headline(make_session(alone)) == said[:1].upper() + said[1:]
+    many = idle._replace(root=idle.root._replace(name=""))
+    causes = (RowExplanation({"rank": 0}, Explanation(2 * MS, (many,), 0), (many,)),)
+    assert "the GPU is idle between kernels, already launched: 1 → 3 ms" in format_headline(
+        make_session(slow((0,), world=1, causes=causes))
+    )
 
 
 P90: dict[str, Label] = {"rank": 0, "quantile": "p90"}

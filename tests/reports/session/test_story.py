@@ -44,7 +44,8 @@ def red(
     labels = [each.labels for each in causes] + [{"rank": 100 + n} for n in range(rows)]
     judged = [JudgedRow(own, 12, 11, Outcome.FAILED, baseline=10, margin=-1) for own in labels]
     windows = (UsedWindow(0, 0, Window(0, 1, more.pop("window", "ProfilerStep#7"))),)
-    change = None if step is None else StepChange(*({0: length, 1: length - MS} for length in step))
+    lengths = [{0: length, 1: length - MS} for length in step or ()]
+    change = StepChange(lengths[0], lengths[1]) if lengths else None
     told = {"subject": "exposed_ns", "unit": "ns", "key": key(2), "windows": windows, **more}
     return record(name, judged=judged, causes=causes, step=change, **told)
 

@@ -256,3 +256,50 @@ def test_deselected_assertions_are_looked_at_too(slower: Project) -> None:
     said = slower.refresh(RUN, "-k", "exposed_ns and below")
     lines = [line for line in left(said) if line.startswith("still")]
     assert [int(re.findall(r"line (\d+)", line)[0]) for line in lines] == [6, 7]
+
+
+SILENT = re.compile(r"(?s)waivers: \[(\{.*?\})\]\s+\(in gate.nsys.yaml, to silence it until (\S+)\)")
+
+
+@pytest.mark.parametrize(
+    "sentence", ["exposed_ns below baseline plus 5%", "overlap within 5% of baseline", "exposed_ns < 150us"]
+)
+def test_what_next_suggests_last_silences_the_red_for_two_weeks(
+    project: Project, monkeypatch: pytest.MonkeyPatch, sentence: str
+) -> None:
+    project.accepted(f"- {sentence}", 140)
+    project.trace(exposed_us=574)
+    project.pytest(RUN, code=1)
+    monkeypatch.setenv("SOURCE_DATE_EPOCH", "4102444800")  # the first day of 2100
+    said = project.pytest(RUN, code=1)
+    found = SILENT.search(said)
+    assert found is not None, said
+    assert said.index("waivers: [") > max(said.rfind("baseline refresh"), said.rfind("write: "), said.rfind("--view"))
+    assert found[2] == "2100-01-15"
+    project.gate(f"assertions:\n- {sentence}\nwaivers: [{found[1]}]\n")
+    assert "waived until 2100-01-15" in project.pytest(RUN, code=0)
+
+
+@pytest.mark.parametrize(
+    "gate",
+    [
+        "- {assert: exposed_ns < 100us, xfail: a reason}",
+        "- {assert: exposed_ns < 100us, severity: warn}",
+        "- exposed_ns != 200us",
+        "- exposed_ns <= baseline",
+    ],
+)
+def test_what_cannot_be_waived_has_no_waiver(project: Project, gate: str) -> None:
+    project.gated(gate)
+    assert "waivers: [" not in project.pytest(RUN)
+
+
+def test_below_other_waivers_it_is_one_more_of_them(project: Project) -> None:
+    gate = """
+        assertions: [{id: a, assert: exposed_ns < 100us}]
+        waivers: [{assertion: a, ceiling: 150us, expires: 2100-01-01, reason: r}]
+        """
+    project.gated(gate)
+    said = project.pytest(RUN, code=1)
+    waiver = r'- \{assertion: "a", ceiling: 210us, expires: \S+, reason: "…"\} \(in gate.nsys.yaml below its waivers, '
+    assert re.search(waiver, " ".join(said.split()))
