@@ -474,7 +474,7 @@ def build_assertion(sentence: str, gate: GateFile) -> Assertion:
     """Build an assertion from a sentence, with the settings of a gate file. Raises ArgumentMistake."""
     __tracebackhide__ = True
     try:
-        return parse_sentence(sentence, gate, Location(gate.path, 1, 1))
+        return parse_sentence(sentence, gate, Location(gate.path, 1, 1), allows_claims=True)
     except SentenceMistake as mistake:
         raise ArgumentMistake(f"{sentence!r}, character {mistake.offset + 1}: {mistake}") from None
 

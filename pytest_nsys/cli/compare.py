@@ -26,12 +26,12 @@ from pytest_nsys.core.text_format import sanitize_line
 from pytest_nsys.gates.comparability import FIELDS
 from pytest_nsys.gates.convention_keys import check_trace_paths
 from pytest_nsys.gates.gate_file import load_configuration
-from pytest_nsys.gates.model import Verdict
+from pytest_nsys.gates.model import GateFile, Verdict
 from pytest_nsys.reports.session.comparison_report import make_comparison_session, render_comparison
 from pytest_nsys.reports.session.session import Session
 from pytest_nsys.traces.sidecars.measurements import find_files_by_capture
 from pytest_nsys.traces.trace_files import find_traces
-from pytest_nsys.verdicts.comparison import Result, TwoRuns, compare_runs
+from pytest_nsys.verdicts.comparison import Result, TwoRuns, compare_runs, make_claims_gate
 from pytest_nsys.verdicts.references import OtherRun
 
 if TYPE_CHECKING:
@@ -41,6 +41,7 @@ if TYPE_CHECKING:
 EXIT_CODES = {
     Result.NOT_WORSE: ExitCode.GOOD,
     Result.WORSE: ExitCode.WORSE,
+    Result.NOT_SHOWN: ExitCode.WORSE,
     Result.INCOMPARABLE: ExitCode.NO_DATA,
     Result.UNDECIDED: ExitCode.NO_DATA,
 }
@@ -57,6 +58,13 @@ FORMAT_BY_SUFFIX = {".txt": "table", ".md": "markdown", ".json": "json", ".html"
 @click.option("--head", multiple=True, metavar="PATH", help="A capture of the head (repeatable).")
 @click.option(
     "--gate", "gates", multiple=True, metavar="FILE", help="Gate file, or folder of them, that judges (repeatable)."
+)
+@click.option(
+    "--claim",
+    "claims",
+    multiple=True,
+    metavar="SENTENCE",
+    help="What head is to be shown to do, as in 'step time at least 3% below baseline' (repeatable).",
 )
 @make_measurements_option("--base-measurements", "capture of the base")
 @make_measurements_option("--head-measurements", "capture of the head")
@@ -79,6 +87,7 @@ def compare(
     base: tuple[str, ...],
     head: tuple[str, ...],
     gates: tuple[str, ...],
+    claims: tuple[str, ...],
     base_measurements: tuple[str, ...],
     head_measurements: tuple[str, ...],
     format: str | None,
@@ -92,7 +101,8 @@ def compare(
     Each is a file, folder or quoted glob. For several captures a side, repeat --base and --head: three are told
     apart by separation, five by a test. Without --gate, built-in assertions judge.
 
-    Exit codes: 0 nothing is worse; 1 something is; 2 a mistake or an unreadable trace; 3 not comparable, or no data.
+    Exit codes: 0 nothing is worse; 1 something is, or a claim is not shown; 2 a mistake or an unreadable trace; 3 not
+    comparable, or no data.
     """
     measurements_by_side = (
         find_files_by_capture(base_measurements, Path()),
@@ -117,6 +127,7 @@ def compare(
     check_distinct_captures(*captures)
     _check_gate_options(asked, gate_paths)
     gate_files = [load_configuration(gate) for gate in gate_paths]
+    make_claims_gate(claims, gate_files[0] if gate_files else GateFile(Path(), (), asked.named_convention))
     if artifacts is not None:
         _check_artifacts(artifacts, traces)
     with open_cache(asked.executor, output_format) as library:
@@ -124,6 +135,8 @@ def compare(
         gate_files = gate_files or [
             runs.make_builtin_gate(asked.named_convention, asked.window, asked.span, asked.kernels)
         ]
+        if claims:
+            gate_files.append(make_claims_gate(claims, gate_files[0]))
         if comparable_on:
             gate_files = [dataclasses.replace(gate, comparable_on=comparable_on) for gate in gate_files]
         pairs = {gate.address: runs.open_pair(gate) for gate in gate_files}

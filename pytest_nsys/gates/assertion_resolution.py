@@ -25,7 +25,15 @@ from pytest_nsys.gates.limits import (
     describe_missing_amount,
     has_tolerance_for,
 )
-from pytest_nsys.gates.model import Assertion, BaselineLimit, Constant, ConstantByModel, LimitTarget, Requirement
+from pytest_nsys.gates.model import (
+    Assertion,
+    BaselineLimit,
+    Comparator,
+    Constant,
+    ConstantByModel,
+    LimitTarget,
+    Requirement,
+)
 from pytest_nsys.gates.sentences import explain_wrong_dimension, select_bare_word
 
 if TYPE_CHECKING:
@@ -128,11 +136,14 @@ def _check_baseline_limit(requirement: Requirement, limit: BaselineLimit, target
     """Return the requirement, checked. Raises UsageMistake if its tolerance allows nothing, or if the limit is on the
     side on which the metric gets better.
     """
-    if limit.tolerance is not None and not has_tolerance_for(limit.tolerance, target):
+    needs_amount = not limit.is_claim or requirement.comparator in (Comparator.LE, Comparator.GE)
+    if limit.tolerance is not None and needs_amount and not has_tolerance_for(limit.tolerance, target):
         raise UsageMistake(describe_missing_amount(target))
     if requirement.comparator in {"lower": FLOOR_COMPARATORS, "higher": CEILING_COMPARATORS}.get(
         target.better or "", ()
     ):
+        if limit.is_claim:
+            raise UsageMistake(f"{target.better} {target.name} is better: claim the other side of the baseline")
         movement = "rises" if target.better == "lower" else "falls"
         raise UsageMistake(
             f"{target.better} {target.name} is better, so '{requirement.text}' passes however far it {movement}: "

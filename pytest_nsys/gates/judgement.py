@@ -9,6 +9,9 @@ before are *inconclusive*. Only *failed* against a baseline with a tolerance (R3
 branch, or an earlier run on the branch, the first bad run fails. An assertion that failed once fails until it holds
 again.
 
+A claim (``at least 3% below baseline``) is the other way round: it holds where the change to the better is as large as
+claimed, and more than the noise. What the captures do not show fails, as a change that is too small does.
+
 ``pipeline overlap_score >= 0.30`` also limits the period, as stages that overlap have a good score even if something
 else keeps the period long. The sentence holds for a rank if the score reaches its limit and ``serialization`` is below
 one half: the median period is nearer to the length of the longer stage than to the sum of both stages.
@@ -42,6 +45,9 @@ from pytest_nsys.core.units import HASH
 from pytest_nsys.gates.model import (
     Assertion,
     BaselineLimit,
+    ClaimEvidence,
+    ClaimFinding,
+    Comparator,
     Difference,
     JudgedLabels,
     JudgedRow,
@@ -49,7 +55,15 @@ from pytest_nsys.gates.model import (
     Requirement,
     UnmatchedRows,
 )
-from pytest_nsys.gates.noise import IMPOSSIBLE, Decision, compute_noise_bound
+from pytest_nsys.gates.noise import (
+    CLAIM_ROWS,
+    FEWEST_FOR_SEPARATION,
+    IMPOSSIBLE,
+    Decision,
+    compute_noise_bound,
+    count_needed_captures,
+    measure_accepted_spread,
+)
 from pytest_nsys.gates.selection import (
     describe_absent_ranks,
     find_absent_ranks,
@@ -337,14 +351,17 @@ def _judge_by_baseline(
             [*filter(None, (_judge_unmatched_row(limit.forbidden_rows, allowed_amount, *row) for _, *row in all_rows))]
         )
     baseline_judge = _BaselineJudge(assertion, limit, reference, len(rows))
+    judge_row = baseline_judge.judge_claim if limit.is_claim else baseline_judge.judge_row
     judged_rows = []
     for key, labels, value, accepted in all_rows:
         if value is not None and accepted:
-            judged_rows.append(baseline_judge.judge_row(labels, value, accepted))
+            judged_rows.append(judge_row(labels, value, accepted))
         elif value is not None:
             judged_rows.append(JudgedRow(labels, value, None, Outcome.NO_DATA))
         elif not _is_certainly_better(assertion, unseen_bounds.get(key), baseline := median(accepted)):
             judged_rows.append(JudgedRow(labels, None, None, Outcome.NO_DATA, baseline=baseline))
+    if limit.is_claim:
+        return summarize_rows(judged_rows)
     if (
         limit.tolerance is not None
         and limit.tolerance.noise_only
@@ -455,19 +472,77 @@ class _BaselineJudge:
             test=decision.label if decision is not None and self._limit.tolerance is not None else "",
         )
 
+    def judge_claim(self, labels: Mapping[str, Label], value: Value, accepted: Sequence[Value]) -> JudgedRow:
+        """Return the judged row of a claim: whether it got as much better as claimed, and by more than the noise."""
+        requirement, baseline = self._assertion.requirement, median(accepted)
+        assert self._limit.tolerance is not None
+        assert requirement.comparator is not None
+        amount = simplify_fraction(self._limit.tolerance.compute_amount(baseline, self._assertion.limit_target.unit))
+        limit = simplify_fraction(Fraction(baseline) - requirement.worse_direction * amount)
+        gain = -Fraction(measure_worsening(requirement, value, baseline))
+        evidence, noise, test = self._weigh_claim(build_row_key(self._assertion, labels), accepted, gain)
+        if gain <= 0:
+            evidence = evidence._replace(finding=ClaimFinding.WORSE, needed_captures=None)
+        elif not requirement.comparator.is_satisfied(value, limit):
+            has_amount = requirement.comparator in (Comparator.LE, Comparator.GE)
+            finding = ClaimFinding.TOO_SMALL if has_amount else ClaimFinding.WITHIN_TOLERANCE
+            evidence = evidence._replace(finding=finding, needed_captures=None)
+        return JudgedRow(
+            labels=labels,
+            value=value,
+            limit=limit,
+            outcome=Outcome.PASSED if evidence.finding is ClaimFinding.SHOWN else Outcome.FAILED,
+            baseline=baseline,
+            tolerance=amount,
+            margin=-measure_worsening(requirement, value, limit),
+            noise=noise,
+            test=test,
+            claim=evidence,
+        )
+
+    def _weigh_claim(
+        self, key: RowKey, accepted: Sequence[Value], gain: Fraction
+    ) -> tuple[ClaimEvidence, Value | None, str]:
+        """Return what the captures, or the accepted runs, say of a change to the better; the noise, and what tested
+        it.
+        """
+        if self._reference.decisions is not None:
+            decision = self._reference.decisions.get(key)
+            if decision is None:  # some capture lacks the row
+                return ClaimEvidence(ClaimFinding.NOT_TESTED), None, IMPOSSIBLE
+            is_tested, noise, spread = decision.noise is not None, decision.noise, decision.spread
+            is_shown, captures = decision.is_better, decision.captures
+            test = decision.label
+        else:
+            calibration = self._find_calibration(key)
+            places, captures, test = self._reference.calibrated_places, format_count(len(accepted), "accepted run"), ""
+            noise = compute_noise_bound(accepted, calibration, places, CLAIM_ROWS)
+            spread = measure_accepted_spread(accepted, calibration, places)
+            # One run of two may be a hiccup, whatever the noise of the others is.
+            is_tested = noise is not None and len(accepted) >= FEWEST_FOR_SEPARATION
+            is_shown = noise is not None and gain > noise
+        needed = None if spread is None or gain <= 0 else count_needed_captures(gain, spread)
+        if is_tested and is_shown:
+            return ClaimEvidence(ClaimFinding.SHOWN, captures), noise, test
+        finding = ClaimFinding.WITHIN_NOISE if is_tested else ClaimFinding.NOT_TESTED
+        return ClaimEvidence(finding, captures, needed), noise, test
+
     def _compute_row_tolerance(self, key: RowKey, accepted: Sequence[Value]) -> tuple[Value, Value | None]:
         """Return tolerance and noise of a row; between two sets of captures the test stands in for the noise."""
-        calibration = self._calibration.get(key, [])
-        complete_calibration = calibration if len(calibration) == len(self._reference.calibration) else []
         tolerance, noise = compute_tolerance(
             self._limit,
             self._assertion.limit_target.unit,
             accepted,
-            complete_calibration,
+            self._find_calibration(key),
             self._reference.calibrated_places,
             self._row_count,
         )
         return tolerance, noise if self._reference.decisions is None else None
+
+    def _find_calibration(self, key: RowKey) -> Sequence[Value]:
+        """Return the values of a row in the runs that its noise was measured on; none unless all of them have it."""
+        calibration = self._calibration.get(key, [])
+        return calibration if len(calibration) == len(self._reference.calibration) else []
 
 
 def _explain_missing_noise(rows: Sequence[JudgedRow], reference: Reference) -> str | None:

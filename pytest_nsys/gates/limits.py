@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 from pytest_nsys.analysis.metrics.registry import Metric, make_step_share
 from pytest_nsys.core.errors import suggest_word
+from pytest_nsys.core.exact import distance
 from pytest_nsys.core.text_format import sanitize_line
 from pytest_nsys.core.units import (
     ANY_UNIT,
@@ -49,6 +50,12 @@ from pytest_nsys.gates.model import (
 FLOOR_COMPARATORS = (Comparator.GT, Comparator.GE)
 CEILING_COMPARATORS = (Comparator.LT, Comparator.LE)
 _STRICT = {Comparator.GE: Comparator.GT, Comparator.LE: Comparator.LT}
+_MIRRORED = {
+    Comparator.LT: Comparator.GT,
+    Comparator.LE: Comparator.GE,
+    Comparator.GT: Comparator.LT,
+    Comparator.GE: Comparator.LE,
+}
 _LOOSE = {strict: loose for loose, strict in _STRICT.items()}
 _EXAMPLES = {
     (TIME, "lower"): "<= 1ms",
@@ -164,11 +171,19 @@ NO_TOLERANCE_MISTAKE = (
 WITHIN_WORD = "within"
 """Stands before the tolerance of a baseline that limits both sides."""
 
+BETTER_WORDS = "better than"
+"""The comparison of a claim that does not say how much better."""
+
+_CLAIMED_SIDES = {"below": "lower", "above": "higher"}
+"""The words for the side of the baseline that a claimed change leads to, each with the direction that it is."""
+
 MAX_HISTORY_RUNS = 9999
 """The greatest number of runs that a sentence may take a median of or leave out of it, and the greatest ``fail_after``.
 """
 
-_COMPARISON = re.compile(rf"\s*(?P<words>!=|[<>=≤≥]+|below\b|above\b|{WITHIN_WORD}\b|at\s+least\b|at\s+most\b)")
+_COMPARISON = re.compile(
+    rf"\s*(?P<words>!=|[<>=≤≥]+|below\b|above\b|{WITHIN_WORD}\b|at\s+least\b|at\s+most\b|better\s+than\b)"
+)
 _MODEL_CONSTANT = re.compile(r"\s*(?P<constant>\S.*?)\s+on\s+(?P<model>[^,]*[^\s,])\s*(?:,|$)")
 _HISTORY_WORDS = re.compile(
     r"(?:median\s+of\s+)?(?:the\s+)?last\s+(?:(?P<runs>\S+)\s+)?runs?\b(?:\s+of\s+(?P<branch>\S+))?"
@@ -176,7 +191,7 @@ _HISTORY_WORDS = re.compile(
 )
 _COMPARISON_SLIPS = {"=": "==", "=>": ">=", "=<": "<=", "≥": ">=", "≤": "<=", "===": "==", "<>": "!="}
 _LIMIT_TOKEN = re.compile(
-    rf"(?P<quantity>[0-9.](?:[0-9_.]|,(?=[0-9]{{3}}\b))*\s*(?:%|(?!of\b|on\b){UNIT_PATTERN})?)|(?P<word>[^\W\d]\w*)|(?P<symbol>\S)"
+    rf"(?P<quantity>[0-9.](?:[0-9_.]|,(?=[0-9]{{3}}\b))*\s*(?:%|(?!(?:of|on|below|above|better)\b){UNIT_PATTERN})?)|(?P<word>[^\W\d]\w*)|(?P<symbol>\S)"
 )
 _OF_STEP = re.compile(r"%\s+of\s+(?:the\s+)?step(?=\s*$|\s+on\s)")
 _SIGNS = {"+": "+", "plus": "+", "-": "-", "minus": "-"}
@@ -272,7 +287,7 @@ def parse_requirement(
         raise SentenceMistake(comparison_start, f"the comparison is missing: {COMPARISON_HINT}")
     comparison_start, comparison = match.start("words"), " ".join(match["words"].split())
     comparator = COMPARISONS.get(comparison)
-    if comparator is None and comparison != WITHIN_WORD:
+    if comparator is None and comparison not in (WITHIN_WORD, BETTER_WORDS):
         hint = (
             f" (did you mean '{_COMPARISON_SLIPS[comparison]}'?)"
             if comparison in _COMPARISON_SLIPS
@@ -284,6 +299,9 @@ def parse_requirement(
     if target.unit == HASH and (comparator is not Comparator.EQ or first.text != "baseline"):
         problem = f"{target.name} is the same as in the baseline or not: write {target.name} == baseline"
         raise SentenceMistake(comparison_start, problem)
+    is_claim = comparison == BETTER_WORDS or (comparator is Comparator.GE and tokens.peek([*_CLAIMED_SIDES, "better"]))
+    if is_claim and not constant:
+        return _parse_claim(text, comparison_start, first, tokens, target, tolerance)
     limit: Constant | ConstantByModel | BaselineLimit
     amount = None
     if comparison == WITHIN_WORD:
@@ -312,13 +330,85 @@ def parse_requirement(
             )
             raise SentenceMistake(comparison_start, problem)
         if comparator is not None:
-            comparator = _parse_baseline_comparator(comparison, comparison_start)
-            amount = _parse_signed_tolerance(tokens, comparator, target, tolerance)
+            subject = " ".join(text[:comparison_start].split())
+            comparator = _parse_baseline_comparator(comparison, comparison_start, subject)
+            amount = _parse_signed_tolerance(tokens, comparator, target, tolerance, subject)
         limit = BaselineLimit(amount, runs)
     tokens.check_end()
     limit_text = " ".join(text[comparison_start:].split())
     _check_limit_reach(Requirement(comparator, limit, limit_text), target, text[:comparison_start], comparison_start)
     return Requirement(comparator, limit, limit_text)
+
+
+def _parse_claim(
+    text: str,
+    comparison_start: int,
+    first: SentenceWord,
+    tokens: _LimitTokens,
+    target: LimitTarget,
+    tolerance: Tolerance | None,
+) -> Requirement:
+    """Return the requirement of a claim, ``at least 3% below baseline`` or ``better than baseline``.
+
+    ``first`` is the word behind its comparison. Without an amount the change has to be beyond ``tolerance``. Raises
+    SentenceMistake.
+    """
+    if target.better is None and target.unit != ANY_UNIT:
+        raise SentenceMistake(comparison_start, f"neither less nor more {target.name} is better: it cannot be claimed")
+    better_side = next((side for side, better in _CLAIMED_SIDES.items() if better == target.better), None)
+    amount, side, reference_word = tolerance or Tolerance(), better_side, first
+    limit_text = " ".join(text[comparison_start:].split())
+    if (side_word := tokens.peek([*_CLAIMED_SIDES, "better"])) is not None:
+        amount = _parse_tolerance_part(first, target)
+        if not amount.relative and not any(amount.absolute.values()):
+            raise first.make_mistake(f"a change of 0 is none: write {BETTER_WORDS} baseline")
+        tokens.expect(side_word.text)
+        if side_word.text == "better":
+            tokens.expect("than")
+        elif better_side not in (None, side_word.text):
+            problem = f"{target.better} {target.name} is better: write at least {first.text} {better_side} baseline"
+            raise side_word.make_mistake(problem)
+        else:
+            side = side_word.text
+        reference_word = tokens.take(f"'baseline' is missing after '{side_word.text}'")
+    if side is None:
+        problem = f"nothing says yet which way {target.name} gets better: write at least 3% below baseline, or above"
+        raise SentenceMistake(comparison_start, problem)
+    history = _parse_history_reference(text, reference_word)
+    if history is None and reference_word.text != "baseline":
+        raise reference_word.make_mistake("a claim is about a baseline: write at least 3% below baseline")
+    source, runs = ("baseline", None) if history is None else history
+    comparators = {"below": (Comparator.LE, Comparator.LT), "above": (Comparator.GE, Comparator.GT)}[side]
+    comparator = comparators[side_word is None]  # what is better than m is not m itself
+    if side_word is not None and _is_out_of_reach(comparator, amount, target):
+        problem = f"can never hold: {_describe_range_end(target, _find_best_value(comparator, target) or 0)}"
+        raise first.make_mistake(f"'{limit_text}' {problem}")
+    _LimitTokens(text, reference_word.offset + len(source)).check_end()
+    return Requirement(comparator, BaselineLimit(amount, runs, is_claim=True), limit_text)
+
+
+def _find_best_value(comparator: Comparator, target: LimitTarget) -> int | None:
+    return target.least if comparator in CEILING_COMPARATORS else target.greatest
+
+
+def _is_out_of_reach(comparator: Comparator, amount: Tolerance, target: LimitTarget) -> bool:
+    """Whether no value can be so much better than any baseline."""
+    best_value, worst_value = _find_best_value(comparator, target), _find_best_value(_MIRRORED[comparator], target)
+    if best_value is None:
+        return False
+    if comparator in CEILING_COMPARATORS and best_value == 0 and amount.relative >= 1:
+        return True
+    return worst_value is not None and amount.absolute.get(target.unit, Fraction(0)) > distance(best_value, worst_value)
+
+
+def describe_refused_claim(text: str, subject: str) -> str:
+    """Return why the claim ``text``, of what ``subject`` says, cannot stand in a gate file, and where it belongs."""
+    sentence = sanitize_line(f"{subject} {text}".strip(), 200)
+    return f"'{text}' would fail an unchanged run, as every run after the next refresh: {_suggest_claim(sentence)}"
+
+
+def _suggest_claim(sentence: str) -> str:
+    return f"claim it in pytest-nsys compare BASE HEAD --claim '{sentence}', or in a test with nsys_gate(…)"
 
 
 def _parse_constants_by_model(text: str, start: int, target: LimitTarget) -> ConstantByModel:
@@ -467,20 +557,21 @@ def _parse_constant(token: SentenceWord, tokens: _LimitTokens, target: LimitTarg
     return Constant(value)
 
 
-def _parse_baseline_comparator(comparison: str, offset: int) -> Comparator:
+def _parse_baseline_comparator(comparison: str, offset: int, subject: str) -> Comparator:
     """Return the comparator that a comparison means before ``baseline``. Raises SentenceMistake for one that an
     unchanged run would fail.
     """
     if comparison in ("<", ">"):
         advice = {"<": "use <= or below", ">": "use >= or above"}[comparison]
-        raise SentenceMistake(offset, f"'{comparison} baseline' would fail an unchanged run: {advice}")
+        claim = _suggest_claim(sanitize_line(f"{subject} {BETTER_WORDS} baseline", 200))
+        raise SentenceMistake(offset, f"'{comparison} baseline' would fail an unchanged run: {advice}, or {claim}")
     if comparison == "!=":
         raise SentenceMistake(offset, "'!= baseline' would fail an unchanged run")
     return {"below": Comparator.LE, "above": Comparator.GE}.get(comparison) or COMPARISONS[comparison]
 
 
 def _parse_signed_tolerance(
-    tokens: _LimitTokens, comparator: Comparator, target: LimitTarget, default: Tolerance | None
+    tokens: _LimitTokens, comparator: Comparator, target: LimitTarget, default: Tolerance | None, subject: str
 ) -> Tolerance | None:
     """Parse what stands behind ``baseline``: a sign that fits the comparator and an amount; None for nothing."""
     sign = tokens.take_sign()
@@ -490,10 +581,12 @@ def _parse_signed_tolerance(
         raise sign.make_mistake("== takes the baseline exactly: write <= baseline + … or >= baseline - …")
     fitting_sign = {Comparator.LE: "+", Comparator.GE: "-"}[comparator]
     if _SIGNS[sign.text] != fitting_sign:
+        side, subject = "below" if comparator is Comparator.LE else "above", sanitize_line(subject, 200)
+        claim = _suggest_claim(f"{subject} at least 3% {side} baseline")
         raise SentenceMistake(
             sign.offset,
             f"'{comparator} baseline {sign.text} …' would fail an unchanged run: "
-            f"write {comparator} baseline {fitting_sign} …",
+            f"write {comparator} baseline {fitting_sign} …, or {claim}",
         )
     token = tokens.take("the tolerance is missing: write 5%, max(5%, 50us), 'tolerance' or 'noise'")
     return _parse_tolerance(token, tokens, target, default)

@@ -146,13 +146,16 @@ class UnmatchedRows(enum.StrEnum):
 
 
 class BaselineLimit(NamedTuple):
-    """Describes a limit that is read from the baseline m of a row: m + T above, m − T below."""
+    """Describes a limit that is read from the baseline m of a row: m + T above, m − T below; of a claim the other way
+    round, as T is how much better than m a value has to be.
+    """
 
     tolerance: Tolerance | None  # None: exactly m
     history: HistoryReference | None = None  # None: the stored baseline, or the other trace where one is given
     forbidden_rows: UnmatchedRows | None = (
         None  # rows of one side that may not exceed the tolerance; set if the sentence has no other limit
     )
+    is_claim: bool = False  # an unchanged run does not hold it: the captures have to show the change
 
     @property
     def is_exact(self) -> bool:
@@ -172,6 +175,11 @@ class Requirement:
     comparator: Comparator | None  # None: at most T away from a baseline, on either side
     limit: Constant | ConstantByModel | BaselineLimit
     text: str
+
+    @property
+    def is_claim(self) -> bool:
+        """Whether it asks for a change to the better."""
+        return isinstance(self.limit, BaselineLimit) and self.limit.is_claim
 
     @property
     def constants(self) -> Sequence[Constant]:
@@ -313,6 +321,11 @@ class Assertion:
         )
 
     @property
+    def is_claim(self) -> bool:
+        """Whether it claims that a run is better than its baseline."""
+        return self.requirement.is_claim
+
+    @property
     def needs_baseline(self) -> bool:
         """Whether the limit is read from a baseline or from the history."""
         return isinstance(self.requirement.limit, BaselineLimit)
@@ -430,6 +443,26 @@ OUTCOMES_WORST_FIRST = (
 OUTSIDE_LIMIT = (Outcome.FAILED, Outcome.ACCEPTED)
 """Outcomes of a row that is outside its limit."""
 
+
+class ClaimFinding(enum.StrEnum):
+    """Says what the captures say of a claimed change of one row."""
+
+    SHOWN = "shown"
+    WORSE = "not better"
+    TOO_SMALL = "smaller than claimed"
+    WITHIN_TOLERANCE = "within the tolerance"  # better, and nobody claimed how much
+    WITHIN_NOISE = "within the noise"
+    NOT_TESTED = "not tested"  # too few captures, or a noise that nobody measured
+
+
+class ClaimEvidence(NamedTuple):
+    """Holds what a claimed change of one row rests on."""
+
+    finding: ClaimFinding
+    captures: str = ""  # of both sides, as in ``3 + 3 captures``; of accepted runs ``4 accepted runs``
+    needed_captures: int | None = None  # how many a side would show this change; None where it is not known
+
+
 JudgedLabels = Mapping[str, Label]
 """Maps the dimensions of a judged row that remain after aggregation to their labels."""
 
@@ -466,6 +499,10 @@ class JudgedRow:
     """How far a waived value may go."""
     serialization: Value | None = None
     """The serialization of the row's rank, which the pipeline rule limits as well; None without that rule."""
+    claim: ClaimEvidence | None = None
+    """What a claimed change rests on; None where nothing is claimed. Of a claim ``tolerance`` is the change to the
+    better that it takes, ``limit`` lies on the better side of the baseline.
+    """
     step_ns: Value | None = None
     """The length, in ns, of the step that value and limit are shares of; None if they are no shares of a step."""
 

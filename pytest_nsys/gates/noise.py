@@ -15,6 +15,9 @@ rows that are tested together, is at most 0.05. With three or four no test can s
 completely separated. With one or two no test is possible: the tolerance decides alone, and the label says so. With so
 many rows that not even complete separation is significant, a row has moved if its sides are completely separated and
 its shift exceeds the noise bound for that many rows: a gate of many rows must be able to fail.
+
+A claim (:func:`decide_claim`) turns the question round: an unchanged program must not show it. It has to hold in every
+row, so each row is tested alone.
 """
 
 from __future__ import annotations
@@ -102,6 +105,16 @@ def compute_noise_bound(
     return simplify_fraction(_round_root_up(squared_bound))
 
 
+def measure_accepted_spread(
+    accepted: Sequence[Value], calibration: Sequence[Value], calibrated_places: Container[int]
+) -> Fraction | None:
+    """Return the variance of a run, as :func:`compute_noise_bound` takes it; None where nothing was measured twice."""
+    if not calibration and len(accepted) < 2:
+        return None
+    freedom, squares = _pool_accepted_spread(accepted, calibration, calibrated_places)
+    return squares / freedom
+
+
 def _pool_accepted_spread(
     accepted: Sequence[Value], calibration: Sequence[Value], calibrated_places: Container[int]
 ) -> tuple[int, Fraction]:
@@ -175,6 +188,8 @@ class Decision(NamedTuple):
     label: str  # result for this row alone, in a word or two
     basis: str  # the rule by which all rows with as many captures were decided
     noise: Value | None = None  # the largest shift by chance, in the row's unit; None for too few captures
+    captures: str = ""  # that decided
+    spread: Fraction | None = None  # variance of a capture, of a claimed row; None for one capture a side
 
 
 class _Movement(NamedTuple):
@@ -213,9 +228,74 @@ def compute_chance_shift(trial: Trial, row_count: int) -> Value | None:
     return simplify_fraction(_round_root_up(compute_t_quantile(freedom, FALSE_ALARMS / row_count) ** 2 * spread))
 
 
+def _pool_spread(trial: Trial) -> Fraction | None:
+    """Return the variance of a capture of either side; None of one capture a side, which has none."""
+    before_count, after_count = len(trial.before), len(trial.after)
+    if before_count + after_count <= 2:
+        return None
+    _, shift_variance = _pool_sides(trial)
+    return shift_variance / (Fraction(1, before_count) + Fraction(1, after_count))
+
+
 def can_test(trial: Trial) -> bool:
     """Whether there are enough captures to tell a change from noise at all."""
     return _count_smaller_side(trial) >= FEWEST_FOR_SEPARATION
+
+
+CLAIM_ROWS = 2
+"""The noise of a claimed row is that of a gate of so many rows: a median of few captures scatters more than their mean,
+which the bound is for. So one unchanged row in a hundred is beyond it, in ``tests/benchmarks/claim_simulation.py``.
+"""
+
+MOST_NEEDED_CAPTURES = 100
+"""More captures a side are not counted: nobody takes them."""
+
+POWER = Fraction(4, 5)
+"""How often the captures that :func:`count_needed_captures` names would show a change of that size."""
+
+
+def decide_claim(trial: Trial) -> Decision:
+    """Decide whether the captures show that a row got better, in one unchanged row of a hundred at most.
+
+    Fewer than three a side show nothing. Else the two sides are separated, or the exact p is at most 0.01; and the
+    shift is beyond the noise, as outliers of one side can separate it from the other.
+    """
+    direction = -trial.worse_direction
+    if not can_test(trial):
+        basis = f"{IMPOSSIBLE} with {trial.captures_text}"
+        return Decision(False, False, IMPOSSIBLE, basis, None, trial.captures_text, _pool_spread(trial))
+    noise = compute_chance_shift(trial, CLAIM_ROWS)
+    assert noise is not None
+    is_beyond_noise = direction * Fraction(median(trial.after) - median(trial.before)) > noise
+    if _count_smaller_side(trial) < FEWEST_FOR_A_TEST:
+        movement = _decide_by_separation(trial, direction)
+    else:
+        p = compute_rank_sum_p(trial, direction)
+        is_apart = p <= FALSE_ALARMS or _is_separated(trial, direction)
+        movement = _Movement(is_apart, f"p {_format_p(p)}", f"exact rank-sum test of {trial.captures_text}")
+    return Decision(
+        False,
+        movement.has_moved and is_beyond_noise,
+        movement.label,
+        movement.basis,
+        noise,
+        trial.captures_text,
+        _pool_spread(trial),
+    )
+
+
+def count_needed_captures(change: Value, spread: Fraction) -> int | None:
+    """Return how many captures a side would show a change of this size in four of five comparisons, if a capture has
+    this variance.
+
+    None where more than ``MOST_NEEDED_CAPTURES`` would.
+    """
+    for count in range(FEWEST_FOR_SEPARATION, MOST_NEEDED_CAPTURES + 1):
+        freedom = 2 * count - 2
+        needed_t = compute_t_quantile(freedom, FALSE_ALARMS / CLAIM_ROWS) + compute_t_quantile(freedom, 1 - POWER)
+        if Fraction(change) ** 2 >= needed_t**2 * spread * Fraction(2, count):
+            return count
+    return None
 
 
 def _count_smaller_side(trial: Trial) -> int:

@@ -58,6 +58,7 @@ from pytest_nsys.gates.limits import (
     WITHIN_WORD,
     SentenceMistake,
     SentenceWord,
+    describe_refused_claim,
     locate_mistake,
     parse_requirement,
     resolve_limited_metric,
@@ -225,9 +226,12 @@ class SentenceSubject:
             self.where[dimension] = Selector(tuple(labels))
 
 
-def parse_sentence(text: str, gate: GateFile, location: Location) -> Assertion:
-    """Parse ``text`` as an assertion; the gate file gives the defaults. Raises SentenceMistake."""
-    subject, requirement = _parse_parts(text, gate)
+def parse_sentence(text: str, gate: GateFile, location: Location, *, allows_claims: bool = False) -> Assertion:
+    """Parse ``text`` as an assertion; the gate file gives the defaults. Raises SentenceMistake.
+
+    A claim is a mistake unless ``allows_claims``: in a gate file it fails every run after the next refresh.
+    """
+    subject, requirement = _parse_parts(text, gate, allows_claims=allows_claims)
     parts = (subject.where, subject.aggregates, subject.balance_across, subject.pipeline)
     defaults = {key: getattr(gate, key) for key in ("window", "span", "kernels", "allow_missing")}
     assertion = Assertion(
@@ -236,7 +240,7 @@ def parse_sentence(text: str, gate: GateFile, location: Location) -> Assertion:
     return replace(assertion, outside_metric=subject.metric) if subject.metric.is_outside_trace else assertion
 
 
-def _parse_parts(text: str, gate: GateFile) -> tuple[SentenceSubject, Requirement]:
+def _parse_parts(text: str, gate: GateFile, *, allows_claims: bool) -> tuple[SentenceSubject, Requirement]:
     """Return what a sentence judges and what it requires. Raises SentenceMistake."""
     kinds = STEP_KIND_NAMES if gate.convention is None else gate.convention.kind_names
     make_subject = partial(SentenceSubject, axes=gate.axes, kinds=kinds)
@@ -266,6 +270,11 @@ def _parse_parts(text: str, gate: GateFile) -> tuple[SentenceSubject, Requiremen
     if subject.pipeline and subject.aggregates:
         problem = f"'{PIPELINE_WORD}' judges each rank by itself: leave out what takes ranks together"
         raise words[0].make_mistake(problem)
+    if requirement.is_claim and not allows_claims:
+        claimed_subject = " ".join(text[: words[comparison_index].offset].split())
+        raise words[comparison_index].make_mistake(describe_refused_claim(requirement.text, claimed_subject))
+    if subject.pipeline and requirement.is_claim:
+        raise words[0].make_mistake(f"'{PIPELINE_WORD}' has a limit of its own: claim {subject.metric.name} without it")
     if subject.pipeline and requirement.worse_direction >= 0:
         raise words[0].make_mistake(f"'{PIPELINE_WORD}' asks for a score of at least so much: write >=")
     return subject, requirement
@@ -337,6 +346,8 @@ def _is_comparison(words: list[SentenceWord], i: int) -> bool:
     text = words[i].text
     if text == "at":
         return i + 1 < len(words) and words[i + 1].text in ("least", "most")
+    if text == "better":
+        return i + 1 < len(words) and words[i + 1].text == "than"
     return text in ("below", "above", WITHIN_WORD) or text[0] in "<>=≤≥" or text == "!="
 
 

@@ -34,16 +34,18 @@ from pytest_nsys.analysis.windows.measurements import OutsideMeasurements
 from pytest_nsys.analysis.windows.run_conditions import RunKey
 from pytest_nsys.analysis.windows.window_selection import MEDIAN, RUN, UsedWindow, WindowSpec
 from pytest_nsys.core.conventions import Anchor, Convention
-from pytest_nsys.core.errors import NothingMeasured, NsysError, prefix_errors
+from pytest_nsys.core.errors import NothingMeasured, NsysError, UsageMistake, prefix_errors
 from pytest_nsys.core.exact import distance, median, simplify_fraction
 from pytest_nsys.core.memoize import group_by_key
 from pytest_nsys.core.model import KernelsMode, Note, Span, Value
-from pytest_nsys.core.text_format import format_count, shorten_paths
+from pytest_nsys.core.text_format import format_count, sanitize_line, shorten_paths
 from pytest_nsys.gates import gate_file
+from pytest_nsys.gates.assertion_names import clean_name
 from pytest_nsys.gates.comparability import find_convention_difference, find_differences
 from pytest_nsys.gates.gate_file import load_gate_file
 from pytest_nsys.gates.hiccups import leave_out_hiccup
 from pytest_nsys.gates.judgement import RowKey, fold_table
+from pytest_nsys.gates.limits import SentenceMistake
 from pytest_nsys.gates.model import (
     Assertion,
     BaselineLimit,
@@ -60,6 +62,7 @@ from pytest_nsys.gates.model import (
     build_requests,
     resolve_window_spec,
 )
+from pytest_nsys.gates.sentences import parse_sentence
 from pytest_nsys.traces.trace_files import iterate_duplicate_traces
 from pytest_nsys.verdicts.evaluate import GateContext, evaluate, judge_without_baseline, resolve_gate_convention
 from pytest_nsys.verdicts.kernel_changes import KernelChanges, compare_kernels
@@ -72,6 +75,7 @@ class Result(enum.StrEnum):
 
     NOT_WORSE = "nothing worse"
     WORSE = "worse"
+    NOT_SHOWN = "not as claimed"
     INCOMPARABLE = "incomparable"
     UNDECIDED = "undecided"
 
@@ -161,8 +165,12 @@ class Comparison:
 
     @cached_property
     def rows(self) -> tuple[VerdictRow, ...]:
-        """Return all rows that are compared with base, each with its verdict, the worst first."""
-        held_verdicts = (verdict for verdict in self.verdicts if verdict.assertion.reads_stored_baseline)
+        """Return all rows that may not be worse than base's, each with its verdict, the worst first."""
+        held_verdicts = (
+            verdict
+            for verdict in self.verdicts
+            if verdict.assertion.reads_stored_baseline and not verdict.assertion.is_claim
+        )
         return tuple(
             sorted(((verdict, row) for verdict in held_verdicts for row in verdict.rows), key=_make_severity_key)
         )
@@ -186,6 +194,11 @@ class Comparison:
         """Return the verdicts of constant limits that head breaks."""
         return tuple(v for v in self.verdicts if v.outcome is Outcome.FAILED and not v.assertion.needs_baseline)
 
+    @property
+    def claims(self) -> tuple[Verdict, ...]:
+        """Return the verdicts of the claims that head is better than base."""
+        return tuple(verdict for verdict in self.verdicts if verdict.assertion.is_claim)
+
     @cached_property
     def incomparable(self) -> tuple[Verdict, ...]:
         """Return the verdicts of assertions that could not be compared with base."""
@@ -202,6 +215,8 @@ class Comparison:
         """Return the overall result of all verdicts."""
         if self.worse or any(not verdict.good and verdict.assertion.xfail is None for verdict in self.limits_crossed):
             return Result.WORSE
+        if any(verdict.outcome is Outcome.FAILED for verdict in self.claims):
+            return Result.NOT_SHOWN
         if self.incomparable:
             return Result.INCOMPARABLE
         has_undecided = any(verdict.outcome in UNDECIDED and not verdict.good for verdict in self.verdicts)
@@ -473,6 +488,38 @@ BUILT_IN_GATE = "built-in gate"
 """Takes the place of a gate file's name for the built-in assertions."""
 
 
+CLAIMS = "claims"
+"""Takes the place of a gate file's name for claims."""
+
+
+def make_claims_gate(sentences: Sequence[str], gate: GateFile) -> GateFile:
+    """Return the claims that head is better than base, with the settings of the gate file that judges beside them.
+
+    Raises UsageMistake for a sentence that is no claim.
+    """
+    path, claims = Path(CLAIMS), list[Assertion]()
+    for line, sentence in enumerate(sentences, 1):
+        try:
+            claim = parse_sentence(sentence, gate, Location(path, line, 1), allows_claims=True)
+        except SentenceMistake as mistake:
+            shown_sentence = sanitize_line(sentence, 200)
+            raise UsageMistake(f"--claim '{shown_sentence}', character {mistake.offset + 1}: {mistake}") from None
+        if not claim.is_claim:
+            shown_sentence = sanitize_line(sentence, 200)
+            raise UsageMistake(
+                f"--claim '{shown_sentence}' claims no change to the better, as in 'step time at least 3% below "
+                "baseline': write it into a gate file, which --gate names"
+            )
+        if not claim.reads_stored_baseline:
+            shown_limit = sanitize_line(claim.requirement.text, 200)
+            raise UsageMistake(f"--claim '{shown_limit}': here head is compared with base: write baseline")
+        name = clean_name(sentence)
+        claims.append(replace(claim, name=name, full_name=name, sentence=name))
+    if len({claim.sentence for claim in claims}) < len(claims):
+        raise UsageMistake("a claim is given twice")
+    return replace(gate, path=path, assertions=tuple(claims), configuration="", configuration_names=(), matrix=())
+
+
 @dataclass(frozen=True)
 class TwoRuns:
     """Holds the captures of base and head as given on the command line, and the files of measurements that belong to
@@ -532,7 +579,14 @@ class TwoRuns:
         assertions = tuple(replace(a, window=window, span=span, kernels=kernels) for a in trace_assertions)
         # Given traces are compared as they are: what they lack is a warning, as in every command.
         quality = Bounds(missing_ranks=None, anchors=None)
-        gate = GateFile(name, assertions, convention, quality=quality, window=window, span=span, kernels=kernels)
+        gate = GateFile(
+            *(name, assertions, convention),
+            quality=quality,
+            tolerance=built_in.tolerance,
+            window=window,
+            span=span,
+            kernels=kernels,
+        )
         if assertions:
             unused_metrics = (
                 OWN_STREAM_METRICS if self._select_wall_metrics(gate) == ALL_STREAM_METRICS else ALL_STREAM_METRICS

@@ -60,16 +60,17 @@ from pytest_nsys.gates.model import (
 from pytest_nsys.stored.baselines.baseline_file import Baseline
 from pytest_nsys.stored.baselines.store import BaselineStore
 from pytest_nsys.tools.git import list_heads
+from pytest_nsys.verdicts.claims import describe_claim
 from pytest_nsys.verdicts.commit_age import measure_capture_age_at_commit
 from pytest_nsys.verdicts.references import OtherRun, PastRuns, ReferenceSource
 from pytest_nsys.verdicts.row_causes import (
-    EXPLAINED_OUTCOMES,
     NO_WINDOWS_KEPT,
     WINDOWS_LOST,
     RowExplanations,
     compare_steps,
     explain_rows,
     find_examined_window,
+    is_explained,
 )
 from pytest_nsys.verdicts.stored_baseline import StoredBaseline
 from pytest_nsys.verdicts.structure_diff import StructureFailure
@@ -377,7 +378,7 @@ def evaluate(assertion: Assertion, context: GateContext) -> Verdict:
             *(baseline_reference.notes if baseline_reference else ()),
         ),
         next_step=context.refresh_command
-        if assertion.reads_stored_baseline and not objection and not acceptance.reason
+        if assertion.reads_stored_baseline and not assertion.is_claim and not objection and not acceptance.reason
         else "",
         differences=reference.differences if isinstance(reference, NotComparable) else (),
         compared_with=baseline_reference.origin if baseline_reference else "",
@@ -397,7 +398,7 @@ def evaluate(assertion: Assertion, context: GateContext) -> Verdict:
 
 def _explain_judgement(assertion: Assertion, judgement: Judgement, context: GateContext) -> RowExplanations:
     metric, spec = assertion.measured_metric, resolve_window_spec(context.captures.convention, assertion)
-    if metric.is_outside_trace or not any(row.outcome in EXPLAINED_OUTCOMES for row in judgement.rows):
+    if metric.is_outside_trace or not any(map(is_explained, judgement.rows)):
         return RowExplanations()
     baseline_breakdowns = context.baseline_breakdowns
     if baseline_breakdowns is None:
@@ -550,6 +551,8 @@ _LIMIT_SIDES: Mapping[Comparator | None, str] = {
 def format_verdict_message(assertion: Assertion, judgement: Judgement) -> str:
     """Return the message of a verdict, on one line."""
     rows = judgement.rows
+    if assertion.is_claim and rows and judgement.outcome in (Outcome.PASSED, Outcome.FAILED):
+        return describe_claim(assertion, rows)
     match judgement.outcome:
         case Outcome.FAILED:
             failed_count = sum(row.outcome is Outcome.FAILED for row in rows)

@@ -48,7 +48,7 @@ from pytest_nsys.gates.model import (
     build_request,
     resolve_window_spec,
 )
-from pytest_nsys.gates.noise import Decision, Trial, decide_trials
+from pytest_nsys.gates.noise import Decision, Trial, decide_claim, decide_trials
 from pytest_nsys.stored.baselines.baseline_file import RowLabels, SeriesId, StoredSeries, build_series_id
 from pytest_nsys.tools.git import list_heads, read_revision, resolve_branch
 from pytest_nsys.traces.trace_files import find_duplicate_trace
@@ -240,9 +240,16 @@ class OtherRun(ReferenceSource):
         trials: dict[tuple[str, RowKey], Trial] = {}
         for assertion in self.gate.assertions:
             limit = assertion.requirement.limit
-            if isinstance(limit, BaselineLimit) and limit.tolerance is not None and limit.history is None:
+            is_tested = isinstance(limit, BaselineLimit) and limit.tolerance is not None and limit.history is None
+            if is_tested and not assertion.is_claim:
                 trials |= {(assertion.name, key): trial for key, trial in self._collect_trials(assertion).items()}
         return decide_trials(trials)
+
+    def _decide_rows(self, assertion: Assertion) -> Mapping[RowKey, Decision]:
+        """Return the decision of each row of one assertion."""
+        if assertion.is_claim:
+            return {key: decide_claim(trial) for key, trial in self._collect_trials(assertion).items()}
+        return {key: decision for (name, key), decision in self._decisions.items() if name == assertion.name}
 
     def _collect_trials(self, assertion: Assertion) -> dict[RowKey, Trial]:
         """Return the values of each row in every capture of both runs, for rows that all captures have."""
@@ -303,7 +310,7 @@ class OtherRun(ReferenceSource):
         outlier_notes += (
             [Note(f"{self.name}: {hiccup.line}")] if (hiccup := self.base_captures.omitted_capture) is not None else []
         )
-        row_decisions = {key: decision for (name, key), decision in self._decisions.items() if name == assertion.name}
+        row_decisions = self._decide_rows(assertion)
         basis_notes = map(Note, dict.fromkeys(decision.basis for decision in row_decisions.values()))
         return Reference(
             runs=[base_table],

@@ -38,6 +38,12 @@ if TYPE_CHECKING:
 
 EXPLAINED_OUTCOMES = (*OUTSIDE_LIMIT, Outcome.INCONCLUSIVE, Outcome.IMPROVED)
 
+
+def is_explained(row: JudgedRow) -> bool:
+    """Whether a row has a why: one that got worse, or better, or that a claim is about."""
+    return row.outcome in EXPLAINED_OUTCOMES or (row.claim is not None and row.value is not None)
+
+
 MATERIAL_DIVISOR = 100
 """A row without a baseline is explained only if it got worse by more than 1 / MATERIAL_DIVISOR."""
 
@@ -87,7 +93,7 @@ def explain_rows(
     examined_windows: list[tuple[ExaminedWindow | None, ExaminedWindow | None]] = []
     missing_reasons: list[str] = []
     for row in rows if not metric.is_outside_trace else ():
-        if row.outcome in EXPLAINED_OUTCOMES:
+        if is_explained(row):
             labels = explainer.resolve_labels(row)
             sides = explainer.find_explaining_windows(row, labels)
             if sides is not None:
@@ -119,7 +125,7 @@ def find_examined_window(
     metric: Metric, spec: WindowSpec, rows: Sequence[JudgedRow], current: RunBreakdowns
 ) -> ExaminedWindow | None:
     """Return the window that gave the worst row its value, for use without a baseline's run; None if no row is bad."""
-    row = next((row for row in rows if row.outcome in EXPLAINED_OUTCOMES), None)
+    row = next(filter(is_explained, rows), None)
     if row is not None and row.value is not None and not metric.is_outside_trace:
         with suppress(NsysError):
             return current.find_examined_window(
@@ -134,7 +140,7 @@ def find_baseline_window(verdict: Verdict, baseline: Captures) -> ExaminedWindow
     """
     if verdict.examined_baseline is not None:
         return verdict.examined_baseline
-    row = next((row for row in verdict.rows if row.outcome in EXPLAINED_OUTCOMES), None)
+    row = next(filter(is_explained, verdict.rows), None)
     value = None if row is None else row.value if row.baseline is None else row.baseline
     if row is None or value is None:
         return None
@@ -310,6 +316,7 @@ class _RowExplainer:
 
         A row of several ranks, or of a metric without parts, is explained by root causes only.
         """
+        from pytest_nsys.analysis.explain.causes import find_lost_gain
         from pytest_nsys.analysis.explain.root_cause_credits import find_count_changes, find_root_causes
 
         metric, roots, parts = (
@@ -350,7 +357,13 @@ class _RowExplainer:
         if not (is_single_rank and is_known):
             return _make_roots_only(labels, changes) if change > 0 else None
         row_labels = labels if steps is None else {**labels, "window": f"window of {steps} steps"}
-        return RowExplanation(row_labels, parts.explain(labels, change, *both_sides[ranks[0]], extra_changes), changes)
+        explanation = parts.explain(labels, change, *both_sides[ranks[0]], extra_changes)
+        lost_gain = (
+            find_lost_gain(metric.name, explanation.causes, change, before_ns)
+            if row.claim is not None and metric.unit == TIME
+            else None
+        )
+        return RowExplanation(row_labels, explanation, changes, is_claimed=row.claim is not None, lost_gain=lost_gain)
 
     def add_other_ranks(self, explained: RowExplanation, sides: _ExplainingWindows) -> RowExplanation:
         """Return the explanation with its root causes on the other ranks, and with the kernels of the windows that were

@@ -300,6 +300,15 @@ class Explanation(NamedTuple):
         return next((cause for cause in self.causes if cause.change_ns * self.change_ns > 0), None)
 
 
+class LostGain(NamedTuple):
+    """Describes a kernel that takes less time, of which a claimed value got less than half."""
+
+    metric: str  # of the value
+    gain: Change  # of the kernel
+    change_ns: int  # of the value
+    instead: Change | None  # what takes most of the time that the kernel no longer takes; None where nothing does
+
+
 class RowExplanation(NamedTuple):
     """Explains why a row of a metric changed."""
 
@@ -307,6 +316,8 @@ class RowExplanation(NamedTuple):
     explanation: Explanation
     root_causes: tuple[Change, ...] = ()  # those behind most of the change, largest first; may be empty
     alike_on_all_ranks: tuple[Change, ...] = ()  # the same root causes on all ranks, even where the row changed less
+    is_claimed: bool = False  # whether a sentence claims that it got better: then all of its change is told
+    lost_gain: LostGain | None = None  # of a claimed row
     window_kernels: frozenset[str] = frozenset()  # the kernels of both windows, for distinct display names
 
 

@@ -7,7 +7,8 @@ the change.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from fractions import Fraction
 from typing import NamedTuple
 
 from pytest_nsys.analysis.explain.breakdown_model import (
@@ -18,6 +19,7 @@ from pytest_nsys.analysis.explain.breakdown_model import (
     Change,
     ChangeKind,
     Explanation,
+    LostGain,
     RootCause,
     RowActivity,
 )
@@ -120,6 +122,31 @@ def classify_change(counts: tuple[int, int], longer_ns: int) -> ChangeKind:
         less_kind = ChangeKind.RARELY if current else ChangeKind.GONE
         return more_kind if current > baseline else less_kind
     return ChangeKind.LONGER if longer_ns > 0 else ChangeKind.SHORTER
+
+
+MIN_GAIN_SHARE = Fraction(1, 50)
+"""The minimum share of its own time that a kernel gains to be told: less is noise."""
+
+MIN_GAIN_DIVISOR = 100
+"""A kernel's gain is told where it is at least this part of the value: a gain that nobody would see is not lost."""
+
+
+def find_lost_gain(metric: str, causes: Sequence[Change], change_ns: int, value_ns: int) -> LostGain | None:
+    """Return the kernel that gained most if less than half of its gain is in a change; None if there is none.
+
+    ``causes`` add up to the change in ns of a value that was ``value_ns``.
+    """
+    gains = [cause for cause in causes if cause.root.activity is RowActivity.KERNEL and cause.change_ns < 0]
+    gain = min(gains, key=lambda cause: cause.sort_key, default=None)
+    if gain is None or -2 * change_ns >= -gain.change_ns:
+        return None
+    gained_ns = -gain.change_ns
+    if gained_ns < MIN_GAIN_SHARE * gain.baseline_ns or MIN_GAIN_DIVISOR * gained_ns < value_ns:
+        return None
+    losses = [cause for cause in causes if cause.change_ns > 0]
+    largest_loss = min(losses, key=lambda cause: cause.sort_key, default=None)
+    is_most = largest_loss is not None and 2 * largest_loss.change_ns >= gained_ns + change_ns
+    return LostGain(metric, gain, change_ns, largest_loss if is_most else None)
 
 
 def _find_straggler(change_ns: int, baseline_waits: Counter[int], current_waits: Counter[int]) -> int | None:

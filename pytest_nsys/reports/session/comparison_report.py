@@ -77,7 +77,8 @@ def render_comparison(session: Session, *, verbose: bool = False) -> str:
             [f"  {line}" for line in rows.render_lines("… {} more")] if rows is not None and rows.rows else []
         )
         reason_lines += render_reasons(record.verdict, causes)
-        if reason_lines or record.outcome not in (Outcome.FAILED, Outcome.IMPROVED):  # the rows of these say it
+        is_told = record.outcome in (Outcome.FAILED, Outcome.IMPROVED) and not record.assertion.is_claim
+        if reason_lines or not is_told:  # the rows of these say it
             parts.append([f"{record.state}: {record.title}: {record.message}", *reason_lines])
     parts.append(render_terminal_summary(session.records, verbose=verbose, width=UNLIMITED_LENGTH))
     return "\n\n".join("\n".join(lines) for lines in parts) + "\n"

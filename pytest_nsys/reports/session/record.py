@@ -127,7 +127,7 @@ class AssertionRecord:
     @property
     def needs_attention(self) -> bool:
         """Whether a person should look at it."""
-        return not self.good or self.outcome in NOTEWORTHY_OUTCOMES
+        return not self.good or self.outcome in NOTEWORTHY_OUTCOMES or self.assertion.is_claim
 
     @property
     def subject(self) -> str:

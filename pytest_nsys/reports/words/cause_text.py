@@ -25,6 +25,7 @@ from pytest_nsys.reports.words.change_text import (
     RootChange,
     choose_display_names,
     describe_cause,
+    describe_lost_gain,
     describe_root_change,
     format_before_after,
 )
@@ -53,7 +54,7 @@ def render_cause_lines(rows: Sequence[RowExplanation], *, verbose: bool = False)
     lines = _render_explained_row(worst_row, list_cause_cells(worst_row, None if verbose else MAX_PARTS))
     if verbose and worst_row.root_causes:
         lines += ["in parts:", *_render_cause_cells(list_part_cells(worst_row))]
-    if verbose and worst_row.explanation.budget_change is not None:
+    if verbose and worst_row.explanation.budget_change is not None and not worst_row.is_claimed:
         lines.append(describe_budget_change(worst_row.explanation.budget_change))
     if same_rows:
         lines.append(f"the same: {describe_rows_of_one_cause(same_rows)}")
@@ -78,7 +79,7 @@ def find_cause_key(row: RowExplanation) -> object:
         return tuple(dict.fromkeys(change.root for change in row.root_causes))
     cause = row.explanation.leading_cause
     if cause is None:
-        return ""
+        return "" if row.lost_gain is None else (row.lost_gain.gain.root, row.lost_gain.instead)
     if cause.root.name and cause.straggler is not None:
         return f"{sanitize_line(cause.root.name, 60)} waits for rank {cause.straggler}"
     return sanitize_line(cause.root.name, 60) or str(cause.root.activity)
@@ -144,8 +145,18 @@ def list_cause_cells(row: RowExplanation, max_causes: int | None = None) -> list
 def list_causes(row: RowExplanation, max_causes: int | None = None) -> list[Cause]:
     """Return what is behind a row: each root cause, and what the root causes leave unexplained.
 
-    A row without root causes has the parts of its change instead.
+    A row without root causes has the parts of its change instead. Of a claimed row the parts of the window follow, and
+    the kernel whose gain it lacks.
     """
+    causes = _list_change_causes(row, max_causes)
+    if row.is_claimed and row.explanation.budget_change is not None:
+        causes.append((None, describe_budget_change(row.explanation.budget_change)))
+    if row.lost_gain is not None:
+        causes.append((None, describe_lost_gain(row.lost_gain)))
+    return causes
+
+
+def _list_change_causes(row: RowExplanation, max_causes: int | None) -> list[Cause]:
     if not row.root_causes:
         return [*list_parts(row, max_causes)]
     change_ns, roots = row.explanation.change_ns, _select_own_roots(row)

@@ -123,8 +123,12 @@ def describe_limit_source(assertion: Assertion, unit: str, row: JudgedRow | None
         return f"on {limit.find_model(row.labels)}"
     if not isinstance(limit, BaselineLimit):
         return ""
-    sign = {Comparator.LE: "+", Comparator.GE: MINUS}.get(assertion.requirement.comparator or Comparator.EQ, "±")
+    comparator = assertion.requirement.comparator or Comparator.EQ
     tolerance = limit.tolerance
+    if limit.is_claim and tolerance is not None:
+        amount = format_tolerance(tolerance.relative, tolerance.absolute.get(unit), unit)
+        return f"{limit.source} {'+' if assertion.requirement.worse_direction < 0 else MINUS} {amount}"
+    sign = {Comparator.LE: "+", Comparator.GE: MINUS}.get(comparator, "±")
     if tolerance is None or assertion.requirement.comparator is Comparator.EQ:
         return limit.source
     amount = format_tolerance(tolerance.relative, tolerance.absolute.get(unit), unit)
@@ -270,6 +274,8 @@ _OPPOSITE_SIGNS = {
 def describe_reason(verdict: Verdict) -> str:
     """Return why a verdict is bad in a few words: ``34.7% < 60%, rank 3 stage3_b``."""
     row = next(iter(select_rows_to_show(verdict)), None)
+    if verdict.assertion.is_claim and verdict.outcome is Outcome.FAILED:
+        return sanitize_line(verdict.message, 200)
     if verdict.outcome not in OUTSIDE_LIMIT or row is None or row.value is None or row.limit is None:
         return f"{verdict.outcome}: {sanitize_line(verdict.message, 200)}"
     place_text = format_row_place(row, verdict)
