@@ -528,19 +528,20 @@ class JudgedRow:
 
         None where the row may not change, or has no limit.
         """
-        return (
-            None
-            if not self.allowed_change or self.margin is None
-            else 1 - Fraction(self.margin) / Fraction(self.allowed_change)
-        )
+        if not self.allowed_change or self.margin is None:
+            return None
+        share = Fraction(self.margin) / Fraction(self.allowed_change)
+        return 1 - share if self.claim is None else -1 - share
 
     @property
     def headroom(self) -> Fraction | None:
         """Return the share of its tolerance, or of a constant limit, that a row may still lose before it fails.
 
         It compares rows of all units: the one with the least headroom is nearest to failing. None if the row may not
-        move at all: such a row holds, and is not about to fail.
+        move at all: such a row holds, and is not about to fail. None of a claim, too, which is judged once.
         """
+        if self.claim is not None:
+            return None
         if self.times_tolerance is not None:
             return 1 - self.times_tolerance
         if self.margin is None or self.limit is None or (not self.margin and self.outcome is Outcome.PASSED):

@@ -220,7 +220,7 @@ class Comparison:
         if self.incomparable:
             return Result.INCOMPARABLE
         has_undecided = any(verdict.outcome in UNDECIDED and not verdict.good for verdict in self.verdicts)
-        return Result.UNDECIDED if has_undecided or not self.rows else Result.NOT_WORSE
+        return Result.UNDECIDED if has_undecided or not (self.rows or self.claims) else Result.NOT_WORSE
 
     @property
     def fewest_captures(self) -> int:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_nsys.analysis.metrics.registry import make_measured_metric
+from pytest_nsys.analysis.metrics.registry import Better, make_measured_metric
 from pytest_nsys.core.errors import UsageMistake
 from pytest_nsys.gates.accepted_rows import is_acceptable
 from pytest_nsys.gates.assertion_resolution import resolve_outside_metric
@@ -171,8 +171,8 @@ def test_a_gate_file_takes_no_claim_and_names_where_it_belongs(limit: str, probl
 def test_the_way_of_a_measurement_is_checked_once_it_is_known() -> None:
     claim = claimed("measured tokens at least 5% below baseline")
     with pytest.raises(UsageMistake, match="higher measured tokens is better: claim the other side of the baseline"):
-        resolve_outside_metric(claim, make_measured_metric("tokens", "1", "higher"), {})
-    found = resolve_outside_metric(claim, make_measured_metric("tokens", "1", "lower"), {})
+        resolve_outside_metric(claim, make_measured_metric("tokens", "1", Better.HIGHER), {})
+    found = resolve_outside_metric(claim, make_measured_metric("tokens", "1", Better.LOWER), {})
     assert found.is_claim
 
 
@@ -228,6 +228,9 @@ def test_a_row_of_a_claim_has_its_limit_on_the_better_side() -> None:
     assert row.value is not None
     assert row.limit is not None
     assert row.margin == row.limit - row.value > 0
+    assert row.tolerance is not None
+    assert row.times_tolerance == (row.value - Fraction(baseline)) / row.tolerance < -1  # better by so many amounts
+    assert row.headroom is None
     assert row.noise is not None
     assert row.claim is not None
     assert row.claim.captures == "5 + 5 captures"

@@ -27,7 +27,7 @@ from pytest_nsys.reports.session.session import STATES, Session, find_run_record
 from pytest_nsys.reports.session.story_json import LONGEST_NAME, Json, build_change_json, build_story_json
 from pytest_nsys.reports.tables.formats import sanitize_json
 from pytest_nsys.reports.words.cause_text import choose_row_names, describe_budget_change, list_causes
-from pytest_nsys.reports.words.change_text import describe_cause
+from pytest_nsys.reports.words.change_text import describe_cause, describe_lost_gain
 from pytest_nsys.reports.words.verdict_text import describe_limit_source
 from pytest_nsys.verdicts.comparison import Comparison, OneSidedItem, Side
 
@@ -222,6 +222,7 @@ def _build_row_json(row: JudgedRow, verdict: Verdict) -> Json:
         "step": build_amount_json(row.step_ns, TIME),
         "change": _build_change_amount_json(row, unit),
         "times_tolerance": None if row.times_tolerance is None else float(row.times_tolerance),
+        **({} if row.claim is None else {"claim": row.claim._asdict()}),
     }
 
 
@@ -269,4 +270,5 @@ def _build_cause_json(row: RowExplanation) -> Json:
             }
             for cause in explanation.causes
         ],
+        **({} if row.lost_gain is None else {"lost_gain": describe_lost_gain(row.lost_gain)}),
     }

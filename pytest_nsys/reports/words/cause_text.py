@@ -148,12 +148,14 @@ def list_causes(row: RowExplanation, max_causes: int | None = None) -> list[Caus
     A row without root causes has the parts of its change instead. Of a claimed row the parts of the window follow, and
     the kernel whose gain it lacks.
     """
-    causes = _list_change_causes(row, max_causes)
-    if row.is_claimed and row.explanation.budget_change is not None:
-        causes.append((None, describe_budget_change(row.explanation.budget_change)))
-    if row.lost_gain is not None:
-        causes.append((None, describe_lost_gain(row.lost_gain)))
-    return causes
+    return [*_list_change_causes(row, max_causes), *((None, text) for text in _list_claim_texts(row))]
+
+
+def _list_claim_texts(row: RowExplanation) -> list[str]:
+    """Return what a claimed row says beside its causes: the parts of its window, and the kernel whose gain it lacks."""
+    budget = row.explanation.budget_change if row.is_claimed else None
+    texts = [] if budget is None else [describe_budget_change(budget)]
+    return texts if row.lost_gain is None else [*texts, describe_lost_gain(row.lost_gain)]
 
 
 def _list_change_causes(row: RowExplanation, max_causes: int | None) -> list[Cause]:
