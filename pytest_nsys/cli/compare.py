@@ -101,8 +101,8 @@ def compare(
     Each is a file, folder or quoted glob. For several captures a side, repeat --base and --head: three are told
     apart by separation, five by a test. Without --gate, built-in assertions judge.
 
-    Exit codes: 0 nothing is worse; 1 something is, or a claim is not shown; 2 a mistake or an unreadable trace; 3 not
-    comparable, or no data.
+    Exit codes: 0 nothing worse; 1 worse, or a claim not shown; 2 a mistake or unreadable trace; 3 incomparable, or no
+    data.
     """
     measurements_by_side = (
         find_files_by_capture(base_measurements, Path()),

@@ -219,7 +219,7 @@ def build_story(records: Iterable[AssertionRecord], told_records: Sequence[Asser
         tuple(_select_notable_roots(_build_story_roots(told_records, root_index))),
         tuple(red for red in rootless_reds if red.rows or not select_failed_rows(red.record)),
         tuple(_list_unjudged(records)),
-        {record.address: _find_world_size(record) for record in records},
+        {record.address: _find_world_size(record) for record in records if not record.assertion.is_claim},
         is_warning=is_warning,
     )
 
