@@ -506,26 +506,35 @@ class _BaselineJudge:
         """Return what the captures, or the accepted runs, say of a change to the better; the noise, and what tested
         it.
         """
-        if self._reference.decisions is not None:
-            decision = self._reference.decisions.get(key)
-            if decision is None:  # some capture lacks the row
-                return ClaimEvidence(ClaimFinding.NOT_TESTED), None, IMPOSSIBLE
-            is_tested, noise, spread = decision.noise is not None, decision.noise, decision.spread
-            is_shown, captures = decision.is_better, decision.captures
-            test = decision.label
+        if self._reference.decisions is None:
+            evidence, noise = self._weigh_accepted_runs(key, accepted, gain)
+            return evidence, noise, ""
+        decision = self._reference.decisions.get(key)
+        if decision is None:  # some capture lacks the row
+            return ClaimEvidence(ClaimFinding.NOT_TESTED), None, IMPOSSIBLE
+        if decision.is_better:
+            finding = ClaimFinding.SHOWN
+        elif decision.noise is None:
+            finding = ClaimFinding.NOT_TESTED
         else:
-            calibration = self._find_calibration(key)
-            places, captures, test = self._reference.calibrated_places, format_count(len(accepted), "accepted run"), ""
-            noise = compute_noise_bound(accepted, calibration, places, CLAIM_ROWS)
-            spread = measure_accepted_spread(accepted, calibration, places)
-            # One run of two may be a hiccup, whatever the noise of the others is.
-            is_tested = noise is not None and len(accepted) >= FEWEST_FOR_SEPARATION
-            is_shown = noise is not None and gain > noise
-        needed = None if spread is None or gain <= 0 else count_needed_captures(gain, spread)
-        if is_tested and is_shown:
-            return ClaimEvidence(ClaimFinding.SHOWN, captures), noise, test
+            finding = ClaimFinding.OVERLAPPING if gain > decision.noise else ClaimFinding.WITHIN_NOISE
+        return ClaimEvidence(finding, decision.captures, decision.needed_captures), decision.noise, decision.label
+
+    def _weigh_accepted_runs(
+        self, key: RowKey, accepted: Sequence[Value], gain: Fraction
+    ) -> tuple[ClaimEvidence, Value | None]:
+        """Return what accepted runs say of a change to the better, and their noise."""
+        calibration, places = self._find_calibration(key), self._reference.calibrated_places
+        noise = compute_noise_bound(accepted, calibration, places, CLAIM_ROWS)
+        runs_text = format_count(len(accepted), "accepted run")
+        # One run of two may be a hiccup, whatever the noise of the others is.
+        is_tested = noise is not None and len(accepted) >= FEWEST_FOR_SEPARATION
+        if is_tested and noise is not None and gain > noise:
+            return ClaimEvidence(ClaimFinding.SHOWN, runs_text), noise
+        spread = measure_accepted_spread(accepted, calibration, places)
+        needed_captures = None if spread is None or gain <= 0 else count_needed_captures(gain, spread)
         finding = ClaimFinding.WITHIN_NOISE if is_tested else ClaimFinding.NOT_TESTED
-        return ClaimEvidence(finding, captures, needed), noise, test
+        return ClaimEvidence(finding, runs_text, needed_captures), noise
 
     def _compute_row_tolerance(self, key: RowKey, accepted: Sequence[Value]) -> tuple[Value, Value | None]:
         """Return tolerance and noise of a row; between two sets of captures the test stands in for the noise."""

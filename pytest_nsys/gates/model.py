@@ -452,6 +452,7 @@ class ClaimFinding(enum.StrEnum):
     TOO_SMALL = "smaller than claimed"
     WITHIN_TOLERANCE = "within the tolerance"  # better, and nobody claimed how much
     WITHIN_NOISE = "within the noise"
+    OVERLAPPING = "captures overlap"  # beyond the noise, but some captures of base are as good as some of head
     NOT_TESTED = "not tested"  # too few captures, or a noise that nobody measured
 
 

@@ -189,7 +189,7 @@ class Decision(NamedTuple):
     basis: str  # the rule by which all rows with as many captures were decided
     noise: Value | None = None  # the largest shift by chance, in the row's unit; None for too few captures
     captures: str = ""  # that decided
-    spread: Fraction | None = None  # variance of a capture, of a claimed row; None for one capture a side
+    needed_captures: int | None = None  # how many a side would show a claim; None where it is shown, or not known
 
 
 class _Movement(NamedTuple):
@@ -260,37 +260,34 @@ def decide_claim(trial: Trial) -> Decision:
     Fewer than three a side show nothing. Else the two sides are separated, or the exact p is at most 0.01; and the
     shift is beyond the noise, as outliers of one side can separate it from the other.
     """
-    direction = -trial.worse_direction
-    if not can_test(trial):
-        basis = f"{IMPOSSIBLE} with {trial.captures_text}"
-        return Decision(False, False, IMPOSSIBLE, basis, None, trial.captures_text, _pool_spread(trial))
+    direction, smaller_side, spread = -trial.worse_direction, _count_smaller_side(trial), _pool_spread(trial)
+    gain = direction * Fraction(median(trial.after) - median(trial.before))
+    needed_captures = (
+        None if spread is None or gain <= 0 else count_needed_captures(gain, spread, fewest=smaller_side + 1)
+    )
     noise = compute_chance_shift(trial, CLAIM_ROWS)
-    assert noise is not None
-    is_beyond_noise = direction * Fraction(median(trial.after) - median(trial.before)) > noise
-    if _count_smaller_side(trial) < FEWEST_FOR_A_TEST:
+    if noise is None:
+        basis = f"{IMPOSSIBLE} with {trial.captures_text}"
+        return Decision(False, False, IMPOSSIBLE, basis, None, trial.captures_text, needed_captures)
+    if smaller_side < FEWEST_FOR_A_TEST:
         movement = _decide_by_separation(trial, direction)
     else:
         p = compute_rank_sum_p(trial, direction)
         is_apart = p <= FALSE_ALARMS or _is_separated(trial, direction)
         movement = _Movement(is_apart, f"p {_format_p(p)}", f"exact rank-sum test of {trial.captures_text}")
+    is_shown, basis = movement.has_moved and gain > noise, f"{movement.basis}, and a shift beyond the noise"
     return Decision(
-        False,
-        movement.has_moved and is_beyond_noise,
-        movement.label,
-        movement.basis,
-        noise,
-        trial.captures_text,
-        _pool_spread(trial),
+        False, is_shown, movement.label, basis, noise, trial.captures_text, None if is_shown else needed_captures
     )
 
 
-def count_needed_captures(change: Value, spread: Fraction) -> int | None:
+def count_needed_captures(change: Value, spread: Fraction, fewest: int = FEWEST_FOR_SEPARATION) -> int | None:
     """Return how many captures a side would show a change of this size in four of five comparisons, if a capture has
     this variance.
 
-    None where more than ``MOST_NEEDED_CAPTURES`` would.
+    At least three, and ``fewest``. None where more than ``MOST_NEEDED_CAPTURES`` would.
     """
-    for count in range(FEWEST_FOR_SEPARATION, MOST_NEEDED_CAPTURES + 1):
+    for count in range(max(FEWEST_FOR_SEPARATION, fewest), MOST_NEEDED_CAPTURES + 1):
         freedom = 2 * count - 2
         needed_t = compute_t_quantile(freedom, FALSE_ALARMS / CLAIM_ROWS) + compute_t_quantile(freedom, 1 - POWER)
         if Fraction(change) ** 2 >= needed_t**2 * spread * Fraction(2, count):

@@ -14,7 +14,10 @@ from pytest_nsys.core.units import RATIO, SHARE_UNITS, TIME
 from pytest_nsys.gates.model import Assertion, BaselineLimit, ClaimFinding, JudgedRow, Outcome
 from pytest_nsys.gates.noise import FEWEST_FOR_A_TEST, FEWEST_FOR_SEPARATION, MOST_NEEDED_CAPTURES
 
-_OPEN_FINDINGS = (ClaimFinding.NOT_TESTED, ClaimFinding.WITHIN_NOISE, ClaimFinding.WITHIN_TOLERANCE)
+_OPEN_FINDINGS = (
+    *(ClaimFinding.NOT_TESTED, ClaimFinding.OVERLAPPING),
+    *(ClaimFinding.WITHIN_NOISE, ClaimFinding.WITHIN_TOLERANCE),
+)
 """Findings that leave open whether the claim holds."""
 
 
@@ -46,6 +49,10 @@ def _describe_row(assertion: Assertion, row: JudgedRow) -> str:
             return f"{change}, within the tolerance of {tolerance}: claim an amount instead"
         case ClaimFinding.WITHIN_NOISE:
             return f"{change}, within the noise of {row.claim.captures}: {_describe_needed_captures(row)}"
+        case ClaimFinding.OVERLAPPING:
+            test = f" ({row.test})" if row.test.startswith("p") else ""
+            captures = f"some of {row.claim.captures} overlap{test}"
+            return f"{change}, and {captures}: {_describe_needed_captures(row)}"
         case ClaimFinding.NOT_TESTED if row.test:
             captures = row.claim.captures or "captures that lack this row"
             return f"{change}, and {captures} are no test: {_describe_needed_captures(row)}"
@@ -82,7 +89,8 @@ def _describe_change(assertion: Assertion, row: JudgedRow) -> str:
     if assertion.limit_target.unit == TIME:
         words = ("faster", "slower") if name in (STEP_TIME_METRIC, PERIOD_METRIC) else ("shorter", "longer")
     change, claimed = distance(row.value, row.baseline), row.tolerance or 0
-    has_noise = row.noise is not None and row.claim.finding in (ClaimFinding.SHOWN, ClaimFinding.WITHIN_NOISE)
+    tested_findings = (ClaimFinding.SHOWN, ClaimFinding.OVERLAPPING, ClaimFinding.WITHIN_NOISE)
+    has_noise = row.noise is not None and row.claim.finding in tested_findings
     noise = f" ± {_format_amount(assertion, row, row.noise or 0)}" if has_noise else ""
     text = _format_amount(assertion, row, change, claimed)
     return f"{text}{noise} {words[is_more]}"

@@ -301,6 +301,26 @@ def test_no_number_is_given_where_none_would_help(
     assert needed(judged_pair(claim, captures(count, noise), captures(count, noise, change))) == expected
 
 
+@pytest.mark.parametrize(
+    ("before", "after", "expected"),
+    [
+        ((100, 101, 102, 103, 104), (80, 81, 82, 83, 84), ClaimFinding.SHOWN),
+        ((100, 101, 102, 103, 84), (80, 81, 82, 83, 84), ClaimFinding.SHOWN),  # the last of base is a hiccup
+        ((100, 101, 102, 96, 90), (80, 81, 82, 95, 91), ClaimFinding.OVERLAPPING),
+        ((100, 103, 96), (80, 99, 82), ClaimFinding.WITHIN_NOISE),
+        ((100, 101, 91), (80, 81, 92), ClaimFinding.WITHIN_NOISE),
+        ((1000, 1010, 990, 910), (800, 810, 790, 911), ClaimFinding.OVERLAPPING),
+    ],
+)
+def test_a_shift_beyond_the_noise_is_not_enough_where_captures_overlap(
+    before: Sequence[int], after: Sequence[int], expected: ClaimFinding
+) -> None:
+    judgement = judged_pair(claimed("window_ns at least 3% below baseline"), before, after)
+    assert finding(judgement) is expected
+    if expected is ClaimFinding.OVERLAPPING:
+        assert needed(judgement) == len(before) + 1
+
+
 @given(st.integers(1, 10**6), st.integers(1, 10**6))
 def test_a_larger_change_needs_fewer_captures(change: int, deviation: int) -> None:
     spread = Fraction(deviation**2)
