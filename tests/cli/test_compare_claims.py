@@ -6,10 +6,12 @@ from typing import Any
 
 import pytest
 
+from pytest_nsys.gates.model import ClaimFinding
+from pytest_nsys.verdicts.comparison import Result
 from tests.support import commands
 from tests.support.gates import Exposed, Project
 from tests.support.page import Page
-from tests.support.reports import checked
+from tests.support.reports import SCHEMA, checked
 
 compare = partial(commands.run, "compare")
 QUIET = (0, 1, -1, 2, -2)
@@ -157,6 +159,11 @@ def test_every_format_tells_where_the_gain_of_a_kernel_went(project: Project, fo
     assert LOST in shown
     assert MADE_OF in shown
     assert "not so: unchanged" in shown.lower()
+
+
+def test_the_schema_knows_every_finding_and_every_result() -> None:
+    assert set(SCHEMA["$defs"]["Claim"]["properties"]["finding"]["enum"]) == set(ClaimFinding)
+    assert set(SCHEMA["$defs"]["Result"]["enum"]) == set(Result)
 
 
 def test_json_says_what_a_claim_rests_on(project: Project) -> None:
