@@ -526,7 +526,7 @@ class _BaselineJudge:
         """Return what accepted runs say of a change to the better, and their noise."""
         calibration, places = self._find_calibration(key), self._reference.calibrated_places
         noise = compute_noise_bound(accepted, calibration, places, CLAIM_ROWS)
-        runs_text = format_count(len(accepted), "accepted run")
+        runs_text = format_count(len(accepted), "accepted run" if self._limit.history is None else "run")
         # One run of two may be a hiccup, whatever the noise of the others is.
         is_tested = noise is not None and len(accepted) >= FEWEST_FOR_SEPARATION
         if is_tested and noise is not None and gain > noise:

@@ -12,7 +12,7 @@ from pytest_nsys.core.numbers import format_distance, format_distinctly, format_
 from pytest_nsys.core.text_format import format_labels, sanitize_line
 from pytest_nsys.core.units import RATIO, SHARE_UNITS, TIME
 from pytest_nsys.gates.model import Assertion, BaselineLimit, ClaimFinding, JudgedRow, Outcome
-from pytest_nsys.gates.noise import FEWEST_FOR_A_TEST, FEWEST_FOR_SEPARATION, MOST_NEEDED_CAPTURES
+from pytest_nsys.gates.noise import FEWEST_FOR_A_TEST, FEWEST_FOR_SEPARATION, FEWEST_RUNS, MOST_NEEDED_CAPTURES
 
 _OPEN_FINDINGS = (
     *(ClaimFinding.NOT_TESTED, ClaimFinding.OVERLAPPING),
@@ -57,11 +57,20 @@ def _describe_row(assertion: Assertion, row: JudgedRow) -> str:
             captures = row.claim.captures or "captures that lack this row"
             return f"{change}, and {captures} are no test: {_describe_needed_captures(row)}"
         case ClaimFinding.NOT_TESTED:
-            reason = "the noise is not measured" if row.noise is None else "one of them may be a hiccup"
-            remedy = "calibrate the baseline" if row.noise is None else f"accept {FEWEST_FOR_SEPARATION} runs"
+            reason, remedy = _describe_missing_noise(assertion, row)
             side = f"{FEWEST_FOR_SEPARATION} captures a side"
             return f"{change} than {row.claim.captures}, and {reason}: {remedy}, or compare {side}"
     return change
+
+
+def _describe_missing_noise(assertion: Assertion, row: JudgedRow) -> tuple[str, str]:
+    """Return why the runs of a baseline, or of the history, cannot show a change, and what to do."""
+    limit = assertion.requirement.limit
+    if isinstance(limit, BaselineLimit) and limit.history is not None:
+        return "their noise is not known", f"write last {FEWEST_RUNS} runs or more"
+    if row.noise is None:
+        return "the noise is not measured", "calibrate the baseline"
+    return "one of them may be a hiccup", f"accept {FEWEST_FOR_SEPARATION} runs"
 
 
 def _describe_needed_captures(row: JudgedRow) -> str:

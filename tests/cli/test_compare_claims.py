@@ -1,6 +1,7 @@
 """Does ``pytest-nsys compare --claim`` show what head is to do better, in each format, and exit accordingly?"""
 
 import json
+import re
 from functools import partial
 from typing import Any
 
@@ -159,6 +160,7 @@ def test_every_format_tells_where_the_gain_of_a_kernel_went(project: Project, fo
     assert LOST in shown
     assert MADE_OF in shown
     assert "not so: unchanged" in shown.lower()
+    assert not re.search("gate files|rank 0 of claims", shown)  # a claim is in none
 
 
 def test_the_schema_knows_every_finding_and_every_result() -> None:

@@ -232,6 +232,22 @@ def test_a_fixture_holds_a_claim_to_captures_of_the_base(project: Project) -> No
     assert "10% shorter, less than claimed (at least 15% below" in project.pytest("test_claim.py", *options, code=1)
 
 
+def test_a_fixture_holds_a_claim_to_the_history(project: Project) -> None:
+    project.gate("- exposed_ns <= 1ms\n")
+    for n, us in enumerate(around(200, 4)):
+        project.trace(f"run{n}.sqlite", us)
+        project.pytest("gate.nsys.yaml", f"--nsys-trace=run{n}.sqlite", "--nsys-history=perf.db", code=0)
+    project.trace("now.sqlite", 180)
+    options = ("test_claim.py", "--nsys-trace=now.sqlite", "--nsys-history=perf.db")
+    call = 'nsys_gate("exposed_ns at least {} below last {} runs", gate_file="gate.nsys.yaml")'
+    test = f"def test_branch(nsys_gate):\n    {call}\n"
+    project.file("test_claim.py", test.format("3%", 4))
+    project.pytest(*options, code=0)
+    project.file("test_claim.py", test.format("3%", 2))
+    told = "10% shorter than 2 runs, and their noise is not known: write last 4 runs or more, or compare 3 captures"
+    assert told in project.pytest(*options, code=1)
+
+
 def test_a_gate_file_with_a_claim_is_not_judged(project: Project) -> None:
     project.gated("- exposed_ns at least 3% below baseline\n")
     said = project.pytest("gate.nsys.yaml", "--nsys-trace=run.sqlite", code=2)

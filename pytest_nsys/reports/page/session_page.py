@@ -165,7 +165,7 @@ def choose_windows(
             if nearest
             else []
         )
-    has_several_addresses = len({record.address for record in records}) > 1
+    has_several_addresses = _has_several_gates(records)
     room, chosen_pictures = MAX_DRAWN_ITEMS // (8 if has_several_addresses else 1), list[Picture]()
     for key in dict.fromkeys(interleave_lists(keys_by_section)):
         # The first window is always drawn: a page without a picture explains nothing.
@@ -173,6 +173,11 @@ def choose_windows(
         if not chosen_pictures or (room >= 0 and len(chosen_pictures) < MAX_TIMELINES):
             chosen_pictures.append(picture_by_key[key])
     return chosen_pictures
+
+
+def _has_several_gates(records: Sequence[AssertionRecord]) -> bool:
+    """Whether several gate files or configurations judge; claims are judged with the settings of one."""
+    return len({record.address for record in records if not record.assertion.is_claim}) > 1
 
 
 def _count_drawn_items(picture: Picture) -> int:
@@ -194,7 +199,7 @@ def _collect_marks(
 
 def _name_runs(records: Sequence[AssertionRecord], pictures: PicturesByAssertion) -> dict[str, str]:
     """Return the gate file or configuration of each picture, by the picture's key; empty if there is only one."""
-    has_several_addresses = len({record.address for record in records}) > 1
+    has_several_addresses = _has_several_gates(records)
     drawn_records = [record for record in records if has_several_addresses and record.identity in pictures]
     return {
         picture.key: record.configuration or record.file
