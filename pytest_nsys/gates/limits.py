@@ -300,7 +300,9 @@ def parse_requirement(
         problem = f"{target.name} is the same as in the baseline or not: write {target.name} == baseline"
         raise SentenceMistake(comparison_start, problem)
     is_claim = comparison == BETTER_WORDS or (comparator is Comparator.GE and tokens.peek([*_CLAIMED_SIDES, "better"]))
-    if is_claim and not constant:
+    if is_claim and constant:
+        raise SentenceMistake(comparison_start, "only a constant can be written here, not a claim")
+    if is_claim:
         return _parse_claim(text, comparison_start, first, tokens, target, tolerance)
     limit: Constant | ConstantByModel | BaselineLimit
     amount = None

@@ -168,6 +168,12 @@ def test_a_gate_file_takes_no_claim_and_names_where_it_belongs(limit: str, probl
         asked(f"step time {limit}")
 
 
+@pytest.mark.parametrize("limit", ["better than 5ms", "better than baseline", "at least 3% below baseline"])
+def test_an_early_limit_is_no_claim(limit: str) -> None:
+    (told,) = mistakes(f"version: 1\nassertions:\n  - {{assert: window_ns <= 1s, warn: {limit}}}\n")
+    assert told.endswith(": only a constant can be written here, not a claim")
+
+
 def test_the_way_of_a_measurement_is_checked_once_it_is_known() -> None:
     claim = claimed("measured tokens at least 5% below baseline")
     with pytest.raises(UsageMistake, match="higher measured tokens is better: claim the other side of the baseline"):
