@@ -355,7 +355,8 @@ class _RowExplainer:
             extra_changes = [_make_slowest_rank_change(ranks[0], sides, row.baseline * (steps or 1))]
         changes = find_root_causes(roots, causes, change, self._find_step_roots, labels.get("stage"))
         if not (is_single_rank and is_known):
-            return _make_roots_only(labels, changes) if change > 0 else None
+            is_claimed = row.claim is not None
+            return _make_roots_only(labels, changes, is_claimed=is_claimed) if change > 0 or is_claimed else None
         row_labels = labels if steps is None else {**labels, "window": f"window of {steps} steps"}
         explanation = parts.explain(labels, change, *both_sides[ranks[0]], extra_changes)
         lost_gain = (
@@ -430,8 +431,10 @@ def _rate_pair(windows: _WindowPair, rank: int, change: Value) -> Value:
     return distance(windows[1].lengths_ns[rank] - windows[0].lengths_ns[rank], change)
 
 
-def _make_roots_only(labels: JudgedLabels, roots: tuple[Change, ...]) -> RowExplanation | None:
-    return RowExplanation(labels, Explanation(0, (), 0), roots) if roots else None
+def _make_roots_only(
+    labels: JudgedLabels, roots: tuple[Change, ...], *, is_claimed: bool = False
+) -> RowExplanation | None:
+    return RowExplanation(labels, Explanation(0, (), 0), roots, is_claimed=is_claimed) if roots else None
 
 
 def _make_slowest_rank_change(rank: int, sides: _ExplainingWindows, baseline_ns: Value) -> Change:

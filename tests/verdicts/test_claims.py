@@ -8,6 +8,7 @@ import pytest
 from pytest_nsys import Verdict, judge, open_run
 from pytest_nsys.core.errors import ArgumentMistake
 from pytest_nsys.gates.model import Outcome
+from pytest_nsys.reports.words.cause_text import render_cause_lines
 from pytest_nsys.stored.baselines import baseline_file
 from tests.support.gates import MS, Project, write_trace
 from tests.support.samples.builder import Process, TraceBuilder
@@ -139,6 +140,14 @@ def test_a_change_to_the_better_says_what_it_is_made_of(tmp_path: Path) -> None:
     assert [(change.root.name, change.change_ns) for change in cause.root_causes] == [("flash_fwd", -900_000)]
     assert cause.is_claimed
     assert cause.lost_gain is None
+
+
+def test_of_several_ranks_the_roots_of_the_gain_are_told(tmp_path: Path) -> None:
+    verdict = explained(tmp_path, "sum compute_ns at least 3% below baseline", waits=False)
+    assert render_cause_lines(verdict.causes) == [
+        "all ranks:",
+        "   −900 us  flash_fwd in stage3_f 30% shorter (3 → 2.1 ms)",
+    ]
 
 
 @pytest.mark.parametrize(

@@ -47,7 +47,9 @@ def render_cause_lines(rows: Sequence[RowExplanation], *, verbose: bool = False)
 
     Rows with the same cause share a line. With ``verbose`` all parts of the first row's change follow.
     """
-    groups = group_by_cause([row for row in rows if row.explanation.change_ns or row.explanation.causes])
+    groups = group_by_cause(
+        [row for row in rows if row.explanation.change_ns or row.explanation.causes or row.is_claimed]
+    )
     if not groups:
         return []
     (worst_row, *same_rows), *other_groups = groups
@@ -124,7 +126,7 @@ def describe_leading_cause(row: RowExplanation) -> str:
 
 def _render_explained_row(row: RowExplanation, cells: Sequence[tuple[str, str]]) -> list[str]:
     return [
-        f"{', '.join(filter(None, (format_row_labels(row.labels), format_explained_change(row))))}:",
+        f"{', '.join(filter(None, (format_row_labels(row.labels), format_explained_change(row)))) or 'all ranks'}:",
         *_render_cause_cells(cells),
     ]
 
@@ -162,7 +164,9 @@ def _list_change_causes(row: RowExplanation, max_causes: int | None) -> list[Cau
     if not row.root_causes:
         return [*list_parts(row, max_causes)]
     change_ns, roots = row.explanation.change_ns, _select_own_roots(row)
-    sign = -1 if change_ns < 0 else 1
+    # Of several ranks only the roots are known: those of a gain took less time.
+    is_gain = change_ns < 0 or (not change_ns and row.is_claimed and sum(root.change_ns for root in roots) < 0)
+    sign = -1 if is_gain else 1
     amounts = [sign * abs(change.change_ns) for change in roots]
     display_names = choose_row_names(row)
     causes: list[Cause] = [
