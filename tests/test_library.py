@@ -20,7 +20,7 @@ from pytest_nsys.core.errors import ArgumentMistake, NothingMeasured, TraceError
 from pytest_nsys.core.notebook_display import render_object
 from pytest_nsys.gates.model import GateFile, JudgedRow, Outcome, Verdict
 from pytest_nsys.library import build_assertion
-from pytest_nsys.reports.screens.first_screen_json import build_screen_object
+from pytest_nsys.reports.screens.trace_brief import build_trace_brief
 from pytest_nsys.reports.words.notebook import BAD_COLOUR, DOUBTFUL_COLOUR, GOOD_COLOUR
 from pytest_nsys.verdicts.comparison import Result
 from pytest_nsys.verdicts.row_records import coerce_types, make_row_records
@@ -404,12 +404,12 @@ def test_the_commands_of_a_summary_of_captures_run(folder: Path) -> None:
     """What is found and cut is of the first capture: commands would take all of them for files of one run."""
     paths = [str(write_trace(folder / f"capture{n}.sqlite", 100 * n)) for n in (1, 2)]
     with open_run(paths) as several:
-        found = build_screen_object(several.summary("first"))
-    assert found["findings"]
-    for told in found["findings"]:
-        assert "--window first" in told["command"]
-        command(*shlex.split(told["command"])[1:], code=0)
-    init, cut, compared = (each["command"] for each in found["next"])
+        found = build_trace_brief(several.summary("first"))
+    *finding_commands, init, cut, compared = (step.command for step in found.next)
+    assert finding_commands
+    for told in finding_commands:
+        assert "--window first" in told
+        command(*shlex.split(told)[1:], code=0)
     assert all(path in init and path in compared for path in paths)
     command(*shlex.split(cut)[1:], "-o", folder / "cut.json.gz", code=0)
 

@@ -47,7 +47,7 @@ EXIT_CODES = {
 }
 
 
-FORMATS = ("table", "markdown", "json", "html")
+FORMATS = ("table", "markdown", "json", "brief", "html")
 FORMAT_BY_SUFFIX = {".txt": "table", ".md": "markdown", ".json": "json", ".html": "html", ".htm": "html"}
 """The format by suffix of the output file, used without --format."""
 
@@ -159,6 +159,10 @@ def _render_comparison(session: Session, format: str, verbose: bool) -> str:
         from pytest_nsys.reports.session.json_report import render_report
 
         return render_report(session)
+    if format == "brief":
+        from pytest_nsys.reports.session.session_brief import render_session_brief
+
+        return render_session_brief(session)
     if format == "markdown":
         from pytest_nsys.reports.session.markdown import render_summary
 

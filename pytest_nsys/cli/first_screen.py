@@ -11,7 +11,8 @@ from pytest_nsys.core.errors import UsageMistake
 from pytest_nsys.core.workload import Workload
 from pytest_nsys.gates.workload_keys import read_torchtitan_config
 from pytest_nsys.reports.screens.first_screen import FirstScreen
-from pytest_nsys.reports.screens.first_screen_json import render_screen_json
+from pytest_nsys.reports.screens.trace_brief import build_trace_brief
+from pytest_nsys.reports.tables.brief import render_brief
 from pytest_nsys.reports.tables.formats import Format
 
 
@@ -24,7 +25,7 @@ def print_first_screen(
     Raises UsageMistake for the format CSV: the first screen is no table.
     """
     if measure_options.format is Format.CSV:
-        raise UsageMistake("the first screen is no table: give --format json, or --view NAME --format csv")
+        raise UsageMistake("the first screen is no table: give --format brief, or --view NAME --format csv")
     workload = Workload() if config is None else read_torchtitan_config(Path(config))
     if steps is not None:
         workload = workload._replace(steps=steps)
@@ -48,7 +49,7 @@ def print_first_screen(
                 )
     match measure_options.format:
         case Format.JSON:
-            text = render_screen_json(complete_summary)
+            text = render_brief(build_trace_brief(complete_summary))
         case Format.MARKDOWN:
             text = FirstScreen(complete_summary).render_markdown()
         case Format.HTML:

@@ -53,6 +53,9 @@ from pytest_nsys.reports.views.view import RenderedView, View, ViewRequest
 # Shown without --view.
 FIRST_SCREEN = "the first screen"
 
+BRIEF = "brief"
+"""The format of the first screen for programs; exact figures are in the JSON of views."""
+
 FIRST_SCREEN_OPTIONS = frozenset({"steps", "config"})
 # The options, by Python name, that not every view takes.
 PARTIAL_OPTIONS = frozenset({"where", "steps", "step_time", "families", "gate", "config", "peak"})
@@ -87,13 +90,20 @@ class ViewNameChoice(click.Choice[str]):
 @click.option("--config", metavar="FILE", help="TorchTitan configuration (TOML) of the run.")
 @click.option("-o", "--output", metavar="FILE", help="Write the answer here.")
 @click.option("--open", "opens_page", is_flag=True, help="Show the answer as a page, in the browser.")
-@add_measure_options()
+@click.option(
+    *("--format", "format_name"),
+    type=click.Choice([*map(str, Format), BRIEF]),
+    default=Format.TABLE.value,
+    help="Output format; brief is the first screen for programs, in 8 kB.",
+)
+@add_measure_options(omitted=["format"])
 @click.pass_context
 def show(
     context: click.Context,
     asked: MeasureOptions,
     traces: tuple[str, ...],
     view: str | None,
+    format_name: str,
     where: tuple[str, ...],
     steps: int | None,
     step_time: Fraction | None,
@@ -114,6 +124,7 @@ def show(
     """
     name = view or FIRST_SCREEN
     _refuse_other_options(context, name)
+    asked = dataclasses.replace(asked, format=_choose_format(format_name, is_view=view is not None))
     if opens_page:
         if output is None:
             output = _make_page_path(context, traces)
@@ -199,6 +210,17 @@ def _render_texts(
     return "".join(f"{line}\n" for line in drawn_lines) + rendered.render(
         measure_options.format, {**header, "notes": notes}, pen.columns
     ), notes
+
+
+def _choose_format(name: str, *, is_view: bool) -> Format:
+    """Return the format that the answer is made in. Raises UsageMistake for one that the view, or the first screen,
+    does not have.
+    """
+    if is_view and name == BRIEF:
+        raise UsageMistake("brief is a format of the first screen: leave out --view, or give --format json")
+    if not is_view and name == Format.JSON:
+        raise UsageMistake("the first screen is no table: give --format brief, or --view NAME --format json")
+    return Format.JSON if name == BRIEF else Format(name)
 
 
 def _ask_for_page(measure_options: MeasureOptions) -> MeasureOptions:

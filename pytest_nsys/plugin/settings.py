@@ -374,6 +374,13 @@ _TABLE = (
         report_function="pytest_nsys.reports.session.json_report:render_report",
     ),
     Setting(
+        "nsys_brief",
+        "write headline, causes, reds and next commands as JSON under 8 kB, as for an agent",
+        "FILE",
+        needs_value=True,
+        report_function="pytest_nsys.reports.session.session_brief:render_session_brief",
+    ),
+    Setting(
         "nsys_summary",
         "append a Markdown summary under 1 MiB, as for $GITHUB_STEP_SUMMARY",
         "FILE",

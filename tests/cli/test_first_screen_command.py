@@ -14,14 +14,15 @@ from pytest_nsys.cli import options
 from pytest_nsys.cli.options import MeasureOptions
 from pytest_nsys.reports.screens.first_screen import MAX_LINES
 from pytest_nsys.reports.screens.next_steps import format_detail_command
+from pytest_nsys.reports.screens.trace_brief import FINDING_PURPOSE
 from pytest_nsys.reports.tables.formats import Format
 from tests.support.bad_traces import BAD
-from tests.support.commands import answer, run
+from tests.support.commands import brief, run
 from tests.support.samples.builder import TraceBuilder
-from tests.support.summaries import RUNS, bare_kernels
+from tests.support.summaries import RUNS, bare_kernels, summary
 
 SCHEMA = json.loads(
-    Path(reports.__file__).with_name("screens").joinpath("first_screen.schema.json").read_text(encoding="utf-8")
+    Path(reports.__file__).with_name("tables").joinpath("brief.schema.json").read_text(encoding="utf-8")
 )
 
 
@@ -35,16 +36,29 @@ def test_a_bare_path_and_show_print_the_same_screen(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("kind", RUNS)
 @pytest.mark.sampled(4)
-def test_json_follows_its_schema(tmp_path: Path, kind: str) -> None:
-    found = answer(RUNS[kind](tmp_path))
+def test_the_brief_follows_its_schema_and_agrees_with_the_summary(tmp_path: Path, kind: str) -> None:
+    trace = RUNS[kind](tmp_path)
+    found, expected = brief(trace), summary(trace)
     jsonschema.Draft202012Validator(SCHEMA).validate(found)
-    for rank in found["ranks"]:
-        assert sum(part["ns"] for part in rank["parts"]) in (0, rank["window_ns"])
+    (step,) = found["steps"]
+    assert (step["before_ns"], step["now_ns"]) == (None, round(expected.step.ns))
+    assert found["ranks"]["slowest"] == expected.step.slowest_rank
+    assert [root["amount_ns"] for root in found["roots"]] == [finding.win_ns for finding in expected.findings]
+    assert all(doubt[:80] in " ".join(found["doubtful"]) for doubt in expected.doubts)
+    assert found["reds"] == []
+
+
+def test_the_brief_is_for_the_first_screen_and_json_for_views(tmp_path: Path) -> None:
+    trace = bare_kernels(tmp_path)
+    said = run(trace, "--format=json", code=2).stderr
+    assert said == "error: the first screen is no table: give --format brief, or --view NAME --format json\n"
+    said = run(trace, "--view=kernels", "--format=brief", code=2).stderr
+    assert said == "error: brief is a format of the first screen: leave out --view, or give --format json\n"
 
 
 def test_the_screen_is_no_table(tmp_path: Path) -> None:
     said = run(bare_kernels(tmp_path), "--format=csv", code=2).stderr
-    assert said == "error: the first screen is no table: give --format json, or --view NAME --format csv\n"
+    assert said == "error: the first screen is no table: give --format brief, or --view NAME --format csv\n"
 
 
 def test_markdown_is_the_screen_in_a_fence(tmp_path: Path) -> None:
@@ -66,7 +80,7 @@ def test_what_cannot_be_read_is_2_and_what_holds_nothing_3(tmp_path: Path) -> No
 
 def test_ranks_can_be_chosen(tmp_path: Path) -> None:
     trace = RUNS["data parallel"](tmp_path)
-    assert [rank["rank"] for rank in answer(trace, "--rank", 2)["ranks"]] == [2]
+    assert brief(trace, "--rank", 2)["ranks"]["slowest"] == 2
     assert "there is no rank 9" in run(trace, "--rank", 9, code=2).stderr
 
 
@@ -78,9 +92,10 @@ def test_an_option_of_a_view_names_the_view(tmp_path: Path) -> None:
 def test_the_commands_of_the_last_lines_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     trace = RUNS["FSDP"](tmp_path / "my run")
-    found = answer(trace, "--window", "3", "--rank", "1", "--convention", "kineto")
-    assert found["next"][1]["command"].endswith("--rank 1 --window 3 --convention kineto")
-    for step in (*answer(trace)["next"], *found["next"], *found["findings"]):
+    found = brief(trace, "--window", "3", "--rank", "1", "--convention", "kineto")
+    (cut,) = [step["command"] for step in found["next"] if " cut " in step["command"]]
+    assert cut.endswith("--rank 1 --window 3 --convention kineto")
+    for step in (*brief(trace)["next"], *found["next"]):
         program, *arguments = shlex.split(step["command"])
         assert program == "pytest-nsys"
         if "OTHER_RUN" not in arguments:
@@ -97,10 +112,10 @@ def test_what_a_finding_names_runs_whatever_was_measured(tmp_path: Path, asked: 
         gpu.range(f"ProfilerStep#{at}", at, at + 2_000_000)
         for start in range(at + 20_000, at + 1_200_000, 20_000):
             gpu.kernel("tiny", start, start + 3_000, launch_ns=start - 5_000)
-    found = answer(gpu.trace.write(tmp_path / "tiny.sqlite"), *asked)["findings"]
-    assert found
-    for finding in found:
-        run(*shlex.split(finding["command"])[1:], code=0)
+    found = brief(gpu.trace.write(tmp_path / "tiny.sqlite"), *asked)
+    assert found["roots"]
+    for step in (each for each in found["next"] if each["purpose"] == FINDING_PURPOSE):
+        run(*shlex.split(step["command"])[1:], code=0)
 
 
 def test_what_a_command_shows_of_a_finding_is_measured_as_it_was() -> None:
@@ -143,9 +158,9 @@ def test_a_workload_says_how_much_a_step_does(tmp_path: Path) -> None:
     trace = RUNS["data parallel"](tmp_path)
     config = tmp_path / "job.toml"
     config.write_text("[training]\nlocal_batch_size = 2\nseq_len = 1000\n", encoding="utf-8")
-    rates = {rate["metric"]: rate["value"] for rate in answer(trace, "--config", config)["step"]["rates"]}
-    assert rates == {"tokens_per_s": 400_000, "samples_per_s": 400}
-    assert "400000 tokens/s" in run(trace, "--config", config, code=0).stdout
+    said = run(trace, "--config", config, code=0).stdout
+    assert "400000 tokens/s" in said
+    assert "400 samples/s" in said
     assert run(trace, "--config", tmp_path / "none.toml", code=2).stderr.startswith("error: ")
 
 

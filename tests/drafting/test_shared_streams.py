@@ -15,6 +15,7 @@ from pytest_nsys.gates.gate_file import load_gate_file
 from tests.support.commands import answer, run
 from tests.support.gates import Project
 from tests.support.samples.formats import ENDINGS, Format, write_one
+from tests.support.summaries import summary
 
 US = 1_000
 STEPS, STEP_US = 9, 2_000
@@ -105,11 +106,12 @@ def test_what_is_shown_is_what_a_count_gives(tmp_path: Path, format: Format, pro
     trace = write(tmp_path, format, program.ops)
     shared = program.stand == ALL
     exposed, hidden = counted(program.ops, every=shared)
-    screen = answer("show", trace)
-    whole = screen["communication"][0]
-    assert screen["communication_shares_streams"] == shared
-    assert close(whole["exposed_ns"], exposed)
-    assert abs(whole["overlap"] - hidden) < 0.001
+    communication = summary(trace).communication
+    whole = next(iter(communication.total_and_parts))
+    assert communication.counts_shared_streams == shared
+    assert close(round(whole.exposed_ns), exposed)
+    assert whole.overlap_share is not None
+    assert abs(whole.overlap_share - hidden) < 0.001
     said = run("show", trace).stdout
     assert (" with compute: wall_exposed_all counts " in said) == shared
     assert ("exposed all  overlap all" in said) == shared

@@ -7,6 +7,7 @@ from typing import Any
 from click.testing import CliRunner, Result
 
 from pytest_nsys.cli import main
+from pytest_nsys.reports.tables.brief import MAX_BRIEF_BYTES
 from pytest_nsys.traces.trace_files import find_traces, is_table_trace
 
 
@@ -22,6 +23,14 @@ def run(*arguments: object, code: int | None = None) -> Result:
 def answer(*arguments: object, code: int = 0) -> dict[str, Any]:
     """The answer of a command in JSON."""
     parsed: dict[str, Any] = json.loads(run(*arguments, "--format=json", code=code).stdout)
+    return parsed
+
+
+def brief(*arguments: object, code: int = 0) -> dict[str, Any]:
+    """The answer of a command in brief."""
+    text = run(*arguments, "--format=brief", code=code).stdout
+    assert len(text) <= MAX_BRIEF_BYTES
+    parsed: dict[str, Any] = json.loads(text)
     return parsed
 
 

@@ -16,6 +16,7 @@ from tests.support.gates import write_trace
 from tests.support.page import Page
 from tests.support.samples.builder import TraceBuilder
 from tests.support.samples.formats import Format
+from tests.support.summaries import summary
 from tests.support.training_run import PLAIN
 
 VIEWS = ["ranks", "overlap", "streams", "kernels", "collectives", "budget"]
@@ -37,7 +38,7 @@ def read_page(*arguments: object) -> Page:
 
 
 def test_the_page_has_what_the_first_screen_has(trace: Path) -> None:
-    page, screen = read_page(trace), answer(trace)
+    page, screen = read_page(trace), summary(trace)
     (headline,) = page.texts["h1"]
     assert headline.startswith("Window ")  # of a trace whose anchor is a part of a step
     assert "compute" in headline
@@ -48,13 +49,13 @@ def test_the_page_has_what_the_first_screen_has(trace: Path) -> None:
     ]
     assert len(page.by_class("strips")) == 1
     names = [text for text in page.texts["span"] if text.startswith("rank ")]
-    assert names == [f"rank {budget['rank']} " for budget in screen["ranks"]]
+    assert names == [f"rank {budget.rank} " for budget in screen.budgets]
     (timeline,) = page.by_class("timeline")
     assert timeline["id"] == "window-1"
     assert [each for each in page.texts["summary"] if each in VIEWS] == VIEWS
     cells = page.texts["td"]
-    for kernel in screen["kernels"]:
-        assert any(kernel["called"] in cell for cell in cells), kernel
+    for kernel in screen.kernels.largest:
+        assert any(kernel.display_name in cell for cell in cells), kernel
 
 
 def test_a_strip_shows_when_a_rank_computed_to_the_nanosecond(tmp_path: Path) -> None:
@@ -141,7 +142,7 @@ def test_a_mistake_opens_no_older_page_and_leaves_no_folder(tmp_path: Path, monk
 
 
 def test_open_goes_with_a_page_alone(trace: Path) -> None:
-    said = run(trace, "--open", "--format", "json", code=2)
+    said = run(trace, "--view", "kernels", "--open", "--format", "json", code=2)
     assert said.stderr == "error: --open shows a page: leave out --format json\n"
 
 

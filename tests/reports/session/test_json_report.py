@@ -46,7 +46,7 @@ def test_the_schema_knows_the_format_and_every_word() -> None:
         assert parts[words.__name__]["enum"] == sorted(words)
 
 
-@pytest.mark.parametrize("name", ["session/report", "screens/check"])
+@pytest.mark.parametrize("name", ["session/report", "screens/check", "tables/brief"])
 def test_a_schema_forbids_what_it_does_not_describe(name: str) -> None:
     schema = json.loads(Path(reports.__file__).parent.joinpath(f"{name}.schema.json").read_text(encoding="utf-8"))
     jsonschema.Draft202012Validator.check_schema(schema)
