@@ -37,9 +37,7 @@ def test_the_site_is_that_of_the_project() -> None:
 def test_each_schema_has_a_place_of_its_own() -> None:
     """And the entry that SchemaStore is to get names that of gate files."""
     schemas = read_schemas(SETTINGS["site_url"])
-    assert sorted(schemas) == [
-        f"schemas/{of}-1.json" for of in ("baseline", "check", "first-screen", "gate-file", "report")
-    ]
+    assert sorted(schemas) == [f"schemas/{of}-1.json" for of in ("baseline", "brief", "check", "gate-file", "report")]
     entry = json.loads((ROOT / ".github" / "schemastore.json").read_text(encoding="utf-8"))
     assert schemas[entry["url"].removeprefix(SETTINGS["site_url"])] == PATH.read_text(encoding="utf-8")
     assert entry["fileMatch"] == ["*.nsys.yaml"]

@@ -375,7 +375,7 @@ _TABLE = (
     ),
     Setting(
         "nsys_brief",
-        "write headline, causes, reds and next commands as JSON under 8 kB, as for an agent",
+        "write the session in brief, JSON under 8 kB",
         "FILE",
         needs_value=True,
         report_function="pytest_nsys.reports.session.session_brief:render_session_brief",

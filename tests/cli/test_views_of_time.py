@@ -13,7 +13,7 @@ from click.testing import CliRunner
 from pytest_nsys.cli import main
 from pytest_nsys.core.conventions import BUILT_IN_CONVENTIONS
 from pytest_nsys.core.families import FAMILIES, list_zero_families
-from tests.support.commands import answer, run
+from tests.support.commands import answer, run, screen
 from tests.support.kernel_traces import steps_trace, written
 from tests.support.measure import rows
 from tests.support.one_process import OneProcess
@@ -91,10 +91,11 @@ def test_kernels_are_those_of_the_first_screen(folder: Path) -> None:
     """Of the same window: the median step, and of a run without steps all of it."""
     path = steps_trace(folder / "run.sqlite", 0, 100, 300, 400, 500, ranks=2)
     options = (path, "--anchor=step%")
-    (largest,) = answer(*options)["kernels"]
+    (largest,) = screen(*options).kernels.largest
     found = answer("--view=kernels", *options)
     (row,) = found["rows"]
-    assert (row["time_ns"], row["of_window"], row["launches"]) == (largest["ns"], largest["share"], largest["launches"])
+    assert (row["time_ns"], row["launches"]) == (largest.ns, largest.launch_count)
+    assert row["of_window"] == float(largest.share)
     assert (found["steps"], found["steps_counted"], found["divisor"]) == (1, "the window is one", 2)
     assert answer("--view=kernels", *options, "--window=run")["steps_counted"] == "anchors"
     assert answer("--view=kernels", *options, "--steps=2")["divisor"] == 4  # so many has the run
@@ -140,12 +141,12 @@ def test_command_shows_the_single_kernels_of_a_family(folder: Path) -> None:
 def test_a_window_by_its_times_is_one_and_is_what_is_shown(folder: Path) -> None:
     """Also where it cuts an anchor: of nothing else, and without a word of steps from who asks."""
     path = steps_trace(folder / "run.sqlite", 0, 100, 200)
-    screen = json.loads(command("show", path, "--window=110:230", "--format=json", code=0))
+    largest = screen(path, "--window=110:230").kernels.largest
     view = json.loads(command("--view=kernels", path, "--window=110:230", "--format=json", code=0))
     assert view["looked_at"] == "window 110:230, kernels contained"
     assert (view["steps"], view["steps_counted"]) == (1, "the window counts as one")
     assert [(row["time_ns"], row["of_window"]) for row in view["rows"]] == [
-        (kernel["ns"], kernel["share"]) for kernel in screen["kernels"]
+        (kernel.ns, float(kernel.share)) for kernel in largest
     ]
     assert "note: the window counts as one step: --steps N divides by N" in view["notes"]
 

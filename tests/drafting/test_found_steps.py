@@ -13,6 +13,7 @@ from pytest_nsys.core.conventions import Anchor, Convention, KernelAnchor, descr
 from pytest_nsys.core.text_format import sanitize_line
 from pytest_nsys.reports.words.verdict_text import format_ordinal
 from tests.support.awkward import AWKWARD
+from tests.support.commands import screen
 from tests.support.gates import MS, Project
 from tests.support.kernel_steps import PLAIN, written
 from tests.support.samples.builder import TraceBuilder
@@ -128,10 +129,9 @@ def test_the_commands_agree(project: Project, case: str) -> None:
     words = None if anchor is None else format_anchor(anchor)
     told = "no anchor (" if anchor is None else describe_convention(Convention("", anchor))
     assert says in project.command("show", trace, code=0).splitlines()[0]
-    project.command("show", trace, "--format=json", code=0)
-    measured = json.loads(project.result.stdout.str())["measured"]
-    assert measured["anchor"] == words
-    which = "" if measured["index"] is None else f", {format_ordinal(measured['index'] + 1)} of {measured['anchors']}, "
+    measured = screen(trace).environment.selection
+    assert (None if measured.anchor is None else format_anchor(measured.anchor)) == words
+    which = "" if measured.index is None else f", {format_ordinal(measured.index + 1)} of {measured.anchor_count}, "
     project.command("init", trace, "-o", "gate.nsys.yaml", code=0)
     text = (project.root / "gate.nsys.yaml").read_text()
     assert ("window: run\n" in text) is (anchor is None)
@@ -145,7 +145,7 @@ def test_the_commands_agree(project: Project, case: str) -> None:
     with open_run(trace) as run:
         assert run.convention.anchor == anchor
     window = "" if anchor is not None else ", window: run"
-    few = "quality: {anchors: 2}\n" if measured["anchors"] == 2 else ""
+    few = "quality: {anchors: 2}\n" if measured.anchor_count == 2 else ""
     project.gate(few + "assertions:\n  - {assert: compute < 9s" + window + "}", "own.nsys.yaml")
     said = project.pytest("own.nsys.yaml", f"--nsys-trace={trace}", "-v", code=0)
     assert (

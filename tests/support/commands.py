@@ -3,11 +3,14 @@
 import json
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 from click.testing import CliRunner, Result
 
-from pytest_nsys.cli import main
-from pytest_nsys.reports.tables.brief import MAX_BRIEF_BYTES
+from pytest_nsys.analysis.summary.summary import Summary
+from pytest_nsys.cli import first_screen, main
+from pytest_nsys.reports.screens.trace_brief import build_trace_brief
+from pytest_nsys.reports.tables.brief import MAX_BRIEF_BYTES, Brief
 from pytest_nsys.traces.trace_files import find_traces, is_table_trace
 
 
@@ -32,6 +35,20 @@ def brief(*arguments: object, code: int = 0) -> dict[str, Any]:
     assert len(text) <= MAX_BRIEF_BYTES
     parsed: dict[str, Any] = json.loads(text)
     return parsed
+
+
+def screen(*arguments: object) -> Summary:
+    """What the first screen shows, before it becomes text."""
+    shown: list[Summary] = []
+
+    def keep(summary: Summary) -> Brief:
+        shown.append(summary)
+        return build_trace_brief(summary)
+
+    with patch.object(first_screen, "build_trace_brief", keep):
+        run("show", *arguments, "--format=brief", code=0)
+    (found,) = shown
+    return found
 
 
 def name_of_cut(trace: Path, stem: str, *, packed: bool = True) -> str:

@@ -1,21 +1,19 @@
 """Does a cut of an engine's steps show, and let a gate judge, what its trace does?"""
 
-import json
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from pytest_nsys.core.model import KernelsMode
-from tests.support.commands import name_of_cut, run
+from tests.support.commands import name_of_cut, run, screen
 from tests.support.gates import Project
 from tests.support.serving import decode, four_requests, prefill, write_serving
 from tests.traces.test_cut_trace import FORMATS, cut, measured
 from tests.verdicts.test_kinds_of_steps import SENTENCES
 
 ENGINES = ("vllm", "sglang")
-OF_THE_FILE = {"traces", "subject", "next"}
-"""What the first screen says of the file and not of the run."""
 
 
 @pytest.mark.parametrize("kernels", KernelsMode)
@@ -40,12 +38,11 @@ def test_a_cut_for_a_gate_judges_every_kind(project: Project, format: str, engin
     project.pytest(f"--nsys-trace={small}", code=0)
 
 
-def shown(*asked: str | Path) -> Any:
-    """The first screen as JSON, without what names the file."""
-    found = json.loads(run("show", *asked, "--format=json", code=0).stdout)
-    for finding in found["findings"]:
-        del finding["command"]
-    return {key: value for key, value in found.items() if key not in OF_THE_FILE}
+def shown(*asked: str | Path) -> dict[str, Any]:
+    """What the first screen shows, without what names the file."""
+    found = screen(*asked)
+    figures = {field.name: getattr(found, field.name) for field in fields(found)}
+    return figures | {"traces": (), "given_options": (), "environment": found.environment.selection}
 
 
 @pytest.mark.parametrize("options", [(), ("--window=last",), ("--window=steady", "--kernels=clipped")])

@@ -21,7 +21,7 @@ from pytest_nsys.core.file_names import CUT_MARK_MEMBER
 from pytest_nsys.core.model import KernelsMode, Span
 from pytest_nsys.traces.nsys.cut import CUT_COLUMNS
 from pytest_nsys.traces.nsys.memory import MEMORY_KINDS_TABLE
-from tests.support.commands import name_of_cut, run
+from tests.support.commands import brief, name_of_cut, run
 from tests.support.gates import ANCHOR, Project
 from tests.support.measure import captures
 from tests.support.one_process import OneProcess
@@ -612,7 +612,7 @@ def test_a_gate_is_drafted_of_a_whole_run(gpu: OneProcess) -> None:
         gpu.kernel("gemm", 10_000 * k + 3_000, 10_000 * k + 4_000, launch_ns=10_000 * k + 2_500)
     trace = Path(gpu)
     window = cut(trace, "--convention=pithtrain")
-    offered = [json.loads(run(path, "--format=json", code=0).stdout)["next"][0]["command"] for path in (trace, window)]
+    offered = [brief(path)["next"][-3 if path == trace else -2]["command"] for path in (trace, window)]
     assert [command.split()[1] for command in offered] == ["init", "cut"]
     said = run("init", window, code=2).output
     assert said == f"error: {window}: is a cut, and a gate is drafted of a whole run: give its trace\n"

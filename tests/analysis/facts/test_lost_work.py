@@ -1,6 +1,5 @@
 """Calls that launched work which is not on record: seen in every format with calls, and silent on whole traces."""
 
-import json
 import sqlite3
 from collections.abc import Callable, Collection, Mapping
 from contextlib import closing
@@ -19,6 +18,7 @@ from pytest_nsys.core.errors import NsysError
 from pytest_nsys.core.model import KernelsMode, LaunchKind, LaunchRecord
 from pytest_nsys.traces.trace_files import open_trace
 from tests.support.commands import run as command
+from tests.support.commands import screen
 from tests.support.measure import STEP, captures
 from tests.support.reference_data import DATA, DUALPIPE
 from tests.support.samples.builder import DRIVER_API, Process, TraceBuilder
@@ -326,8 +326,7 @@ def test_a_cut_says_what_its_trace_lost(tmp_path: Path) -> None:
     for mode in ("contained", "launched"):
         cut = tmp_path / f"{mode}.sqlite.gz"
         command("cut", path, "-o", cut, convention, f"--kernels={mode}", code=0)
-        options = (convention, f"--kernels={mode}", "--format=json")
-        shown = [json.loads(command("show", trace, *options, code=0).stdout)["doubts"] for trace in (path, cut)]
+        shown = [[*screen(trace, convention, f"--kernels={mode}").doubts] for trace in (path, cut)]
         assert about_loss(shown[0])
         assert shown[0] == shown[1]
 

@@ -239,4 +239,4 @@ def test_text_waits_for_no_template_engine(project: Project) -> None:
 
 
 def test_a_format_that_never_was_is_told_with_those_that_are() -> None:
-    assert "'table', 'markdown', 'json', 'html'" in run("compare", "a", "b", "--format=xml", code=2).stderr
+    assert "'table', 'markdown', 'json', 'brief', 'html'" in run("compare", "a", "b", "--format=xml", code=2).stderr
