@@ -13,6 +13,7 @@ from hashlib import sha256
 from itertools import chain, zip_longest
 from typing import NamedTuple, TypeVar
 
+from pytest_nsys.analysis.budget.strips import RankStrip, list_rank_strips
 from pytest_nsys.analysis.budget.timeline import Timeline, build_timeline
 from pytest_nsys.analysis.captures.captures import Captures
 from pytest_nsys.analysis.metrics.common_clock import align_clocks
@@ -22,7 +23,7 @@ from pytest_nsys.analysis.windows.window_selection import STEADY, WindowSpec, se
 from pytest_nsys.core.errors import NoRows, NsysError
 from pytest_nsys.core.model import Label, Value
 from pytest_nsys.core.text_format import format_labels, sanitize_line
-from pytest_nsys.gates.model import JudgedRow, Verdict, resolve_window_spec
+from pytest_nsys.gates.model import JudgedRow, Outcome, Verdict, resolve_window_spec
 from pytest_nsys.reports.words.verdict_text import select_rows_to_show
 from pytest_nsys.stored.baselines.baseline_file import SeriesId, build_series_id
 from pytest_nsys.verdicts.row_causes import find_baseline_window
@@ -38,6 +39,16 @@ class Picture:
     base: Timeline | None = None
     head: Timeline | None = None  # also None if this picture was already sent
     missing_reason: str = ""  # why there is no timeline at all
+
+
+@dataclass(frozen=True, slots=True)
+class RankPicture:
+    """Holds what the windows of all ranks are made of, in head and base."""
+
+    key: str  # equal keys are the same picture
+    base: Sequence[RankStrip] = ()
+    head: Sequence[RankStrip] = ()  # also empty if this picture was already sent
+    omitted_count: int = 0  # how many ranks it leaves out
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,12 +81,16 @@ class VerdictPictures:
     windows: Sequence[Picture]
     spread: Spread | None
     worst_row: MeasuredWorstRow | None = None  # None if a history cannot store the row
+    ranks: RankPicture | None = None  # None if nothing failed, or if there is one rank
 
 
 PicturesByAssertion = Mapping[tuple[str, int, str], VerdictPictures]
 """What is drawn of each assertion, by the record's ``identity``."""
 
 MAX_RANKS = 8
+MAX_STRIPS = 128
+"""A page draws at most this many ranks below each other."""
+
 MAX_STEADY_KERNELS = 200_000
 """With more kernels in the steady windows of all ranks, no spread is measured: reading them would take longer than the
 gate itself.
@@ -97,8 +112,36 @@ def draw_verdict(
     current, baseline = find_explaining_windows(verdict, head, base)
     windows = [_draw_picture(rank, current, baseline, sent_keys) for rank in select_drawn_ranks(verdict, head.runs[0])]
     return VerdictPictures(
-        windows, _measure_spread(verdict, resolve_window_spec(head.convention, verdict.assertion), head)
+        windows,
+        _measure_spread(verdict, resolve_window_spec(head.convention, verdict.assertion), head),
+        ranks=_draw_ranks(verdict, current, baseline, sent_keys),
     )
+
+
+def _draw_ranks(
+    verdict: Verdict, current: ExplainingWindows, baseline: ExplainingWindows | None, sent_keys: set[str]
+) -> RankPicture | None:
+    """Return what the windows of all ranks are made of; None for a verdict that did not fail, or a single rank."""
+    ranks = sorted(rank.number for rank in current.run.ranks)
+    if verdict.outcome is not Outcome.FAILED or verdict.assertion.outside_metric is not None or len(ranks) < 2:
+        return None
+    key = _build_key(current, baseline, "ranks")
+    if key in sent_keys:
+        return RankPicture(key)
+    sent_keys.add(key)
+    red_ranks = select_drawn_ranks(verdict, current.run)
+    shown_ranks = sorted([*dict.fromkeys([*red_ranks, *ranks])][:MAX_STRIPS])
+    head = _list_stacked_strips(current, shown_ranks)
+    base = _list_stacked_strips(baseline, shown_ranks) if baseline is not None else []
+    return RankPicture(key, base, head, len(ranks) - len(shown_ranks))
+
+
+def _list_stacked_strips(explaining: ExplainingWindows, ranks: Sequence[int]) -> list[RankStrip]:
+    """Return what each rank's window is made of; nothing if the windows cannot be read."""
+    index = explaining.window_index
+    with contextlib.suppress(NsysError):  # the stored windows of the base may lack this one
+        return [strip.stack_parts() for strip in list_rank_strips(explaining.run, explaining.spec, ranks, index)]
+    return []
 
 
 def interleave_lists(lists: Iterable[Sequence[T]]) -> Iterator[T]:
@@ -198,15 +241,7 @@ def _draw_picture(
     rank: int, current: ExplainingWindows, baseline: ExplainingWindows | None, sent_keys: set[str]
 ) -> Picture:
     """Return the picture of one rank; without timelines if it was already sent."""
-    key_parts = [part for windows in (current, baseline) if windows is not None for part in windows.key_parts]
-    key, run_key = (
-        sha256(
-            "\0".join([*key_parts, current.captures.convention.compute_fingerprint(), rank_text]).encode(
-                "utf-8", "surrogatepass"
-            )
-        ).hexdigest()
-        for rank_text in (str(rank), "all")
-    )
+    key, run_key = (_build_key(current, baseline, rank_text) for rank_text in (str(rank), "all"))
     if key in sent_keys:
         return Picture(key, run_key, rank)
     sent_keys.add(key)
@@ -219,6 +254,13 @@ def _draw_picture(
         if baseline is not None and rank in {base_rank.number for base_rank in baseline.captures.runs[0].ranks}:
             base_timeline = _build_timeline(baseline, rank)
     return Picture(key, run_key, rank, base_timeline, head_timeline)
+
+
+def _build_key(current: ExplainingWindows, baseline: ExplainingWindows | None, subject: str) -> str:
+    """Return the key of a picture of some windows; ``subject`` says which of their pictures it is."""
+    key_parts = [part for windows in (current, baseline) if windows is not None for part in windows.key_parts]
+    text = "\0".join([*key_parts, current.captures.convention.compute_fingerprint(), subject])
+    return sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def _build_timeline(explaining: ExplainingWindows, rank: int) -> Timeline:

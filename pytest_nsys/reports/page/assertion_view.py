@@ -117,6 +117,9 @@ MAX_EXPLAINED_ROWS = 8
 MAX_TABLE_ROWS = 500
 """At most this many rows of one assertion are shown; the JSON report has all."""
 
+MAX_HELD_ROWS = 24
+"""At most this many rows that hold are shown of one assertion, those nearest to their limits."""
+
 
 def _build_rows(verdict: Verdict) -> dict[str, Any]:
     """Return the rows of one assertion, worst first: those that need attention, those that hold, and how many are left
@@ -129,19 +132,23 @@ def _build_rows(verdict: Verdict) -> dict[str, Any]:
         max((-margin for margin in margins if margin < 0), default=None),
         max((margin for margin in margins if margin > 0), default=None),
     )
+    bars = [_build_margin_bar(row, side_scales) for row in rows]
     lines = [
         {
             "word": "waived" if row.waived else "near" if row.early_warning else str(row.outcome),
             "cells": cells,
-            "bar": _build_margin_bar(row, side_scales),
+            "bar": bar,
         }
-        for row, cells in zip(rows, table.rows, strict=False)
+        for row, cells, bar in zip(rows, table.rows, bars, strict=False)
     ]
+    holding = [line for line in lines if line["word"] == "passed"]
+    omitted_count = table.omitted_count + len(holding[MAX_HELD_ROWS:])
     return {
         "columns": table.columns,
         "lines": [line for line in lines if line["word"] != "passed"],
-        "holding": [line for line in lines if line["word"] == "passed"],
-        "more": f"… {format_count(table.omitted_count, 'more row')}, in the JSON report" if table.omitted_count else "",
+        "holding": holding[:MAX_HELD_ROWS],
+        "has_bars": any(bar is not None and bar["width"] for bar in bars),
+        "more": f"… {format_count(omitted_count, 'more row')}, in the JSON report" if omitted_count else "",
     }
 
 

@@ -17,8 +17,9 @@ from pytest_nsys.core.numbers import choose_scale, format_signed, format_value
 from pytest_nsys.core.text_format import format_count
 from pytest_nsys.core.units import TIME
 from pytest_nsys.gates.model import Outcome
-from pytest_nsys.reports.drawings.pictures import PicturesByAssertion, interleave_lists
+from pytest_nsys.reports.drawings.pictures import PicturesByAssertion, RankPicture, interleave_lists
 from pytest_nsys.reports.page.assertion_view import build_assertion_view
+from pytest_nsys.reports.page.rank_view import build_rank_view
 from pytest_nsys.reports.page.templating import TemplateData
 from pytest_nsys.reports.page.waterfall import build_kernel_table, draw_waterfall
 from pytest_nsys.reports.session.headline import as_sentence
@@ -90,6 +91,9 @@ def build_section_views(
     the first title, which the page's headline already says.
     """
     drawn_keys: set[str] = set()
+    rank_pictures = {
+        drawn.ranks.key: drawn.ranks for drawn in pictures.values() if drawn.ranks is not None and drawn.ranks.head
+    }
     cause_count = sum(section.root is not None for section in sections)
     for ordinal, section in enumerate(sections, 1):
         keys = [key for key in list_window_keys(section, pictures) if key in views]
@@ -120,6 +124,7 @@ def build_section_views(
             "said": section.description,
             "waterfall": next(filter(None, (draw_waterfall(record.verdict) for record in red_records)), None),
             "kernels": next(filter(None, (build_kernel_table(record.verdict) for record in red_records)), None),
+            "ranks": _build_ranks(section, pictures, rank_pictures, f"ranks-{ordinal}") if red_records else None,
             "timeline": views[key] if key is not None else None,
             "waiting": views[waiting_key] if waiting_key is not None else None,
             "above": view_above,
@@ -130,6 +135,33 @@ def build_section_views(
             "changes": _build_change_table(section.root) if section.root is not None else None,
             "next": steps,
         }
+
+
+def _build_ranks(
+    section: Section, pictures: PicturesByAssertion, untold_pictures: dict[str, RankPicture], ident: str
+) -> TemplateData | None:
+    """Return the drawing of all ranks of the section's worst assertion, and take it from those not yet drawn.
+
+    None if there is none, or if it is drawn further up.
+    """
+    for record in section.records:
+        drawn = pictures.get(record.identity)
+        picture = untold_pictures.pop(drawn.ranks.key, None) if drawn is not None and drawn.ranks is not None else None
+        if picture is not None:
+            root = section.root
+            changes = root.changes if root is not None else {}
+            return build_rank_view(
+                picture,
+                ident,
+                cause_ranks={rank for address, rank in changes if address == record.address},
+                waiting_ranks=root.waiting_ranks if root is not None else (),
+                red_ranks={
+                    rank
+                    for row in record.verdict.rows
+                    if row.outcome is Outcome.FAILED and isinstance(rank := row.labels.get("rank"), int)
+                },
+            )
+    return None
 
 
 def _format_position(ordinal: int, cause_count: int) -> str:

@@ -1,9 +1,8 @@
 """How is a window drawn: paths of each lane, ticks of the axis, the numbers next to it, the data for hovering?
 
-The picture is drawn here, so that it is complete without a script. x is in nanoseconds since the window's start, or, if
-several ranks share a frame, since the start of the first rank's window; y is from 0 to 20. Base and head share one
-scale. A bar is a segment of a thick line, which takes half the bytes of a rectangle. Template data has the names that
-the template uses.
+The picture is drawn here, so that it is complete without a script. x is in nanoseconds since the window's start; y is
+from 0 to 20. The windows of a run share one scale. A bar is a segment of a thick line, which takes half the bytes of a
+rectangle. Template data has the names that the template uses.
 """
 
 from __future__ import annotations
@@ -19,6 +18,7 @@ from pytest_nsys.analysis.explain.breakdown_model import RowActivity, RowExplana
 from pytest_nsys.analysis.explain.budget_lines import BudgetPart
 from pytest_nsys.core.conventions import NO_STAGE
 from pytest_nsys.core.family_table import XLA_ONLY_FAMILIES
+from pytest_nsys.core.intervals import Intervals
 from pytest_nsys.core.kernel_names import make_display_names
 from pytest_nsys.core.memoize import group_by_key
 from pytest_nsys.core.numbers import format_value
@@ -74,12 +74,7 @@ real width, decides anew.
 """
 
 MIN_LATE_SHARE = Fraction(1, 100)
-"""If a window begins later than another by less than this share of its length, both are drawn with the same start."""
-
-MAX_LENGTH_RATIO = 2
-"""Ranks share a frame only if it is at most this many times as long as the longest window: else each window would be a
-thin line.
-"""
+"""A window that begins later than another by less than this share of its length is not said to."""
 
 MAX_TICKS = 6
 MIN_PATTERN_SHARE = Fraction(6, 360)
@@ -110,77 +105,55 @@ MarksByPicture = Mapping[str, Collection[BlamedKernels]]
 NO_MARKS: MarksByPicture = MappingProxyType({})
 
 
-class PlacedWindow(NamedTuple):
-    """Describes where one window of a picture (of base or head) is drawn."""
+class SideWindow(NamedTuple):
+    """Describes one window of a picture: that of base or head."""
 
     name: str  # "base" or "head"; empty if it is the only window
     window: Timeline
-    lead_ns: int = 0  # how much later than its side's first window it is drawn
 
     def locate(self, time_ns: int) -> int:
-        """Return the x coordinate of a time."""
-        return time_ns - self.window.start_ns + self.lead_ns
+        """Return the x coordinate of a time: every window begins at the left end, so that base and head compare."""
+        return time_ns - self.window.start_ns
 
 
 class Frame(NamedTuple):
-    """Describes the shared time axis on which the windows of several ranks are drawn; empty if each has its own."""
+    """Describes the scale that the windows of several ranks share, and when the first of them began."""
 
-    length_ns: int = 0
-    first_ns: Mapping[str, int] = MappingProxyType({})  # when the first window of each side began
+    length_ns: int = 0  # 0: the picture has a scale of its own
+    first_ns: int | None = None  # when the first head window began; None if unknown
     error_ns: int = 0  # the possible error of the time between two windows
-    full_span_ns: int = 0  # the length of the shared axis if that is too long to be used; else 0
 
-    def place_window(self, side: PlacedWindow) -> PlacedWindow:
-        """Return the window placed on the shared axis; if its start is unknown, with its side's first window."""
-        start_ns = side.window.common_start_ns
-        return (
-            side._replace(lead_ns=start_ns - self.first_ns[side.name])
-            if start_ns is not None and self.first_ns
-            else side
-        )
-
-    def describe_placement(self, head: PlacedWindow) -> Iterator[str]:
-        """Yield notes on the accuracy of a window's position."""
-        if self.full_span_ns:
-            span_text = format_value(self.full_span_ns)
-            yield f"not drawn beside the other ranks: that would span {span_text}"
-        elif self.length_ns:
-            if head.lead_ns > self.error_ns and head.lead_ns >= MIN_LATE_SHARE * head.window.length_ns:
-                yield f"its window begins {format_value(head.lead_ns)} after the first one here"
-            if head.window.clock_text:
-                yield head.window.clock_text
+    def describe_start(self, window: Timeline) -> Iterator[str]:
+        """Yield when a head window began, and how well that is known."""
+        if self.first_ns is None:
+            return
+        if window.common_start_ns is not None:
+            late_ns = window.common_start_ns - self.first_ns
+            if late_ns > self.error_ns and late_ns >= MIN_LATE_SHARE * window.length_ns:
+                yield f"its window begins {format_value(late_ns)} after the first one here"
+        if window.clock_text:
+            yield window.clock_text
 
 
-def list_sides(picture: Picture) -> list[PlacedWindow]:
+def list_sides(picture: Picture) -> list[SideWindow]:
     """Return the windows of a picture, base before head."""
     return [
-        PlacedWindow(name, timeline)
+        SideWindow(name, timeline)
         for name, timeline in (("base", picture.base), ("head", picture.head))
         if timeline is not None
     ]
 
 
 def build_frame(pictures: Sequence[Picture]) -> Frame:
-    """Return the frame of the windows of one run: a shared time axis, unless that would be too long."""
-    shown_windows = [(name, timeline) for picture in pictures for name, timeline, _ in list_sides(picture)]
-    placeable_windows = [
-        (name, timeline.common_start_ns, timeline.length_ns)
-        for name, timeline in shown_windows
-        if timeline.common_start_ns is not None
-    ]
-    # A single window, or windows whose start is unknown, need no shared axis.
-    if len({picture.key for picture in pictures if list_sides(picture)}) < 2 or not placeable_windows:
-        return Frame()
-    first_ns = {
-        side: min(start_ns for name, start_ns, _ in placeable_windows if name == side)
-        for side, _, _ in placeable_windows
-    }
-    frame_ns = max(start_ns - first_ns[side] + length_ns for side, start_ns, length_ns in placeable_windows)
-    if frame_ns > MAX_LENGTH_RATIO * max(timeline.length_ns for _, timeline in shown_windows):
-        return Frame(full_span_ns=frame_ns)
-    errors = sorted(timeline.clock_error_ns or 0 for _, timeline in shown_windows)
+    """Return the frame of the windows of one run: the scale of the longest one."""
+    windows = [side.window for picture in pictures for side in list_sides(picture)]
+    heads = {picture.key: picture.head for picture in pictures if picture.head is not None}.values()
+    starts_ns = [head.common_start_ns for head in heads if head.common_start_ns is not None]
+    if len(heads) < 2 or not starts_ns:
+        return Frame(max((window.length_ns for window in windows), default=0))
+    errors_ns = sorted(head.clock_error_ns or 0 for head in heads)
     # Each error is relative to the first clock: between two windows it is at most the sum of the two largest.
-    return Frame(max(frame_ns, *(timeline.length_ns for _, timeline in shown_windows)), first_ns, sum(errors[-2:]))
+    return Frame(max(window.length_ns for window in windows), min(starts_ns), sum(errors_ns[-2:]))
 
 
 def build_timeline_views(
@@ -244,18 +217,16 @@ def _build_timeline_view(
 ) -> TemplateData:
     """Return the template's data for one rank, base above head, or ``why`` there is no picture."""
     head = picture.head
-    placed_windows = [frame.place_window(side) for side in list_sides(picture)]
-    named_windows = placed_windows if len(placed_windows) > 1 else [side._replace(name="") for side in placed_windows]
+    sides = list_sides(picture)
+    named_windows = sides if len(sides) > 1 else [side._replace(name="") for side in sides]
     title = f"rank {picture.rank}" + (f" of {run_name}" if run_name else "")
     title += f" ({head.coordinates_text})" if head is not None and head.coordinates_text else ""
     ident = f"window-{number}"
-    length_ns = max(
-        (frame.length_ns, *(lead_ns + timeline.length_ns for _, timeline, lead_ns in named_windows)), default=1
-    )
+    length_ns = frame.length_ns or 1
     stages = list(dict.fromkeys(stage for side in named_windows for _, _, stage in side.window.bands))
     lanes = [lane for side in named_windows for lane in side.window.lanes]
     shown_parts = select_large_parts(
-        [(name, timeline.budget) for name, timeline, _ in named_windows if timeline.budget is not None]
+        [(name, timeline.budget) for name, timeline in named_windows if timeline.budget is not None]
     )
     # Compute is not a gap, so the legend of gaps does not name it.
     main_lanes, named_parts = _choose_main_lanes(lanes, marks, length_ns), frozenset(shown_parts - {BudgetPart.COMPUTE})
@@ -289,17 +260,17 @@ def _build_timeline_view(
         "has_exposed": any(lane.exposed_spans for lane in lanes),
         "data": {"length": length_ns, "sides": [_build_hover_data(side) for side in named_windows]},
         "budget": build_budget_view(
-            [(name, timeline.budget) for name, timeline, _ in named_windows if timeline.budget is not None],
+            [(name, timeline.budget) for name, timeline in named_windows if timeline.budget is not None],
             title,
             length_ns,
         ),
         "budget_why": [
             f" of {name}: {reason}" if name else f": {reason}"
-            for name, timeline, _ in named_windows
+            for name, timeline in named_windows
             if (reason := timeline.missing_budget_reason)
         ],
         "why": picture.missing_reason or ("" if named_windows else "its window was not kept"),
-        "note": "; ".join([*notes, *(frame.describe_placement(placed_windows[-1]) if head is not None else ())]),
+        "note": "; ".join([*notes, *(frame.describe_start(head) if head is not None else ())]),
     }
 
 
@@ -339,7 +310,7 @@ def _choose_main_lanes(
     return frozenset(sorted(busy_names, key=lambda name: rate_lane(lanes_by_name[name]), reverse=True)[:MAX_LANES])
 
 
-def _list_patterns(sides: Iterable[PlacedWindow], scene: _Scene) -> list[tuple[str, str, str]]:
+def _list_patterns(sides: Iterable[SideWindow], scene: _Scene) -> list[tuple[str, str, str]]:
     """Return each pattern of the drawn gaps: its id in this picture, its name, and the scale that keeps it
     undistorted.
     """
@@ -389,12 +360,10 @@ def _make_path(
     return _Path(css, height, d, f"url(#{ident}-{css})" if ident else "")
 
 
-def _build_side_view(side: PlacedWindow, scene: _Scene) -> TemplateData:
+def _build_side_view(side: SideWindow, scene: _Scene) -> TemplateData:
     """Return the template's data for one window."""
-    timeline, end_ns, length_ns = side.window, side.lead_ns + side.window.length_ns, scene.length_ns
-    outside_path = _make_path(
-        "outside", [span for span in ((0, side.lead_ns), (end_ns, length_ns)) if span[0] < span[1]]
-    )
+    timeline, length_ns = side.window, scene.length_ns
+    outside_path = _make_path("outside", [(timeline.length_ns, length_ns)] if timeline.length_ns < length_ns else [])
     outside_paths = [outside_path] if outside_path.d else []
     bands = [(side.locate(start), side.locate(end), stage) for start, end, stage in timeline.bands]
     by_colour = group_by_key((scene.stages.index(stage) % STAGE_COLOURS, (start, end)) for start, end, stage in bands)
@@ -420,7 +389,7 @@ def _build_side_view(side: PlacedWindow, scene: _Scene) -> TemplateData:
 
 
 def _build_lane_view(
-    lane: TimelineLane, side: PlacedWindow, outside_paths: Sequence[_Path], scene: _Scene
+    lane: TimelineLane, side: SideWindow, outside_paths: Sequence[_Path], scene: _Scene
 ) -> TemplateData:
     """Return the template's data for one lane: the paths by CSS class, and its totals in words and numbers.
 
@@ -468,7 +437,7 @@ def _build_lane_view(
     }
 
 
-def _build_gap_view(side: PlacedWindow, outside_paths: Sequence[_Path], scene: _Scene) -> TemplateData:
+def _build_gap_view(side: SideWindow, outside_paths: Sequence[_Path], scene: _Scene) -> TemplateData:
     """Return the template's data for the times without compute: a path for each class in the legend, and one for the
     rest.
 
@@ -523,7 +492,7 @@ def _list_time_ticks(length_ns: int) -> Iterator[tuple[str, str, str]]:
         yield format_css_percent(share), anchor, f"{number if number.denominator == 1 else float(number)} {unit}"
 
 
-def _build_hover_data(side: PlacedWindow) -> TemplateData:
+def _build_hover_data(side: SideWindow) -> TemplateData:
     """Return the data that hovering shows for one window."""
     names, stages = _TextNumbers(), _TextNumbers()
     timeline = side.window
@@ -547,7 +516,7 @@ class _TextNumbers(dict[str, int]):
         return self.setdefault(text, len(self))
 
 
-def _build_lane_data(lane: TimelineLane, side: PlacedWindow, names: _TextNumbers, stages: _TextNumbers) -> TemplateData:
+def _build_lane_data(lane: TimelineLane, side: SideWindow, names: _TextNumbers, stages: _TextNumbers) -> TemplateData:
     """Return the data that hovering shows for one lane; the script documents the short keys."""
     return {
         "name": f"{lane.name}, {lane.purpose}",
@@ -561,7 +530,7 @@ def _build_lane_data(lane: TimelineLane, side: PlacedWindow, names: _TextNumbers
     }
 
 
-def _build_gap_data(side: PlacedWindow, names: _TextNumbers, stages: _TextNumbers) -> TemplateData:
+def _build_gap_data(side: SideWindow, names: _TextNumbers, stages: _TextNumbers) -> TemplateData:
     """Return the data that hovering shows for the gaps: ``w`` says which kernel waited for what, ``a`` holds arrows by
     lane and time.
     """
@@ -598,32 +567,32 @@ def encode_differences(starts: Sequence[int]) -> list[int]:
     return [start - previous for previous, start in zip([0, *starts], starts, strict=False)]
 
 
-STRIPS_IDENT = "strips"
-"""The identifier in the names of patterns in the strips of a page."""
+def build_strip_views(strips: Sequence[RankStrip], ident: str = "strips") -> TemplateData:
+    """Return the template's data for the strips of ranks, on the scale of the longest window.
 
-
-def build_strip_views(strips: Sequence[RankStrip]) -> TemplateData:
-    """Return the template's data for the strips of ranks, on the scale of the longest window."""
+    ``ident`` is in the names of their patterns.
+    """
     longest_ns = max((strip.length_ns for strip in strips), default=0) or 1
     parts = {gap.part for strip in strips for gap in strip.gaps}
     return {
         "length_ns": longest_ns,
-        "patterns": _list_scaled_patterns(STRIPS_IDENT, parts, longest_ns),
-        "rows": [_build_strip_view(strip, longest_ns) for strip in strips],
+        "patterns": _list_scaled_patterns(ident, parts, longest_ns),
+        "rows": [_build_strip_view(strip, longest_ns, ident) for strip in strips],
     }
 
 
-def _build_strip_view(strip: RankStrip, longest_ns: int) -> TemplateData:
+def _build_strip_view(strip: RankStrip, longest_ns: int, ident: str) -> TemplateData:
     """Return the template's data for one rank's strip."""
     by_part = group_by_key(
         (gap.part, (gap.start_ns - strip.start_ns, gap.end_ns - strip.start_ns)) for gap in strip.gaps
     )
-    paths = [_make_path(find_css_class(BudgetPart.COMPUTE), [(0, strip.length_ns)])] if strip.length_ns else []
-    paths += [
-        _make_path("outside", spans) for spans in by_part.values()
-    ]  # no compute shines through what is drawn on it
+    compute = Intervals.from_spans((gap.start_ns, gap.end_ns) for gap in strip.gaps).list_uncovered(
+        strip.start_ns, strip.start_ns + strip.length_ns
+    )
+    spans = [(start - strip.start_ns, end - strip.start_ns) for start, end in compute]
+    paths = [_make_path(find_css_class(BudgetPart.COMPUTE), spans)] if spans else []
     for part, spans in sorted(by_part.items()):
-        paths += _make_part_paths(part, spans, STRIPS_IDENT, longest_ns)
+        paths += _make_part_paths(part, spans, ident, longest_ns)
     length = format_value(strip.length_ns)
     description = f"rank {strip.rank}, {length}: when it computed, and why not"
     return {"rank": strip.rank, "length": length, "paths": paths, "said": description, "why": strip.why}

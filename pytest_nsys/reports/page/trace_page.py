@@ -23,7 +23,7 @@ from pytest_nsys.core.errors import NsysError
 from pytest_nsys.core.numbers import choose_scale, format_percent, format_value
 from pytest_nsys.core.text_format import quote_command, sanitize_line
 from pytest_nsys.core.units import BARE, TIME
-from pytest_nsys.reports.drawings.pictures import Picture
+from pytest_nsys.reports.drawings.pictures import MAX_STRIPS, Picture
 from pytest_nsys.reports.page.budget_view import find_css_class
 from pytest_nsys.reports.page.templating import render_page
 from pytest_nsys.reports.page.timeline_view import LANE_COLUMNS, build_strip_views, build_timeline_views
@@ -43,7 +43,6 @@ MAX_VIEW_ROWS = 200
 all.
 """
 
-MAX_STRIPS = 128
 MIN_NAMED_PART_SHARE = Fraction(1, 100)
 """The headline names parts of the step that are at least this share of it."""
 

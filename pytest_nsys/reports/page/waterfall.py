@@ -50,12 +50,12 @@ def _find_judged_row(verdict: Verdict, explanation: RowExplanation) -> JudgedRow
 
 
 def _build_bars(explanation: RowExplanation, base_ns: Value, head_ns: Value) -> TemplateData | None:
-    causes = [(ns, text) for ns, text in list_causes(explanation, MAX_CAUSES) if ns]
+    causes: list[tuple[Value, str]] = [(ns, text) for ns, text in list_causes(explanation, MAX_CAUSES) if ns]
     rest_ns = Fraction(head_ns) - Fraction(base_ns) - sum(ns for ns, _ in causes)
     if not causes:
         return None
     if rest_ns:
-        causes.append((round(rest_ns), "other changes"))
+        causes.append((rest_ns, "other changes"))
     levels = [Fraction(base_ns)]
     for ns, _ in causes:
         levels.append(levels[-1] + ns)

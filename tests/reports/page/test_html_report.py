@@ -85,7 +85,9 @@ def test_the_picture_comes_first_then_what_failed_in_short(project: Project) -> 
         "gate.nsys.yaml:4",
     ):
         assert words in found.text, words
-    places = [found.text.index(part) for part in ("<h1>", 'class="budget"', 'class="plot"', 'class="assertion')]
+    places = [
+        found.text.index(part) for part in ("<h1>", 'class="next"', 'class="ranks', 'class="plot"', 'class="assertion')
+    ]
     assert places == sorted(places)
 
 
@@ -95,7 +97,7 @@ def test_each_root_has_its_picture_above_its_assertions_and_what_has_none_comes_
     assert leading.startswith("gemm ")
     assert unknown == "Cause not known"
     first, last, *_ = found.text.split('<section class="root"')[1:]
-    parts = ('<figure class="timeline" id="window-1">', "<b>exposed_ns below", "<b>overlap", 'class="next"')
+    parts = ('class="next"', '<figure class="timeline" id="window-1">', "<b>exposed_ns below", "<b>overlap")
     places = [first.index(part) for part in parts]
     assert places == sorted(places)
     assert "<b>launches" in last

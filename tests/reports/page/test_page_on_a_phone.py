@@ -51,13 +51,13 @@ def bottom(browser: Browser, selector: str) -> float:
     return found
 
 
-def test_the_first_screen_has_the_sentence_the_bar_and_the_picture(browser: Browser, red: Path, dualpipe: Path) -> None:
+def test_the_first_screen_has_the_sentence_the_ranks_and_the_picture(browser: Browser, red: Path, dualpipe: Path) -> None:
     for page in (red, dualpipe):  # the second has two roots, stages and five streams
         browser.open(page, *PHONE)
-        ends = [bottom(browser, selector) for selector in ("h1", "figure.timeline .budget", "figure.timeline .plot")]
+        ends = [bottom(browser, selector) for selector in ("h1", ".ranks", "figure.timeline .plot")]
         assert ends == sorted(ends)
         assert ends[-1] <= PHONE[1]
-        assert bottom(browser, ".legend") > ends[-1]
+        assert bottom(browser, ".timeline .legend") > ends[-1]
     quiet = "[...document.querySelectorAll('figure.timeline:first-of-type .quiet')].map(row => row.offsetHeight > 0)"
     assert browser.run(quiet) == [False, False]
     browser.run("document.querySelector('.more-lanes summary').click()")

@@ -66,7 +66,7 @@ def test_a_strip_shows_when_a_rank_computed_to_the_nanosecond(tmp_path: Path) ->
     gpu.kernel("gemm", 80_000, 100_000, launch_ns=70_000)
     page = read_page(builder.write(tmp_path / "run.sqlite"))
     own = [attributes for attributes in page.by_class("part-compute") if "d" in attributes]
-    assert own[0]["d"] == "M0 10h100000"
+    assert own[0]["d"] == "M0 10h30000M80000 10h20000"
     (starved,) = [one for one in page.by_class("part-starved") if one.get("stroke", "").startswith("url(#strips")]  # type: ignore[union-attr]
     assert starved["d"] == "M30000 10h43000"  # until the call that launched it, of 3 us, returned
 
