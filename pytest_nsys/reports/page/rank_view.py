@@ -5,12 +5,12 @@ One scale holds for all bars, so that a rank that takes longer, or computes long
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from fractions import Fraction
 
 from pytest_nsys.analysis.budget.strips import RankStrip
 from pytest_nsys.analysis.explain.budget_lines import BudgetPart
-from pytest_nsys.core.numbers import format_change, format_percent, format_value
+from pytest_nsys.core.numbers import format_change, format_in_one_unit, format_percent, format_value
 from pytest_nsys.core.text_format import format_count
 from pytest_nsys.core.units import TIME
 from pytest_nsys.reports.drawings.pictures import RankPicture
@@ -54,9 +54,10 @@ def build_rank_view(
         for part in BudgetPart
         if any(strip.ns_by_part[part] >= MIN_TOLD_SHARE * strip.length_ns > 0 for strip in strips)
     ]
+    which_ranks = "Both" if len(rows) == 2 else f"All {len(rows)}" if not picture.omitted_count else str(len(rows))
     omitted_text = f", {format_count(picture.omitted_count, 'more rank')} left out" if picture.omitted_count else ""
     return {
-        "title": f"All {len(rows)} ranks{', base above head' if picture.base else ''}{omitted_text}",
+        "title": f"{which_ranks} ranks{', base above head' if picture.base else ''}{omitted_text}",
         "size": "few" if len(rows) <= MAX_FULL_ROWS else "some" if len(rows) <= MAX_HIGH_ROWS else "many",
         "length_ns": views["length_ns"],
         "patterns": views["patterns"],
@@ -80,10 +81,16 @@ def _build_row(base: DrawnStrip | None, head: DrawnStrip, mark: str) -> Template
             {"said": f"rank {strip.rank} {name}: {_describe_strip(side_strip)}", "paths": view["paths"]}
             for name, side_strip, view in drawn_sides
         ],
-        "lengths": " → ".join(map(format_value, lengths_ns)),
+        "lengths": _join_lengths(lengths_ns),
         "change": format_change(lengths_ns[1], lengths_ns[0], TIME) if len(lengths_ns) == 2 else "",
         "why": strip.why,
     }
+
+
+def _join_lengths(lengths_ns: Sequence[int]) -> str:
+    """Return lengths as ``24 → 26.8 ms``; empty for none."""
+    *before, last = format_in_one_unit(lengths_ns) or [""]
+    return " → ".join([*(text.split(" ")[0] for text in before), last])
 
 
 def _describe_strip(strip: RankStrip) -> str:

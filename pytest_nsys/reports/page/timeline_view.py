@@ -21,9 +21,11 @@ from pytest_nsys.core.family_table import XLA_ONLY_FAMILIES
 from pytest_nsys.core.intervals import Intervals
 from pytest_nsys.core.kernel_names import make_display_names
 from pytest_nsys.core.memoize import group_by_key
+from pytest_nsys.core.model import Interval
 from pytest_nsys.core.numbers import format_value
 from pytest_nsys.core.text_format import format_count
 from pytest_nsys.core.units import NANOSECONDS
+from pytest_nsys.reports.page.added_time import list_added_spans
 from pytest_nsys.reports.page.budget_view import (
     REST_PART,
     ShownPart,
@@ -52,8 +54,8 @@ MAX_LANES = 4
 folded.
 """
 
-STAGE_COLOURS = 6
-"""The number of colours for stages, used in turn."""
+STAGE_COLOURS = 24
+"""The style has as many colours of stages; a window with more of them uses them in turn."""
 
 HUES: Mapping[str, str] = {
     **dict.fromkeys(("gemm", "convolution"), "gemm"),
@@ -66,6 +68,12 @@ HUES: Mapping[str, str] = {
 """The colour of compute by kernel family; similar families share one. Other families have the colour of *other*."""
 
 OTHER_HUE = "other"
+PLAIN_HUE = "family-gemm"
+"""The colour that has no pattern; each other one has its own, for who does not see colours."""
+
+ADDED = "added"
+"""The class, and the pattern, of the time that was added to the base."""
+
 MAX_NAMED_CAUSES = 4
 
 MIN_NAMED_SHARE = Fraction(7, 100)
@@ -230,7 +238,8 @@ def _build_timeline_view(
     )
     # Compute is not a gap, so the legend of gaps does not name it.
     main_lanes, named_parts = _choose_main_lanes(lanes, marks, length_ns), frozenset(shown_parts - {BudgetPart.COMPUTE})
-    scene = _Scene(ident, length_ns, stages, marks, main_lanes, named_parts)
+    added_spans = [*list_added_spans(picture.base, head)] if picture.base is not None and head is not None else []
+    scene = _Scene(ident, length_ns, stages, marks, main_lanes, named_parts, added_spans)
     side_views = [_build_side_view(side, scene) for side in named_windows]
     bars = [bar for lane in lanes for bar in lane.bars]
     drawn_names = {_find_bar_name_in_causes(bar) for bar in bars}
@@ -247,11 +256,13 @@ def _build_timeline_view(
         "about": "; ".join(dict.fromkeys(side.window.window for side in named_windows)),
         "said": f"Timeline of {title}: " + "; ".join(f"{side['name']} {side['about']}".strip() for side in side_views),
         "length_ns": length_ns,
-        "patterns": _list_patterns(named_windows, scene),
+        "patterns": _list_patterns(named_windows, scene, [css for css, _ in _list_hues(lanes)]),
         "sides": side_views,
         "quiet": f"{format_count(quiet_lanes, 'more lane')}" if quiet_lanes else "",
         "ticks": [*_list_time_ticks(length_ns)],
         "hues": _list_hues(lanes),
+        "stages": [(find_band_class(number), stage) for number, stage in enumerate(stages)],
+        "added": _describe_added(added_spans),
         "causes": ", ".join(make_display_names(causes[:MAX_NAMED_CAUSES]).values())
         + (" …" if len(causes) > MAX_NAMED_CAUSES else ""),
         "has_barriers": any(bar.is_barrier for bar in bars),
@@ -283,6 +294,7 @@ class _Scene(NamedTuple):
     marks: Collection[BlamedKernels]
     main_lanes: frozenset[str]  # lanes that are never folded
     named_parts: frozenset[ShownPart]  # parts of gaps that the legend names
+    added_spans: Sequence[Interval]  # where the head falls behind the base
 
 
 def _choose_main_lanes(
@@ -310,19 +322,36 @@ def _choose_main_lanes(
     return frozenset(sorted(busy_names, key=lambda name: rate_lane(lanes_by_name[name]), reverse=True)[:MAX_LANES])
 
 
-def _list_patterns(sides: Iterable[SideWindow], scene: _Scene) -> list[tuple[str, str, str]]:
-    """Return each pattern of the drawn gaps: its id in this picture, its name, and the scale that keeps it
-    undistorted.
+def _list_patterns(sides: Iterable[SideWindow], scene: _Scene, hues: Iterable[str]) -> list[tuple[str, str, str]]:
+    """Return each pattern of the drawn gaps, kernel families and added time: its id in this picture, its name, and the
+    scale that keeps it undistorted.
     """
     drawn_parts = {gap.part.part for side in sides for gap in side.window.gaps} & scene.named_parts
-    return _list_scaled_patterns(scene.ident, drawn_parts, scene.length_ns)
+    patterned_hues = [hue for hue in hues if hue != PLAIN_HUE]
+    names = [*_list_part_classes(drawn_parts), *patterned_hues, *([ADDED] if scene.added_spans else [])]
+    return _list_scaled_patterns(scene.ident, names, scene.length_ns)
 
 
-def _list_scaled_patterns(ident: str, drawn_parts: Collection[ShownPart], length_ns: int) -> list[tuple[str, str, str]]:
+def _list_part_classes(drawn_parts: Collection[ShownPart]) -> list[str]:
+    return [find_css_class(part) for part in BudgetPart if part in drawn_parts]
+
+
+def _list_scaled_patterns(ident: str, names: Iterable[str], length_ns: int) -> list[tuple[str, str, str]]:
     scale = f"scale({max(length_ns // ASSUMED_WIDTH_PX, 1)} 1)"
-    return [
-        (f"{ident}-{find_css_class(part)}", find_css_class(part), scale) for part in BudgetPart if part in drawn_parts
-    ]
+    return [(f"{ident}-{name}", name, scale) for name in names]
+
+
+def find_band_class(number: int) -> str:
+    """Return the CSS class of the band of a stage by its number."""
+    return f"band{number % STAGE_COLOURS}"
+
+
+def _describe_added(spans: Sequence[Interval]) -> str:
+    """Return how much time was added to the head; empty if none was."""
+    if not spans:
+        return ""
+    added = format_value(sum(end - start for start, end in spans))
+    return f"added to the base: {added}" + (f" in {len(spans)} places" if len(spans) > 1 else "")
 
 
 def _find_hue(family: str) -> str:
@@ -365,8 +394,10 @@ def _build_side_view(side: SideWindow, scene: _Scene) -> TemplateData:
     timeline, length_ns = side.window, scene.length_ns
     outside_path = _make_path("outside", [(timeline.length_ns, length_ns)] if timeline.length_ns < length_ns else [])
     outside_paths = [outside_path] if outside_path.d else []
+    added_spans = scene.added_spans if side.name == "head" else []
+    added_paths = [_make_path(ADDED, added_spans, ident=scene.ident)] if added_spans else []
     bands = [(side.locate(start), side.locate(end), stage) for start, end, stage in timeline.bands]
-    by_colour = group_by_key((scene.stages.index(stage) % STAGE_COLOURS, (start, end)) for start, end, stage in bands)
+    by_colour = group_by_key((find_band_class(scene.stages.index(stage)), (start, end)) for start, end, stage in bands)
     facts_text = (
         f"{timeline.window}, {format_value(timeline.length_ns, 'ns')}, {format_count(timeline.kernel_count, 'kernel')}"
     )
@@ -374,11 +405,11 @@ def _build_side_view(side: SideWindow, scene: _Scene) -> TemplateData:
     return {
         "name": side.name,
         "about": f"{facts_text} ({timeline.window_rule})",
-        "gaps": _build_gap_view(side, outside_paths, scene) if timeline.budget is not None else None,
-        "lanes": [_build_lane_view(lane, side, outside_paths, scene) for lane in timeline.lanes],
+        "gaps": _build_gap_view(side, [*outside_paths, *added_paths], scene) if timeline.budget is not None else None,
+        "lanes": [_build_lane_view(lane, side, [*outside_paths, *added_paths], scene) for lane in timeline.lanes],
         "bands": [
             *(outside_paths if by_colour else ()),
-            *(_make_path(f"band{colour}", spans) for colour, spans in sorted(by_colour.items())),
+            *(_make_path(band, spans) for band, spans in sorted(by_colour.items())),
         ],
         "labels": [
             (format_css_percent(Fraction(start + end, 2 * length_ns)), *label)
@@ -389,7 +420,7 @@ def _build_side_view(side: SideWindow, scene: _Scene) -> TemplateData:
 
 
 def _build_lane_view(
-    lane: TimelineLane, side: SideWindow, outside_paths: Sequence[_Path], scene: _Scene
+    lane: TimelineLane, side: SideWindow, ground_paths: Sequence[_Path], scene: _Scene
 ) -> TemplateData:
     """Return the template's data for one lane: the paths by CSS class, and its totals in words and numbers.
 
@@ -409,7 +440,10 @@ def _build_lane_view(
         & marks
     )
     lane_paths = (
-        *(_make_path(css, spans, KERNEL_SHAPE) for css, spans in sorted(spans_by_class.items())),
+        *(
+            _make_path(css, spans, KERNEL_SHAPE, scene.ident if lane.kind == "compute" and css != PLAIN_HUE else "")
+            for css, spans in sorted(spans_by_class.items())
+        ),
         _make_path("barrier", (span for span, bar in bars if bar.is_barrier)),
         _make_path("exposed", ((side.locate(start), side.locate(end)) for start, end in lane.exposed_spans)),
         _make_path("marked", marked_spans, MARK_SHAPE),
@@ -422,7 +456,7 @@ def _build_lane_view(
         "name": name,
         "kind": purpose,
         "is_quiet": name not in scene.main_lanes,
-        "paths": [*outside_paths, *(path for path in lane_paths if path.d)],
+        "paths": [*ground_paths, *(path for path in lane_paths if path.d)],
         "labels": [
             (
                 format_css_percent(Fraction(start, length_ns)),
@@ -437,7 +471,7 @@ def _build_lane_view(
     }
 
 
-def _build_gap_view(side: SideWindow, outside_paths: Sequence[_Path], scene: _Scene) -> TemplateData:
+def _build_gap_view(side: SideWindow, ground_paths: Sequence[_Path], scene: _Scene) -> TemplateData:
     """Return the template's data for the times without compute: a path for each class in the legend, and one for the
     rest.
 
@@ -463,7 +497,7 @@ def _build_gap_view(side: SideWindow, outside_paths: Sequence[_Path], scene: _Sc
     parts = format_count(sum(gap.part_count for gap in gaps), "part")
     description = f"no compute: {parts} of gaps"
     return {
-        "paths": [*outside_paths, *(path for path in paths if path.d)],
+        "paths": [*ground_paths, *(path for path in paths if path.d)],
         "said": description,
         "is_quiet": not scene.named_parts,
     }
@@ -576,7 +610,7 @@ def build_strip_views(strips: Sequence[RankStrip], ident: str = "strips") -> Tem
     parts = {gap.part for strip in strips for gap in strip.gaps}
     return {
         "length_ns": longest_ns,
-        "patterns": _list_scaled_patterns(ident, parts, longest_ns),
+        "patterns": _list_scaled_patterns(ident, _list_part_classes(parts), longest_ns),
         "rows": [_build_strip_view(strip, longest_ns, ident) for strip in strips],
     }
 

@@ -8,6 +8,7 @@ import pytest
 from pytest_nsys.analysis.explain.budget_lines import BudgetPart
 from pytest_nsys.reports.page.budget_view import find_css_class
 from pytest_nsys.reports.page.templating import TEMPLATE_FOLDER
+from pytest_nsys.reports.page.timeline_view import PLAIN_HUE, STAGE_COLOURS
 
 STYLE = (TEMPLATE_FOLDER / "page.css").read_text(encoding="utf-8")
 PAIRS = {name: (light, dark) for name, light, dark in re.findall(r"--([\w-]+): light-dark\((#\w+), (#\w+)\);", STYLE)}
@@ -102,3 +103,18 @@ def test_every_part_of_the_budget_has_a_pattern_of_its_own() -> None:
     )
     assert {f"part-{name}" for name in drawn} == {find_css_class(part) for part in BudgetPart}
     assert all(one != other for one, other in combinations(drawn.values(), 2))
+
+
+def test_every_kernel_family_but_one_has_a_pattern_of_its_own() -> None:
+    drawn = dict(
+        re.findall(r'\("(family-\w+)", "(M[^"]+)"\)', (TEMPLATE_FOLDER / "parts.html.j2").read_text(encoding="utf-8"))
+    )
+    assert {*drawn, PLAIN_HUE} == {f"family-{name}" for name in FAMILIES}
+    assert PLAIN_HUE not in drawn
+    assert all(one != other for one, other in combinations(drawn.values(), 2))
+
+
+def test_there_are_as_many_colours_as_stages_are_told_apart() -> None:
+    hues = dict(re.findall(r"\.band(\d+)\s{ --h:\s(\d+); }", STYLE))
+    assert [*map(int, hues)] == [*range(STAGE_COLOURS)]
+    assert len({*hues.values()}) == STAGE_COLOURS

@@ -132,7 +132,11 @@ def test_lanes_that_are_as_good_as_empty_are_folded_and_every_mark_has_a_legend(
     assert text.count('<div class="row quiet"><span class="name">copies') == 2
     assert text.count('<div class="row quiet"><span class="name">no compute') == 2
     gaps = re.findall(r'<svg class="gaps".*?</svg>', text, re.DOTALL)
-    assert {css for one in gaps for css in re.findall(r'path class="([^"]+)"', one)} <= {"part-rest", "outside"}
+    assert {css for one in gaps for css in re.findall(r'path class="([^"]+)"', one)} <= {
+        "part-rest",
+        "outside",
+        "added",
+    }
 
 
 def test_what_is_narrow_has_no_pattern_and_parts_of_gaps_are_as_high_as_the_lane(page_of: PageOf) -> None:

@@ -51,7 +51,9 @@ def bottom(browser: Browser, selector: str) -> float:
     return found
 
 
-def test_the_first_screen_has_the_sentence_the_ranks_and_the_picture(browser: Browser, red: Path, dualpipe: Path) -> None:
+def test_the_first_screen_has_the_sentence_the_ranks_and_the_picture(
+    browser: Browser, red: Path, dualpipe: Path
+) -> None:
     for page in (red, dualpipe):  # the second has two roots, stages and five streams
         browser.open(page, *PHONE)
         ends = [bottom(browser, selector) for selector in ("h1", ".ranks", "figure.timeline .plot")]

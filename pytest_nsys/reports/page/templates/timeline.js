@@ -47,7 +47,8 @@
         this.lanes[i].svg = svg;
         this.lanes[i].words = svg.nextElementSibling;
       });
-      this.bands = [...figure.querySelectorAll("svg.bands")];
+      const banded = this.data.sides.filter(({ bands }) => bands.length);
+      this.bands = [...figure.querySelectorAll("svg.bands")].map((svg, i) => ({ svg, side: banded[i] }));
       this.patterns = [...figure.querySelectorAll("pattern")];
       this.reset();
       this.listen();
@@ -151,10 +152,13 @@
         this.from = this.held.from - ((event.clientX - this.held.x) / box.width) * this.span;
         return this.draw();
       }
-      const own = this.lanes.find(({ svg }) => {
+      const isAimedAt = ({ svg }) => {
         const { top, bottom } = svg.getBoundingClientRect();
         return event.clientY >= top && event.clientY <= bottom;
-      });
+      };
+      const band = this.bands.find(isAimedAt);
+      if (band) return this.showStage(band.side, this.at(event), event);
+      const own = this.lanes.find(isAimedAt);
       this.show(own ? this.find(own, this.at(event), (NEAR_PX / box.width) * this.span) : null, event);
     }
 
@@ -307,6 +311,17 @@
       this.tooltip([first, lane.k ? time(length) : [time(length), compared].filter(Boolean).join(" · ")], event);
     }
 
+    // The stage for which the compute at this time was launched.
+    showStage(side, ns, event) {
+      this.show(null);
+      const band = side.bands.find(([start, length]) => start <= ns && ns < start + length);
+      if (!band) return;
+      const [start, length, stage] = band, words = [side.stages[stage], `lasts ${time(length)}`];
+      this.readout.classList.add("on");
+      this.readout.textContent = [side.name, ...words, `starts at ${time(start)}`].filter(Boolean).join(" · ");
+      this.tooltip(words, event);
+    }
+
     why(lane, side, i) {
       const named = (name, stage) => side.names[name] + (stage < 0 || side.stages[stage] === "none" ? "" : ` (${side.stages[stage]})`);
       const kind = lane.kinds[lane.k[i]];
@@ -358,7 +373,7 @@
       if (this.arrowed) this.arrow(this.shown);
       this.drawSelection();
       for (const lane of this.lanes) if (lane.words) this.write(lane);
-      this.bands.forEach((svg, i) => this.label(svg, this.data.sides[i], view));
+      for (const { svg, side } of this.bands) this.label(svg, side, view);
       this.ticks();
     }
 
