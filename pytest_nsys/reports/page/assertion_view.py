@@ -16,6 +16,7 @@ from pytest_nsys.core.exact import median, percentile
 from pytest_nsys.core.model import merge_notes
 from pytest_nsys.core.numbers import MINUS, format_value
 from pytest_nsys.core.text_format import format_count
+from pytest_nsys.core.units import HASH
 from pytest_nsys.gates.model import JudgedRow, Outcome, Verdict
 from pytest_nsys.reports.drawings.pictures import Spread, VerdictPictures
 from pytest_nsys.reports.page.templating import TemplateData, format_css_percent
@@ -76,7 +77,7 @@ def _list_figures(record: AssertionRecord) -> Iterator[str]:
         yield from filter(None, (describe_one_sided_row(row, verdict) for row in notable_rows[:MAX_ONE_SIDED_ROWS]))
     elif worst["value"]:
         place, limit = worst["row"], record.bound
-        yield worst["value"]
+        yield worst["value"] if verdict.unit != HASH else ""
         yield from [f"limit {limit}"] if limit else []
         yield from [describe_margin(worst["margin"], verdict)] if worst["margin"] else []
         yield from [f"ceiling {worst['ceiling']}"] if worst["ceiling"] else []
@@ -184,6 +185,9 @@ def _build_spread_view(spread: Spread, unit: str) -> dict[str, Any]:
     if not values:
         return {"row": spread.row, "why": spread.missing_reason or "no steady window has this row"}
     sorted_values = sorted(value for _, value in values)
+    if sorted_values[0] == sorted_values[-1]:
+        value = format_value(sorted_values[0], unit)
+        return {"row": spread.row, "same": f"All {len(sorted_values)} have {value}", "why": ""}
     drawn_values = [
         *sorted_values,
         *([limit] if limit is not None and _is_limit_near(limit, sorted_values[0], sorted_values[-1]) else []),
@@ -218,6 +222,7 @@ def _build_spread_view(spread: Spread, unit: str) -> dict[str, Any]:
         "limit": format_css_percent(locate(limit)) if limit in drawn_values and limit is not None else "",
         "ends": (format_value(low, unit), format_value(high, unit)),
         "said": description,
+        "same": "",
         "why": "",
     }
 

@@ -204,6 +204,7 @@ def _build_budget_table(name: str, facts: BudgetFacts) -> Table:
             "–" if line.ceiling is None else f"+{in_percent(line.ceiling)}",
         )
         for line in build_budget_lines(facts)
+        if line.duration_ns
     ]
     return build_text_table(
         name or "budget", (*make_text_columns("part"), *make_number_columns("time", "share", "ceiling")), rows

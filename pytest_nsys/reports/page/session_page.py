@@ -43,6 +43,8 @@ def render_session_page(session: Session) -> str:
     past_trends, sections = load_past(session), list_sections(session)
     pictures = _deduplicate_pictures(session, sections)
     drawn_pictures = choose_windows(session.records, sections, pictures)
+    if not sections and session.comparison is None:  # nothing changed: the base would be the same picture again
+        drawn_pictures = [replace(picture, base=None) for picture in drawn_pictures]
     timelines = build_timeline_views(
         drawn_pictures, _collect_marks(session.records, pictures, drawn_pictures), _name_runs(session.records, pictures)
     )
@@ -84,6 +86,7 @@ def render_session_page(session: Session) -> str:
         more_windows=_list_titles(other_views, [view for view in views.values() if view["id"] in ids_above]),
         timeline_columns=LANE_COLUMNS,
         trends=past_trends.draw_plots(),
+        stage_trends=past_trends.draw_stage_plots(),
         trend_why=past_trends.missing_reason,
         bar={"width": BAR_WIDTH, "middle": BAR_MIDDLE},
     )
@@ -160,11 +163,8 @@ def choose_windows(
     ]
     if not sections:
         nearest = next((record for record in sort_by_severity(records) if record.identity in pictures), None)
-        keys_by_section = (
-            [[picture.key for picture in pictures[nearest.identity].windows if picture.key in picture_by_key]]
-            if nearest
-            else []
-        )
+        near_pictures = pictures[nearest.identity].windows if nearest is not None else ()
+        keys_by_section = [[picture.key for picture in near_pictures if picture.key in picture_by_key][:1]]
     has_several_addresses = _has_several_gates(records)
     room, chosen_pictures = MAX_DRAWN_ITEMS // (8 if has_several_addresses else 1), list[Picture]()
     for key in dict.fromkeys(interleave_lists(keys_by_section)):

@@ -359,6 +359,48 @@ def test_the_trend_ends_with_this_run(project: Project) -> None:
     assert any(text.startswith("this run, 500 us") for text in found.texts["title"])
 
 
+def test_an_overlap_has_a_trend_for_each_stage(project: Project) -> None:
+    project.gate("- overlap >= 40%\n")
+    history = "--nsys-history=past.db"
+    for exposed in (200, 250):
+        project.trace(exposed_us=exposed, ranks=2)
+        project.pytest("--nsys-trace=run.sqlite", history, code=0)
+    project.trace(exposed_us={(1, "stage4_f"): 700}, ranks=2)
+    found = page(project, *RUN, history)
+    plots = [attrs["aria-labelledby"] for tag, attrs in found.tags if tag == "svg" and attrs.get("class") == "plots"]
+    assert plots == ["trend-1", "stage-trend-1", "stage-trend-2"]
+    titles = [text for text in found.texts["title"] if " values from " in text]
+    assert [text.split(", ")[0] for text in titles[1:]] == ["overlap rank 0 stage2_f", "overlap rank 1 stage4_f"]
+    assert "3 values from 80% to 30%" in titles[2]
+
+
+def test_what_never_moved_has_no_trend(project: Project) -> None:
+    project.gate("- exposed_ns < 400us\n")
+    history = "--nsys-history=past.db"
+    project.trace(exposed_us=200, ranks=1)
+    for _ in range(2):
+        project.pytest("--nsys-trace=run.sqlite", history, code=0)
+    found = page(project, *RUN, history, code=0)
+    assert not found.by_class("plots")
+    assert "No judged row has moved." in found.text
+
+
+def test_a_green_session_draws_its_run_alone(project: Project) -> None:
+    """What did not change is not drawn twice."""
+    project.gate("trace: run.sqlite\nassertions: [exposed_ns below baseline plus 5%]\n")
+    project.trace(ranks=2)
+    project.refresh()
+    found = page(project, *RUN, code=0)
+    assert [[side["name"] for side in each["sides"]] for each in found.data] == [[""]]
+    assert not found.by_class("ranks")
+
+
+def test_windows_that_are_all_alike_are_no_picture(project: Project) -> None:
+    found = judged(project, "- overlap >= 90%\n", ranks=1)
+    assert not found.by_class("dot")
+    assert "All 3 have 80%." in found.text
+
+
 def test_a_first_run_has_no_trend(project: Project) -> None:
     project.gated("- exposed_ns < 400us\n")
     assert "The history has no earlier run of these rows." in page(project, *RUN, "--nsys-history=h.db", code=0).text
