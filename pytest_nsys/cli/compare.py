@@ -82,7 +82,7 @@ FORMAT_BY_SUFFIX = {".txt": "table", ".md": "markdown", ".json": "json", ".html"
 @click.pass_context
 def compare(
     context: click.Context,
-    asked: MeasureOptions,
+    measure_options: MeasureOptions,
     paths: tuple[str, ...],
     base: tuple[str, ...],
     head: tuple[str, ...],
@@ -125,15 +125,17 @@ def compare(
     gate_paths = _find_gate_files(gates)
     # Report mistakes in the arguments before reading any trace.
     check_distinct_captures(*captures)
-    _check_gate_options(asked, gate_paths)
+    _check_gate_options(measure_options, gate_paths)
     gate_files = [load_configuration(gate) for gate in gate_paths]
     make_claims_gate(claims, gate_files[0] if gate_files else GateFile(Path(), (), asked.named_convention))
     if artifacts is not None:
         _check_artifacts(artifacts, traces)
-    with open_cache(asked.executor, output_format) as library:
-        runs = TwoRuns(library, *sides, measurements_by_side, asked.anchor)
+    with open_cache(measure_options.executor, output_format) as library:
+        runs = TwoRuns(library, *sides, measurements_by_side, measure_options.anchor)
         gate_files = gate_files or [
-            runs.make_builtin_gate(asked.named_convention, asked.window, asked.span, asked.kernels)
+            runs.make_builtin_gate(
+                measure_options.named_convention, measure_options.window, measure_options.span, measure_options.kernels
+            )
         ]
         if claims:
             gate_files.append(make_claims_gate(claims, gate_files[0]))

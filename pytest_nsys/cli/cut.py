@@ -52,7 +52,9 @@ GATE_GLOB = f"*{GATE_SUFFIX}"
     help=f"A trace to measure, or JSON to look at in {VIEWER}: {' or '.join(FORMATS)}. Default: {TRACE}.",
 )
 @add_measure_options(omitted=["format", "executor"])
-def cut(asked: MeasureOptions, traces: tuple[str, ...], output: str | None, gate: str | None, as_format: str) -> None:
+def cut(
+    measure_options: MeasureOptions, traces: tuple[str, ...], output: str | None, gate: str | None, as_format: str
+) -> None:
     """Write the measured window of a run as a small trace.
 
     TRACES: files, folders or globs of one run.
@@ -69,29 +71,29 @@ def cut(asked: MeasureOptions, traces: tuple[str, ...], output: str | None, gate
     suffixes = JSON_SUFFIXES if is_drawing else SQLITE_SUFFIXES if is_table_trace(paths[0]) else JSON_SUFFIXES
     if output is None:
         target = _choose_default_target(
-            paths, typed_paths, asked, gate, DRAWING_SUFFIX if is_drawing else f".cut{suffixes[-1]}"
+            paths, typed_paths, measure_options, gate, DRAWING_SUFFIX if is_drawing else f".cut{suffixes[-1]}"
         )
     else:
         target = _choose_named_target(output, paths, typed_paths, suffixes, is_drawing=is_drawing)
     if gate is not None:
-        _cut_for_gate(gate, asked, traces, target)
+        _cut_for_gate(gate, measure_options, traces, target)
         return
-    with asked.open_one_run(traces) as (captures, spec):
+    with measure_options.open_one_run(traces) as (captures, spec):
         (run,) = captures.runs
-        ranks = frozenset(asked.select_ranks(run.ranks))
+        ranks = frozenset(measure_options.select_ranks(run.ranks))
         windows = cut_out(run, [spec], ranks)
         if is_drawing:
             drawing = draw_run(run, spec, ranks)
             target.write(pack_text(render_perfetto_json([drawing]), target.path.name))
         else:
             target.write(render_cut(windows).pack(target.path.name))
-        notes = [*asked.notes, *captures.list_notes_of(spec, "unknown_communication")]
+        notes = [*measure_options.notes, *captures.list_notes_of(spec, "unknown_communication")]
         notes += map(Note, drawing.describe_clocks() if is_drawing else ())
     kernel_count = sum(map(len, windows.list_windows()))
     contents = f"{format_count(len(windows.ranks), 'rank')}, {format_count(kernel_count, 'kernel')}, {spec}"
     echo(f"wrote {target.path_text}: {contents}" + (f"; open it in {VIEWER}" if is_drawing else ""))
     if not is_drawing:
-        options = [option_part for option in asked.typed_options for option_part in option]
+        options = [option_part for option in measure_options.typed_options for option_part in option]
         echo(
             f"to look at it: {quote_command(['pytest-nsys', 'cut', str(target.path), *options, '--format', PERFETTO])}"
         )

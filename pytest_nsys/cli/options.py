@@ -280,7 +280,7 @@ def _build_shared_options() -> dict[str, Decorator]:
 
 
 def add_measure_options(*, omitted: Collection[str] = ()) -> Decorator:
-    """Add the shared options except ``omitted`` to a command, which gets them as the argument ``asked``."""
+    """Add the shared options except ``omitted`` to a command, which gets them as the argument ``measure_options``."""
     shared = {name: option for name, option in _build_shared_options().items() if name not in omitted}
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
@@ -290,7 +290,7 @@ def add_measure_options(*, omitted: Collection[str] = ()) -> Decorator:
             values = {name: other_options.pop(name) for name in shared}
             if values["window"] is not None:
                 values["window"] = normalize_window(values["window"])
-            command(*args, asked=MeasureOptions(**values), **other_options)
+            command(*args, measure_options=MeasureOptions(**values), **other_options)
 
         decorated: Callable[..., None] = run_command
         for option in reversed(shared.values()):

@@ -61,7 +61,7 @@ from pytest_nsys.traces.sidecars.measurements import find_files_by_capture, read
 @where_option
 @add_measure_options()
 def rows(
-    asked: MeasureOptions,
+    measure_options: MeasureOptions,
     words: tuple[str, ...],
     named: tuple[str, ...],
     measurements: tuple[str, ...],
@@ -84,16 +84,16 @@ def rows(
         )
     selectors = parse_selectors(where)
     trace_metrics = [metric.name for metric in metrics if not metric.is_outside_trace]
-    with asked.open_captures(traces, metrics=trace_metrics, measurements=measurements) as (captures, spec):
+    with measure_options.open_captures(traces, metrics=trace_metrics, measurements=measurements) as (captures, spec):
         metrics = [captures.resolve_metric(metric.name) for metric in metrics]
         spec = spec if trace_metrics else OUTSIDE_TRACE_SPEC
-        ranks = frozenset(asked.select_ranks(captures.runs[0].ranks))
+        ranks = frozenset(measure_options.select_ranks(captures.runs[0].ranks))
         axes = sorted({axis for coordinates in captures.mesh.coordinates.values() for axis in coordinates})
         for metric in metrics:
             check_dimensions(metric.name, metric.dimensions, axes, selectors)
         metric_rows, problems = _select_rows(captures, metrics, spec, ranks, selectors)
         notes = [
-            *asked.notes,
+            *measure_options.notes,
             Note(str(spec)),
             *captures.list_notes(spec, *metrics),
             *(Note(text, True) for text in problems),
@@ -104,7 +104,7 @@ def rows(
         )
         table = _build_rows_table(metrics, metric_rows)
         json_rows = [{**row.labels, row.metric: to_plain_number(row.value, row.unit)} for row in metric_rows]
-        print_answer(asked.format, table, header, notes, json_rows=json_rows)
+        print_answer(measure_options.format, table, header, notes, json_rows=json_rows)
 
 
 def _check_measured_names(names: Iterable[str], files: Sequence[str]) -> None:

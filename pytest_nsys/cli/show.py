@@ -100,7 +100,7 @@ class ViewNameChoice(click.Choice[str]):
 @click.pass_context
 def show(
     context: click.Context,
-    asked: MeasureOptions,
+    measure_options: MeasureOptions,
     traces: tuple[str, ...],
     view: str | None,
     format_name: str,
@@ -128,16 +128,18 @@ def show(
     if opens_page:
         if output is None:
             output = _make_page_path(context, traces)
-        asked = _ask_for_page(asked)
-    resolve_format(asked.format, output, {}, [(Path(trace), "is one of the traces") for trace in traces], default="")
+        measure_options = _ask_for_page(measure_options)
+    resolve_format(
+        measure_options.format, output, {}, [(Path(trace), "is one of the traces") for trace in traces], default=""
+    )
     if name == FIRST_SCREEN:
         from pytest_nsys.cli.first_screen import print_first_screen  # not needed for a view
 
-        print_first_screen(asked, traces, steps, config, output)
+        print_first_screen(measure_options, traces, steps, config, output)
         _open_page(output if opens_page else None)
         return
     chosen_view = VIEWS[name]
-    _refuse_many_windows(asked, chosen_view.one_window_reason)
+    _refuse_many_windows(measure_options, chosen_view.one_window_reason)
     time_ns = None if step_time is None else round(step_time)
     workload = Workload(steps, time_ns, peak_gb_per_s=peak)
     if "gate" in chosen_view.option_names:
@@ -147,7 +149,13 @@ def show(
     table = None if families is None else load_built_in_or_file(families, {}, "table of families", read_families)
     default_window = chosen_view.window if steps is None else RUN  # ``steps`` counts those of the whole run
     _print_view(
-        chosen_view, dataclasses.replace(asked, default_window=default_window), traces, where, workload, table, output
+        chosen_view,
+        dataclasses.replace(measure_options, default_window=default_window),
+        traces,
+        where,
+        workload,
+        table,
+        output,
     )
     _open_page(output if opens_page else None)
 
@@ -184,16 +192,16 @@ def _print_view(
     print_notes(notes)
 
 
-def _draw_view(shown_view: RenderedView, asked: MeasureOptions, traces: Sequence[str]) -> str:
+def _draw_view(shown_view: RenderedView, measure_options: MeasureOptions, traces: Sequence[str]) -> str:
     """Return the page of one view."""
     from pytest_nsys.reports.page.trace_page import make_view_section, render_view_page  # imported only for a page
 
-    options = [word for option in asked.typed_options for word in option]
+    options = [word for option in measure_options.typed_options for word in option]
     section = make_view_section(
         shown_view, quote_command(["pytest-nsys", *traces, "--view", shown_view.view.name, *options])
     )
     return render_view_page(
-        dataclasses.replace(section, remarks=[*format_notes(asked.notes), *section.remarks]), traces[0]
+        dataclasses.replace(section, remarks=[*format_notes(measure_options.notes), *section.remarks]), traces[0]
     )
 
 
