@@ -11,56 +11,31 @@ from itertools import pairwise
 
 from pytest_nsys.analysis.explain.breakdown_model import Change, RowActivity, RowExplanation
 from pytest_nsys.core.kernel_names import make_display_names
-from pytest_nsys.core.model import Value
 from pytest_nsys.core.numbers import choose_scale, format_signed, format_value
 from pytest_nsys.core.text_format import format_count
 from pytest_nsys.core.units import TIME
-from pytest_nsys.gates.model import JudgedRow, Verdict
+from pytest_nsys.gates.model import Verdict
 from pytest_nsys.reports.page.templating import TemplateData, format_css_percent
 from pytest_nsys.reports.tables.formats import Column, Table, build_text_table, make_number_columns
-from pytest_nsys.reports.words.cause_text import format_row_labels, list_causes
-
-MAX_CAUSES = 6
-"""So many causes have a bar of their own; smaller ones share one."""
+from pytest_nsys.reports.words.cause_text import format_row_labels
+from pytest_nsys.reports.words.waterfall import Waterfall, find_waterfall
 
 MIN_CHANGE_SHARE = Fraction(1, 2)
 """Where the bars of base and head are more alike than this, the axis begins near them: else no cause would be seen."""
 
 
 def draw_waterfall(verdict: Verdict) -> TemplateData | None:
-    """Return what the template draws of the first explained row that has bars.
-
-    None where no value is a time, or where no cause has an amount.
-    """
-    for explanation in verdict.causes:
-        row = _find_judged_row(verdict, explanation)
-        if row is not None and row.value is not None and row.baseline is not None:
-            bars = _build_bars(explanation, row.baseline, row.value)
-            if bars is not None:
-                return bars
-    return None
+    """Return what the template draws of the first explained row that has a waterfall; None where none has."""
+    waterfall = find_waterfall(verdict)
+    return None if waterfall is None else _build_bars(waterfall)
 
 
-def _find_judged_row(verdict: Verdict, explanation: RowExplanation) -> JudgedRow | None:
-    """Return the row whose whole change is explained: the windows that explain it are those of its two values."""
-    for row in verdict.rows if verdict.unit == TIME else ():
-        if row.value is not None and row.baseline is not None and {**row.origin, **row.labels} == explanation.labels:
-            return row if Fraction(row.value) - Fraction(row.baseline) == explanation.explanation.change_ns else None
-    return None
-
-
-def _build_bars(explanation: RowExplanation, base_ns: Value, head_ns: Value) -> TemplateData | None:
-    causes: list[tuple[Value, str]] = [(ns, text) for ns, text in list_causes(explanation, MAX_CAUSES) if ns]
-    rest_ns = Fraction(head_ns) - Fraction(base_ns) - sum(ns for ns, _ in causes)
-    if not causes:
-        return None
-    if rest_ns:
-        causes.append((rest_ns, "other changes"))
-    levels = [Fraction(base_ns)]
-    for ns, _ in causes:
+def _build_bars(waterfall: Waterfall) -> TemplateData:
+    levels = [Fraction(waterfall.base_ns)]
+    for ns, _ in waterfall.causes:
         levels.append(levels[-1] + ns)
-    start, end = _choose_axis([*levels, Fraction(head_ns)])
-    scale = choose_scale([base_ns, head_ns], TIME)
+    start, end = _choose_axis([*levels, Fraction(waterfall.head_ns)])
+    base_amount, *cause_amounts, head_amount = waterfall.format_amounts()
 
     def make_bar(kind: str, amount: str, text: str, low: Fraction, high: Fraction) -> TemplateData:
         """Return one bar that reaches from ``low`` to ``high`` on the axis."""
@@ -72,15 +47,14 @@ def _build_bars(explanation: RowExplanation, base_ns: Value, head_ns: Value) -> 
             "width": format_css_percent((high - low) / (end - start)),
         }
 
-    bars = [make_bar("total", format_value(base_ns, scale=scale), "base", start, levels[0])]
-    for (ns, text), (low, high) in zip(causes, pairwise(levels), strict=True):
-        kind = "more" if ns > 0 else "less"
-        bars.append(make_bar(kind, format_signed(ns, scale=scale), text, min(low, high), max(low, high)))
-    bars.append(make_bar("total", format_value(head_ns, scale=scale), "head", start, Fraction(head_ns)))
+    bars = [make_bar("total", base_amount, "base", start, levels[0])]
+    for (ns, text), amount, (low, high) in zip(waterfall.causes, cause_amounts, pairwise(levels), strict=True):
+        bars.append(make_bar("more" if ns > 0 else "less", amount, text, min(low, high), max(low, high)))
+    bars.append(make_bar("total", head_amount, "head", start, Fraction(waterfall.head_ns)))
     return {
-        "title": f"What changed: {format_row_labels(explanation.labels)}".rstrip(),
+        "title": waterfall.title,
         "bars": bars,
-        "note": f"The bars begin at {format_value(start, scale=scale)}." if start else "",
+        "note": f"The bars begin at {format_value(start, scale=waterfall.scale)}." if start else "",
     }
 
 

@@ -14,10 +14,13 @@ from pytest_nsys.analysis.explain.breakdown_model import (
     RowActivity,
     RowExplanation,
 )
+from pytest_nsys.core.model import Value
 from pytest_nsys.core.units import TIME
 from pytest_nsys.gates.model import JudgedRow, Outcome
+from pytest_nsys.reports.page.templating import TemplateData
 from pytest_nsys.reports.page.waterfall import _build_bars, _tabulate_kernels, draw_waterfall
 from pytest_nsys.reports.words.cause_text import list_cause_cells
+from pytest_nsys.reports.words.waterfall import build_waterfall
 from tests.support.browser import Browser, needs_browser
 from tests.support.gates import Project
 from tests.support.page import Page
@@ -38,13 +41,18 @@ def explain(*changes_ns: int, unexplained_ns: int = 0) -> RowExplanation:
     return RowExplanation({"rank": 0}, Explanation(sum(changes_ns) + unexplained_ns, causes, unexplained_ns))
 
 
+def draw_bars(row: RowExplanation, base_ns: Value, head_ns: Value) -> TemplateData | None:
+    waterfall = build_waterfall(row, base_ns, head_ns)
+    return None if waterfall is None else _build_bars(waterfall)
+
+
 def find_edges(bar: dict[str, str]) -> tuple[float, float]:
     left = float(bar["x"].removesuffix("%"))
     return left, left + float(bar["width"].removesuffix("%"))
 
 
 def test_each_cause_begins_where_the_one_before_ended() -> None:
-    drawing = _build_bars(explain(2 * MS, -1 * MS), 10 * MS, 11 * MS)
+    drawing = draw_bars(explain(2 * MS, -1 * MS), 10 * MS, 11 * MS)
     assert drawing is not None
     base, longer, shorter, head = drawing["bars"]
     assert [bar["kind"] for bar in drawing["bars"]] == ["total", "more", "less", "total"]
@@ -57,7 +65,7 @@ def test_each_cause_begins_where_the_one_before_ended() -> None:
 
 def test_the_words_are_those_of_the_terminal() -> None:
     row = explain(2 * MS)
-    drawing = _build_bars(row, 10 * MS, 12 * MS)
+    drawing = draw_bars(row, 10 * MS, 12 * MS)
     assert drawing is not None
     assert [bar["text"] for bar in drawing["bars"][1:-1]] == [text for _, text in list_cause_cells(row)]
 
@@ -78,7 +86,7 @@ def test_a_row_without_bars_does_not_hide_the_next_one() -> None:
 def test_the_bars_lead_to_the_head_whatever_the_causes(changes_ns: list[int], unexplained_ns: int) -> None:
     row = explain(*changes_ns, unexplained_ns=unexplained_ns)
     base_ns = 40 * MS
-    drawing = _build_bars(row, base_ns, Fraction(base_ns + row.explanation.change_ns))
+    drawing = draw_bars(row, base_ns, Fraction(base_ns + row.explanation.change_ns))
     if drawing is None:
         return  # the parts make up for one another
     *steps, head = drawing["bars"]
