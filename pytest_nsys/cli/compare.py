@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import os
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,11 +17,12 @@ from pytest_nsys.cli.options import (
     MeasureOptions,
     add_measure_options,
     make_measurements_option,
+    make_pen,
     open_cache,
     resolve_format,
     write_answer,
 )
-from pytest_nsys.cli.terminal_text import echo
+from pytest_nsys.cli.terminal_text import echo, style_lines
 from pytest_nsys.core.errors import UsageMistake
 from pytest_nsys.core.file_names import GATE_SUFFIX, GateAddress, find_gate_files
 from pytest_nsys.core.text_format import sanitize_line
@@ -29,6 +32,9 @@ from pytest_nsys.gates.gate_file import load_configuration
 from pytest_nsys.gates.model import GateFile, Verdict
 from pytest_nsys.reports.session.comparison_report import make_comparison_session, render_comparison
 from pytest_nsys.reports.session.session import Session
+from pytest_nsys.reports.tables.bars import Pen
+from pytest_nsys.reports.tables.formats import UNLIMITED_LENGTH
+from pytest_nsys.tools.executors import is_on_terminal
 from pytest_nsys.traces.sidecars.measurements import find_files_by_capture
 from pytest_nsys.traces.trace_files import find_traces
 from pytest_nsys.verdicts.comparison import Result, TwoRuns, compare_runs, make_claims_gate
@@ -149,13 +155,17 @@ def compare(
         session = make_comparison_session(comparison)
         if output_format == "html":
             session = dataclasses.replace(session, pictures=_draw_assertion_pictures(session, pairs_and_verdicts))
-    write_answer(_render_comparison(session, output_format, verbose), output)
+    pen = make_pen(output)
+    # What goes into a file or through a pipe is searched: its lines stay whole unless COLUMNS says otherwise.
+    is_fitted = output is None and (is_on_terminal(sys.stdout) or "COLUMNS" in os.environ)
+    width = pen.columns if is_fitted else UNLIMITED_LENGTH
+    write_answer(_render_comparison(session, output_format, pen, width, verbose=verbose), output, is_drawn=True)
     if output is not None:
         echo(f"{session.headline}; written to {output}")
     context.exit(EXIT_CODES[comparison.result])
 
 
-def _render_comparison(session: Session, format: str, verbose: bool) -> str:
+def _render_comparison(session: Session, format: str, pen: Pen, width: int, *, verbose: bool) -> str:
     """Render the report of a comparison; each format is imported only when it is requested."""
     if format == "json":
         from pytest_nsys.reports.session.json_report import render_report
@@ -173,7 +183,8 @@ def _render_comparison(session: Session, format: str, verbose: bool) -> str:
         from pytest_nsys.reports.page.session_page import render_session_page
 
         return render_session_page(session)
-    return render_comparison(session, verbose=verbose)
+    lines = render_comparison(session, width, verbose=verbose)
+    return "".join(f"{line}\n" for line in (style_lines(lines) if pen.has_colours else lines))
 
 
 def _draw_assertion_pictures(

@@ -4,9 +4,12 @@ CI.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import click
 
 from pytest_nsys.core.text_format import sanitize_text
+from pytest_nsys.reports.tables.colours import colour_lines
 
 
 def echo(text: object = "", *, err: bool = False, nl: bool = True, is_drawn: bool = False) -> None:
@@ -14,3 +17,11 @@ def echo(text: object = "", *, err: bool = False, nl: bool = True, is_drawn: boo
     supports them.
     """
     click.echo(sanitize_text(str(text), keep_colours=is_drawn), err=err, nl=nl, color=is_drawn or None)
+
+
+def style_lines(lines: Iterable[str]) -> list[str]:
+    """Return lines on verdicts with the colours of a terminal."""
+    return [
+        "".join(text if tone is None else click.style(text, fg=tone.value) for text, tone in pieces)
+        for pieces in colour_lines(lines)
+    ]

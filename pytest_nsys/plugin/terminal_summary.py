@@ -16,7 +16,7 @@ import pytest
 from pytest_nsys.core.file_names import GATE_SUFFIX
 from pytest_nsys.outcomes import NsysWarning
 from pytest_nsys.plugin.session import get_nsys_session
-from pytest_nsys.plugin.terminal_text import print_terminal_line
+from pytest_nsys.plugin.terminal_text import print_coloured_lines, print_terminal_line
 from pytest_nsys.reports.session.headline import format_headline
 from pytest_nsys.reports.session.story_lines import render_root_lines, render_story_lines, wrap_line
 from pytest_nsys.reports.session.summary import LOG_WIDTH, format_state_counts, render_terminal_summary
@@ -97,8 +97,7 @@ def print_gate_summary(
         lines += wrap_line(format_headline(session), width or LOG_WIDTH)
     if lines:
         reporter.section("nsys gate")
-        for line in lines:
-            print_terminal_line(reporter, line)
+        print_coloured_lines(reporter, lines)
     _fold_lines(reporter, config, all_reports)
 
 

@@ -507,7 +507,7 @@ def test_a_report_of_torch_profiler_goes_into_a_file(tmp_path: Path) -> None:
     write_demo(tmp_path)
     traces, report = tmp_path / "traces", tmp_path / "moved.md"
     assert compare(traces / "good", traces / "regressed", "-o", report, code=1).stdout.startswith("worse: ")
-    assert "| profiler | schema 1 | schema 1 |" in report.read_text()
+    assert "| profiler | `schema 1` | `schema 1` |" in report.read_text()
 
 
 @pytest.mark.parametrize("side", ["base", "head"])

@@ -10,11 +10,13 @@ from pytest_nsys.reports.session.headline import format_headline
 from pytest_nsys.reports.session.record import AssertionRecord, make_record
 from pytest_nsys.reports.session.session import Session, sort_records
 from pytest_nsys.reports.session.story import sort_by_severity
+from pytest_nsys.reports.session.story_lines import wrap_line
 from pytest_nsys.reports.session.summary import render_terminal_summary
 from pytest_nsys.reports.tables.formats import UNLIMITED_LENGTH
 from pytest_nsys.reports.words.verdict_text import build_row_table, render_reasons, select_rows_to_show
 from pytest_nsys.verdicts.comparison import BUILT_IN_GATE, Comparison, Result, Side
 
+INDENT = "  "
 MAX_LIMIT_ROWS = 10
 """At most this many rows of an assertion with a constant limit are shown."""
 
@@ -50,8 +52,9 @@ def _make_comparison_record(verdict: Verdict, head: Side) -> AssertionRecord:
     )
 
 
-def render_comparison(session: Session, *, verbose: bool = False) -> str:
-    """Return a comparison as a terminal shows it: the result, what changed, why, then the summary.
+def render_comparison(session: Session, width: int = UNLIMITED_LENGTH, *, verbose: bool = False) -> list[str]:
+    """Return the lines of a comparison, each of at most ``width`` characters: the result, what changed, why, then the
+    summary.
 
     Without ``verbose`` it omits rows within their limits, and shows only the first of many rows.
     """
@@ -62,8 +65,8 @@ def render_comparison(session: Session, *, verbose: bool = False) -> str:
     )
     parts = [[*lead_lines, *describe_comparison(session.comparison)]]
     for table in build_comparison_tables(session.comparison, verbose=verbose):
-        table_lines = table.render_lines("… {} more (-v shows them)")
-        parts.append([table.caption, *(f"  {line}" for line in table_lines)])
+        table_lines = table.render_lines("… {} more (-v shows them)", width - len(INDENT))
+        parts.append([table.caption, *(f"{INDENT}{line}" for line in table_lines)])
     told_causes: set[str] = set()
     for record in filter(lambda record: record.needs_attention, sort_by_severity(session.records)):
         causes = [row for row in record.verdict.causes if str(row) not in told_causes]
@@ -74,11 +77,14 @@ def render_comparison(session: Session, *, verbose: bool = False) -> str:
             else None
         )
         reason_lines = (
-            [f"  {line}" for line in rows.render_lines("… {} more")] if rows is not None and rows.rows else []
+            [f"{INDENT}{line}" for line in rows.render_lines("… {} more", width - len(INDENT))]
+            if rows is not None and rows.rows
+            else []
         )
         reason_lines += render_reasons(record.verdict, causes)
         is_told = record.outcome in (Outcome.FAILED, Outcome.IMPROVED) and not record.assertion.is_claim
         if reason_lines or not is_told:  # the rows of these say it
             parts.append([f"{record.state}: {record.title}: {record.message}", *reason_lines])
-    parts.append(render_terminal_summary(session.records, verbose=verbose, width=UNLIMITED_LENGTH))
-    return "\n\n".join("\n".join(lines) for lines in parts) + "\n"
+    parts.append(render_terminal_summary(session.records, verbose=verbose, width=width))
+    separated_lines = (line for number, part in enumerate(parts) for line in (*([""] if number else []), *part))
+    return [part for line in separated_lines for part in wrap_line(line, width)]

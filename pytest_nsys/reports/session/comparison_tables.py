@@ -18,7 +18,15 @@ from pytest_nsys.core.units import BARE, TIME
 from pytest_nsys.gates.comparability import format_circumstance, list_agreeing_fields
 from pytest_nsys.gates.model import Outcome
 from pytest_nsys.gates.noise import FEWEST_FOR_A_TEST, FEWEST_FOR_SEPARATION, IMPOSSIBLE
-from pytest_nsys.reports.tables.formats import ColumnFormatter, Table, build_table, build_text_table, make_number_column
+from pytest_nsys.reports.tables.formats import (
+    CellKind,
+    Column,
+    ColumnFormatter,
+    Table,
+    build_table,
+    build_text_table,
+    make_number_column,
+)
 from pytest_nsys.reports.words.verdict_text import (
     describe_row_limit,
     format_baseline_change,
@@ -195,7 +203,9 @@ def _build_sides_table(comparison: Comparison) -> Table:
     traces = max(comparison.base.captures, comparison.head.captures, 1)
     rows = zip(_list_side_cells(comparison.base, traces), _list_side_cells(comparison.head, traces), strict=True)
     cells = ((name, base, head) for (name, base), (_, head) in rows if base or head)
-    return build_text_table("The two sides", ("of the run", "base", "head"), cells)
+    return build_text_table(
+        "The two sides", ("of the run", Column("base", CellKind.NAME), Column("head", CellKind.NAME)), cells
+    )
 
 
 def _list_side_cells(side: Side, traces: int) -> Iterator[tuple[str, str]]:
@@ -242,12 +252,12 @@ def _build_moved_table(
     is_tested = is_judged and comparison.fewest_captures >= FEWEST_FOR_SEPARATION
     limits: list[ColumnFormatter[VerdictRow]] = [
         (
-            "limit",
+            Column("limit", CellKind.LIMIT, dispensable=True),
             lambda verdict_row: (
                 describe_row_limit(verdict_row[0].assertion, verdict_row[0].unit, verdict_row[1]) or "—"
             ),
         ),
-        (make_number_column("× tolerance"), _format_tolerance_multiple),
+        (Column("× tolerance", CellKind.NUMBER, dispensable=True), _format_tolerance_multiple),
     ]
     test: ColumnFormatter[VerdictRow] = (
         "significance",
@@ -256,7 +266,7 @@ def _build_moved_table(
     columns: list[ColumnFormatter[VerdictRow]] = [
         ("", find_row_state),
         ("metric", lambda verdict_row: format_subject(verdict_row[0].assertion)),
-        ("row", lambda verdict_row: format_row_place(verdict_row[1])),
+        (Column("row", CellKind.NAME), lambda verdict_row: format_row_place(verdict_row[1])),
         (make_number_column("base"), lambda verdict_row: _format_base_and_head(verdict_row)[0]),
         (make_number_column("head"), lambda verdict_row: _format_base_and_head(verdict_row)[1]),
         (make_number_column("change"), lambda verdict_row: format_baseline_change(verdict_row[1], verdict_row[0].unit)),
@@ -264,7 +274,9 @@ def _build_moved_table(
         *((test,) if is_tested else ()),
     ]
     if any(verdict.address != BUILT_IN_GATE for verdict, _ in rows):
-        columns.append(("asserted in", lambda verdict_row: verdict_row[0].assertion.location.file_and_line))
+        columns.append(
+            (Column("asserted in", CellKind.NAME), lambda verdict_row: verdict_row[0].assertion.location.file_and_line)
+        )
     return build_table(caption, columns, rows, limit, folded=folded)
 
 
@@ -325,7 +337,7 @@ def _build_one_sided_table(comparison: Comparison, limit: int | None) -> Table:
     columns = (
         "",
         "what",
-        "name",
+        Column("name", CellKind.KERNEL),
         "ranks",
         make_number_column("launches"),
         *(("captures",) if has_several_captures else ()),

@@ -64,7 +64,7 @@ SHOWN_RUNS = 2
 MIN_FOLDED_ROWS = 5
 """A foldable table with at least this many rows is folded."""
 
-FOREIGN_KINDS = (CellKind.LABEL, CellKind.NAME)
+FOREIGN_KINDS = (CellKind.LABEL, CellKind.NAME, CellKind.KERNEL)
 """Kinds of columns whose cells come from a trace or a gate file, and stand in code spans."""
 
 DETAILS_START, DETAILS_END = "<details>", "</details>"

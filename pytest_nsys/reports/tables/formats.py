@@ -24,7 +24,7 @@ from pytest_nsys.core.model import Value
 from pytest_nsys.core.numbers import choose_scale, format_percent, format_value
 from pytest_nsys.core.text_format import sanitize_line
 from pytest_nsys.core.units import BARE, SHARE_UNITS, SIZE, TIME, find_stored_unit
-from pytest_nsys.reports.tables.layout import FittedColumn, render_columns
+from pytest_nsys.reports.tables.layout import FittedColumn, measure_least_width, render_columns, render_fitted_rows
 
 
 class Format(enum.StrEnum):
@@ -47,6 +47,7 @@ class CellKind(enum.StrEnum):
     KERNEL = "kernel"  # a kernel's name; people get its short form
     LABEL = "label"  # a coordinate of a row
     NAME = "name"  # any other text that comes from a trace or a gate file
+    LIMIT = "limit"  # a limit with its source in brackets, which goes first where there is no room
     LIST = "list"
     NUMBER = "number"  # a count
     RATIO = "ratio"
@@ -88,6 +89,7 @@ class Column:
     name: str
     kind: CellKind = CellKind.TEXT
     title: str = ""  # the heading for people, e.g. with the unit of a bandwidth; empty: the name
+    dispensable: bool = False  # whether a narrow terminal goes without the column
 
     @property
     def to_the_right(self) -> bool:
@@ -102,6 +104,31 @@ def align_rows(rows: Sequence[Sequence[str]]) -> list[str]:
     texts = [[sanitize_line(cell, UNLIMITED_LENGTH) for cell in row] for row in rows]
     widths = [max(map(len, cells)) for cells in zip(*texts, strict=True)]
     return ["  ".join(map(str.ljust, row, widths)).rstrip() for row in texts]
+
+
+def _fit_text_rows(columns: Sequence[Column], text_rows: Sequence[Sequence[str]], width: int) -> list[str]:
+    """Return the lines of a table that is wider than ``width``, and which columns were left out of it."""
+    cells_by_column = [
+        [row[i].partition(" (")[0] if column.kind is CellKind.LIMIT else row[i] for row in text_rows]
+        for i, column in enumerate(columns)
+    ]
+    fitted = [
+        FittedColumn(column.name, cells, _find_shortener(column, cells), wraps=column.kind is CellKind.TEXT)
+        for column, cells in zip(columns, cells_by_column, strict=True)
+    ]
+    shown, dispensable = [*range(len(columns))], [i for i, column in enumerate(columns) if column.dispensable]
+    while dispensable and measure_least_width([fitted[i] for i in shown]) > width:
+        shown.remove(dispensable.pop())
+    lines = render_fitted_rows([fitted[i] for i in shown], width)
+    left_out = [column.name for i, column in enumerate(columns) if i not in shown]
+    return [*lines, *([f"(no room for: {', '.join(left_out)})"] if left_out else [])]
+
+
+def _find_shortener(column: Column, cells: Sequence[str]) -> Callable[[int], list[str]] | None:
+    """Return what shortens the cells of a column to a width; None where they are figures, or are wrapped."""
+    if column.kind in (CellKind.NAME, CellKind.LABEL, CellKind.KERNEL):
+        return lambda width: [shorten_middle(cell, width) for cell in cells]
+    return None
 
 
 ABSENT = "-"
@@ -146,13 +173,19 @@ class Table:
             case Format.TABLE:
                 return "".join(f"{line}\n" for line in self._render_padded(width))
 
-    def render_lines(self, omitted_text: str) -> list[str]:
-        """Return the rows as aligned lines for a log, then ``omitted_text`` with ``{}`` replaced by the number of rows
-        left out.
+    def render_lines(self, omitted_text: str, width: int = UNLIMITED_LENGTH) -> list[str]:
+        """Return the rows as aligned lines of at most ``width`` characters, then ``omitted_text`` with ``{}`` replaced
+        by the number of rows left out.
+
+        Where a line would be too long, limits lose their source, dispensable columns go, names are shortened in the
+        middle and other texts wrapped. Figures are never shortened.
         """
         columns, text_rows = self._format_cells(UNLIMITED_LENGTH)
         omitted_lines = [omitted_text.format(self.omitted_count)] if self.omitted_count else []
-        return align_rows([[column.name for column in columns], *text_rows]) + omitted_lines
+        lines = align_rows([[column.name for column in columns], *text_rows])
+        if max(map(len, lines)) > width:
+            lines = _fit_text_rows(columns, text_rows, width)
+        return lines + omitted_lines
 
     def render_markdown(self, format_cell: Callable[[Column, str], str] | None = None) -> list[str]:
         """Return the lines of a table in GitHub's Markdown, with numbers right-aligned.

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable, Iterator, Sequence
+from itertools import zip_longest
 from textwrap import wrap
 from typing import NamedTuple
 
@@ -15,6 +16,9 @@ from typing import NamedTuple
 DEFAULT_WIDTH, MIN_WIDTH = 100, 80
 MIN_NAME_WIDTH = 20
 """Names keep at least this many characters; if figures leave less room, they continue in a block below."""
+
+LEAST_NAME_WIDTH = 12
+"""The fewest characters of a name where a line would be longer than the terminal otherwise."""
 
 COLUMN_GAP = 2
 
@@ -31,6 +35,7 @@ class FittedColumn(NamedTuple):
     cells: Sequence[str]
     shorten: Callable[[int], Sequence[str]] | None = None  # returns the names shortened to a width; None: figures
     to_the_right: bool = False
+    wraps: bool = False  # whether cells may take several lines, as sentences do
 
     @property
     def full_width(self) -> int:
@@ -39,6 +44,8 @@ class FittedColumn(NamedTuple):
     @property
     def min_width(self) -> int:
         """The minimum width, with the heading on several lines and names shortened."""
+        if self.wraps:
+            return max((len(word) for text in (self.head, *self.cells) for word in text.split()), default=0)
         cell_width = self._longest_cell if self.shorten is None else min(self._longest_cell, MIN_NAME_WIDTH)
         return max(cell_width, *map(len, self.head.split() or [""]))
 
@@ -74,6 +81,41 @@ def render_columns(columns: Sequence[FittedColumn], width: int, *, has_rule: boo
         ]
         lines += [""] * bool(lines)
         lines += [(" " * COLUMN_GAP).join(row).rstrip() for row in zip(*column_lines, strict=True)]
+    return lines
+
+
+def measure_least_width(columns: Sequence[FittedColumn]) -> int:
+    """Return how many characters a line of these columns has where names are as short as they may be."""
+    return _sum_widths([column.min_width for column in columns])
+
+
+def render_fitted_rows(columns: Sequence[FittedColumn], width: int) -> list[str]:
+    """Return the lines of the headings and rows, aligned to the left, in at most ``width`` characters.
+
+    Names are shortened, and what wraps continues in its column on the next line.
+    """
+    widths = [column.full_width for column in columns]
+    for least_widths in (
+        [column.min_width for column in columns],
+        [column.min_width if column.shorten is None else LEAST_NAME_WIDTH for column in columns],
+    ):
+        while _sum_widths(widths) > width:
+            # The widest gives way first, so that two paths beside each other are shortened alike.
+            widest = max(range(len(columns)), key=lambda i: widths[i] * (widths[i] > least_widths[i]))
+            if widths[widest] <= least_widths[widest]:
+                break
+            widths[widest] -= 1
+    lines: list[str] = []
+    shown_cells = [
+        [column.head, *(column.cells if column.shorten is None else column.shorten(column_width))]
+        for column, column_width in zip(columns, widths, strict=True)
+    ]
+    for row in zip(*shown_cells, strict=True):
+        pieces = [wrap(text, column_width) or [""] for text, column_width in zip(row, widths, strict=True)]
+        lines += [
+            (" " * COLUMN_GAP).join(f"{text:{w}}" for text, w in zip(parts, widths, strict=True)).rstrip()
+            for parts in zip_longest(*pieces, fillvalue="")
+        ]
     return lines
 
 

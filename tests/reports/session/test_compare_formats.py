@@ -95,14 +95,44 @@ def test_verbose_adds_what_changed_within_its_limit(project: Project) -> None:
     assert any("exposed_ns" in line and "210 us" in line for line in said["What changed within its limit"])
 
 
+@pytest.mark.parametrize("columns", [80, 120])
+def test_no_line_is_longer_than_the_terminal(project: Project, monkeypatch: pytest.MonkeyPatch, columns: int) -> None:
+    base, head = regression(project)
+    whole = sections(report(base, head, *AS_ONE))["What moved, worst first"]
+    monkeypatch.setenv("COLUMNS", str(columns))
+    said = report(base, head, *AS_ONE)
+    assert [line for line in said.splitlines() if len(line) > columns] == []
+    lines = sections(said)["What moved, worst first"]
+    assert len(whole) <= len(lines) <= len(whole) + 1  # a row has one line; what found no room is told
+    for fitted, line in zip(lines[1:], whole[1:], strict=False):
+        state_and_figures = [
+            [cells[n] for n in (0, 3, 4, 5)] for cells in (re.split("  +", each.strip()) for each in (fitted, line))
+        ]
+        assert state_and_figures[0] == state_and_figures[1]
+
+
+def test_two_paths_are_shortened_alike_and_in_the_middle(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    names = [f"a_capture_of_the_training_step_{letter}_seen_on_host_17.sqlite" for letter in "ab"]
+    for name in names:
+        project.trace(name)
+    monkeypatch.setenv("COLUMNS", "80")
+    (line,) = [line for line in sections(report(*names, code=0))["The two sides"] if line.startswith("  trace")]
+    base, head = line.split()[1:]
+    assert abs(len(base) - len(head)) <= 1
+    assert [base[:5], base[-7:], head[-7:]] == ["a_cap", ".sqlite", ".sqlite"]
+    monkeypatch.setenv("COLUMNS", "200")
+    assert all(name in report(*names, code=0) for name in names)
+
+
 # Markdown
 
 
 def test_markdown_has_whole_tables_and_no_markup_of_others(project: Project) -> None:
     said = report(*regression(project), *AS_ONE, "--format=markdown", "-v")
-    assert "<script" not in said
-    assert "</td>" not in said
-    assert "@all" not in said  # which would tell everybody
+    outside_code = re.sub(r"(?<!`)(`+)(?!`).*?(?<!`)\1(?!`)", "", said)
+    assert "<script" not in outside_code
+    assert "</td>" not in outside_code
+    assert "@all" not in outside_code  # which would tell everybody
     assert said.count("<details>") == said.count("</details>") > 0
     widths: list[int] = []
     for line in said.splitlines():
