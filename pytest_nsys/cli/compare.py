@@ -133,7 +133,7 @@ def compare(
     check_distinct_captures(*captures)
     _check_gate_options(measure_options, gate_paths)
     gate_files = [load_configuration(gate) for gate in gate_paths]
-    make_claims_gate(claims, gate_files[0] if gate_files else GateFile(Path(), (), asked.named_convention))
+    make_claims_gate(claims, gate_files[0] if gate_files else GateFile(Path(), (), measure_options.named_convention))
     if artifacts is not None:
         _check_artifacts(artifacts, traces)
     with open_cache(measure_options.executor, output_format) as library:

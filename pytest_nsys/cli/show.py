@@ -124,7 +124,7 @@ def show(
     """
     name = view or FIRST_SCREEN
     _refuse_other_options(context, name)
-    asked = dataclasses.replace(asked, format=_choose_format(format_name, is_view=view is not None))
+    measure_options = dataclasses.replace(measure_options, format=_choose_format(format_name, is_view=view is not None))
     if opens_page:
         if output is None:
             output = _make_page_path(context, traces)
