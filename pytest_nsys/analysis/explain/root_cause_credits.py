@@ -206,6 +206,8 @@ class _CreditLedger:
             )  # the kernel comes earlier, the other at its usual time
         elif activity is RowActivity.COVER and cause.root.kind is ChangeKind.ELSEWHERE:
             yield self._select_candidates(rank, sign, (*_HOST, *_GPU))
+            # Communication of another stage that is longer makes what follows it late, if nothing else accounts for it.
+            yield self._select_candidates(rank, sign, [RowActivity.COLLECTIVE], of_any_stage=True)
         elif activity in (RowActivity.HOST, RowActivity.IDLE, RowActivity.COLLECTIVE, *_COPIES):
             yield self._select_candidates(rank, sign, (*_COPIES, *_HOST, RowActivity.COLLECTIVE))
             is_idle = activity in (RowActivity.HOST, RowActivity.IDLE)  # idle time grows as less runs

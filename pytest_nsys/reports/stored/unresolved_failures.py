@@ -168,7 +168,7 @@ def build_waiving_step(verdict: Verdict, place: str) -> NextStep | None:
     if not ceiling:
         return None
     expiry_date = find_expiry_date()
-    waiver = _format_waiver(strip_item(assertion.full_name), ceiling, expiry_date, "…")
+    waiver = _format_waiver(assertion.full_name, ceiling, expiry_date, "…")
     written = f"- {waiver}" if assertion.waivers else f"waivers: [{waiver}]"
     below_text = " below its waivers" if assertion.waivers else ""
     return NextStep(written, f"in {place}{below_text}, to silence it until {expiry_date}")

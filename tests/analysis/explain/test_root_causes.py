@@ -276,6 +276,23 @@ def test_communication_of_another_stage_explains_no_row_of_one_stage(stage: str 
     assert len(found) == expected
 
 
+def test_communication_of_another_stage_accounts_for_cover_that_moved_and_that_nothing_else_accounts_for() -> None:
+    was, now = (
+        Breakdown(
+            [
+                BreakdownRow(RowActivity.COLLECTIVE, A2A, "stage2_b", OWN_STREAM, 2, sent_ns),
+                BreakdownRow(KERNEL, "gemm", "", 0, 2, gemm_ns),
+            ],
+            {},
+        )
+        for sent_ns, gemm_ns in ((800, 400), (900, 460))
+    )
+    for lost_ns, expected in ((100, ["gemm", A2A]), (50, ["gemm"])):
+        moved = Change(RootCause(ELSEWHERE, RowActivity.COVER, "norm"), 0, lost_ns, 0, exposed_kernel="other")
+        found = find_root_causes(RootCauses({0: was}.get, {0: now}.get), {0: [moved]}, lost_ns, stage="stage4_f")
+        assert [each.root.name for each in found] == expected
+
+
 def test_windows_of_which_most_kernels_run_another_number_of_times_are_unlike() -> None:
     def run(**times: int) -> Breakdown:
         return Breakdown([BreakdownRow(KERNEL, name, "", 0, number, 9) for name, number in times.items()], {})

@@ -294,6 +294,19 @@ def test_what_cannot_be_waived_has_no_waiver(project: Project, gate: str) -> Non
     assert "waivers: [" not in project.pytest(RUN)
 
 
+def test_one_item_of_several_is_waived_alone(project: Project) -> None:
+    project.accepted("- {assert: exposed_ns <= baseline + 5%, for: {stage: [stage2_f, stage4_f]}}")
+    project.trace(exposed_us=dict.fromkeys([(0, "stage4_f"), (1, "stage4_f")], 300))
+    found = SILENT.search(project.pytest(RUN, code=1))
+    assert found is not None
+    project.gate(
+        "assertions:\n- {assert: exposed_ns <= baseline + 5%, for: {stage: [stage2_f, stage4_f]}}\n"
+        f"waivers: [{found[1]}]\n"
+    )
+    said = project.pytest(RUN, code=0)
+    assert "not needed" not in said
+
+
 def test_below_other_waivers_it_is_one_more_of_them(project: Project) -> None:
     gate = """
         assertions: [{id: a, assert: exposed_ns < 100us}]
