@@ -10,14 +10,13 @@ from fractions import Fraction
 from itertools import pairwise
 
 from pytest_nsys.analysis.explain.breakdown_model import Change, RowActivity, RowExplanation
-from pytest_nsys.core.kernel_names import make_display_names
 from pytest_nsys.core.numbers import choose_scale, format_signed, format_value
 from pytest_nsys.core.text_format import format_count
 from pytest_nsys.core.units import TIME
 from pytest_nsys.gates.model import Verdict
 from pytest_nsys.reports.page.templating import TemplateData, format_css_percent
 from pytest_nsys.reports.tables.formats import Column, Table, build_text_table, make_number_columns
-from pytest_nsys.reports.words.cause_text import format_row_labels
+from pytest_nsys.reports.words.cause_text import choose_row_names, format_row_labels
 from pytest_nsys.reports.words.waterfall import Waterfall, find_waterfall
 
 MIN_CHANGE_SHARE = Fraction(1, 2)
@@ -90,7 +89,7 @@ _KERNEL_ACTIVITIES = (RowActivity.KERNEL, RowActivity.COLLECTIVE)
 
 
 def _tabulate_kernels(explanation: RowExplanation, changes: Sequence[Change], omitted_count: int) -> Table:
-    names = make_display_names([change.root.name for change in changes])
+    names = choose_row_names(explanation)
     scale = choose_scale([ns for change in changes for ns in (change.baseline_ns, change.current_ns)], TIME)
     rows = [
         (

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from pytest_nsys.analysis.explain.breakdown_model import (
+    AT_END,
     NEXT_STEP,
     BudgetChange,
     Change,
@@ -68,6 +69,14 @@ ROWS = {
         row(1_680 * US, IDLE, *(Change(COPY, rank, 0, 1_680 * US, 0, 6) for rank in (1, 0))),
         ["rank 0, +1.68 ms:", "  +1.68 ms  new copy from device to device (6 times)"],
     ),
+    "a part by the short name that a root has": (
+        row(1_800 * US, COVER),
+        ["rank 0, +1.8 ms:", "   +1.8 ms  gemm hides 0 ms of AllReduce (was 1.8 ms): it is gone"],
+    ),
+    "a gap as a root": (
+        row(1_690 * US, IDLE, IDLE),
+        ["rank 0, +1.69 ms:", "  +1.69 ms  the GPU is idle before flash_fwd_kernel, already launched: 0.009 → 1.7 ms"],
+    ),
     "without a root its parts": (
         row(1_690 * US, IDLE),
         ["rank 0, +1.69 ms:", "  +1.69 ms  the GPU is idle before flash_fwd_kernel, already launched: 0.009 → 1.7 ms"],
@@ -130,7 +139,16 @@ def cause(
             cause(ChangeKind.LATER, RowActivity.HOST, NEXT_STEP, 0, 20),
             "the GPU waits for the host between steps: 0 → 20 us",
         ),
+        (
+            cause(ChangeKind.LATER, RowActivity.HOST, AT_END, 0, 20),
+            "the GPU waits for the host at the window's end: 0 → 20 us",
+        ),
         (IDLE, "the GPU is idle before flash_fwd_kernel, already launched: 0.009 → 1.7 ms"),
+        (cause(ChangeKind.LONGER, RowActivity.IDLE, AT_END, 5, 20), "the GPU is idle at the window's end: 5 → 20 us"),
+        (
+            cause(ChangeKind.LONGER, RowActivity.IDLE, "", 5, 20),
+            "the GPU is idle between kernels, already launched: 5 → 20 us",
+        ),
         (COVER, f"gemm hides 0 ms of {NCCL} (was 1.8 ms): it is gone"),
         (
             cause(ChangeKind.ELSEWHERE, RowActivity.COVER, "gemm", 300, 200, exposed_kernel="nccl"),
