@@ -126,18 +126,34 @@ class _CreditLedger:
             # Nothing follows from a change within the noise.
             for candidates in self._find_indirect_roots(rank, cause) if self._noise_share else ():
                 ns = self._credit_candidates(candidates, ns)
-            if ns and cause.root.activity is RowActivity.IDLE:
+            if ns and (cause.root.activity is RowActivity.IDLE or self._is_uncovered(rank, cause)):
                 gaps.append((cause._replace(rank=rank), ns))
+
+    def _is_uncovered(self, rank: int, cause: Change) -> bool:
+        """Whether communication runs alone for longer although it takes no longer itself: compute paused beside it."""
+        kind, activity, name, *_ = cause.root
+        sides = self._roots.find_both_sides(rank)
+        if activity is not RowActivity.COLLECTIVE or cause.straggler is not None or self._stage is not None:
+            return False
+        if sides is None or kind not in (ChangeKind.LONGER, ChangeKind.ELSEWHERE):
+            return False
+        lengths = [sum(row.length_ns for row in side.rows if row.name == name) for side in sides]
+        return 10 * abs(lengths[1] - lengths[0]) <= abs(cause.change_ns)
 
     def credit_gaps(self) -> None:
         """Credit the idle time that nothing accounts for to the gaps themselves; many of them, none of which has most
-        of it, are one root cause without a name.
+        of it, are one root cause without a name. So are gaps while communication runs.
         """
         for rank, gaps in self._gaps_by_rank.items():
-            total_ns = sum(ns for _, ns in gaps)
-            if len(gaps) >= MIN_LATE_KERNELS and 2 * max(ns for _, ns in gaps) < total_ns:
+            idle_gaps = [(gap, ns) for gap, ns in gaps if gap.root.activity is RowActivity.IDLE]
+            total_ns, idle_ns = (sum(ns for _, ns in some_gaps) for some_gaps in (gaps, idle_gaps))
+            # Compute that only pauses while communication runs may have waited for it.
+            if 4 * idle_ns < total_ns:
+                gaps = idle_gaps
+            is_one_root = len(gaps) >= MIN_LATE_KERNELS and 2 * max(ns for _, ns in idle_gaps) < total_ns
+            if is_one_root or len(gaps) > len(idle_gaps):
                 baseline_ns, current_ns = (sum(getattr(gap, side) for gap, _ in gaps) for side in _SIDES)
-                root = gaps[0][0].root._replace(name="")
+                root = RootCause(idle_gaps[0][0].root.kind, RowActivity.IDLE, "")
                 gaps = [(Change(root, rank, baseline_ns, current_ns), total_ns)]
             for gap, ns in gaps:
                 self.credited_ns[gap] += ns

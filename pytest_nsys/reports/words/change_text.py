@@ -111,10 +111,12 @@ def describe_root_change(
     if root.activity is RowActivity.HOST:
         return f"the GPU waits for the host{_format_moment(root, name)}: {_format_times_of_change(largest)}"
     if root.activity is RowActivity.IDLE:
+        times_text = _format_times_of_change(largest)
+        if not root.name:
+            return f"compute pauses between kernels, already launched: {times_text}"
         # What ends a window is not launched.
         state = "" if root.name == AT_END else ", already launched"
-        moment = _format_moment(root, name) or " between kernels"
-        return f"the GPU is idle{moment}{state}: {_format_times_of_change(largest)}"
+        return f"the GPU is idle{_format_moment(root, name)}{state}: {times_text}"
     if root.activity is RowActivity.CALL and root.kind in (ChangeKind.LONGER, ChangeKind.SHORTER):
         direction = "longer" if largest.change_ns > 0 else "less"
         return f"the GPU waits {_format_amounts(root_change)} {direction} while the host is in {name}"

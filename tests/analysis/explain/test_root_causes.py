@@ -267,6 +267,25 @@ def test_many_gaps_none_of_which_has_most_are_one_root() -> None:
     assert roots_of_row([gap("gemm", 100), *gaps[1:]], 165)[0] == ("idle", "gemm", 100)
 
 
+@pytest.mark.parametrize(
+    ("sent_ns", "idle_ns", "expected"),
+    [
+        (800, 100, [("idle", "", 300)]),  # gaps of which most are beside communication
+        (1_000, 100, [("collective", A2A, 200)]),  # that is longer itself
+        (800, 49, []),  # compute may have waited for it
+    ],
+)
+def test_gaps_beside_communication_that_is_no_longer_are_gaps(
+    sent_ns: int, idle_ns: int, expected: list[tuple[str, str, int]]
+) -> None:
+    was, now = (
+        Breakdown([BreakdownRow(RowActivity.COLLECTIVE, A2A, "", OWN_STREAM, 2, ns)], {}) for ns in (800, sent_ns)
+    )
+    alone = Change(RootCause(LONGER, RowActivity.COLLECTIVE, A2A), 0, 100, 300)
+    found = find_root_causes(RootCauses({0: was}.get, {0: now}.get), {0: [alone, gap("gemm", idle_ns)]}, 200 + idle_ns)
+    assert [(str(each.root.activity), each.root.name, each.change_ns) for each in found] == expected
+
+
 @pytest.mark.parametrize(("stage", "expected"), [("stage2_b", 1), ("stage4_f", 0), ("none", 0), (None, 1)])
 def test_communication_of_another_stage_explains_no_row_of_one_stage(stage: str | None, expected: int) -> None:
     longer = RowActivity.COLLECTIVE

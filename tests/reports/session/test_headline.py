@@ -310,7 +310,7 @@ def test_a_gap_leads_as_a_cause() -> None:
     assert format_headline(make_session(alone)) == said[:1].upper() + said[1:]
     many = idle._replace(root=idle.root._replace(name=""))
     causes = (RowExplanation({"rank": 0}, Explanation(2 * MS, (many,), 0), (many,)),)
-    assert "the GPU is idle between kernels, already launched: 1 → 3 ms" in format_headline(
+    assert "compute pauses between kernels, already launched: 1 → 3 ms" in format_headline(
         make_session(slow((0,), world=1, causes=causes))
     )
 

@@ -147,7 +147,7 @@ def cause(
         (cause(ChangeKind.LONGER, RowActivity.IDLE, AT_END, 5, 20), "the GPU is idle at the window's end: 5 → 20 us"),
         (
             cause(ChangeKind.LONGER, RowActivity.IDLE, "", 5, 20),
-            "the GPU is idle between kernels, already launched: 5 → 20 us",
+            "compute pauses between kernels, already launched: 5 → 20 us",
         ),
         (COVER, f"gemm hides 0 ms of {NCCL} (was 1.8 ms): it is gone"),
         (
