@@ -23,12 +23,13 @@ from pytest_nsys.core.text_format import sanitize_line
 from pytest_nsys.gates.model import Outcome
 from pytest_nsys.plugin.merge_base import find_base_verdict
 from pytest_nsys.plugin.not_run import list_not_run_files
+from pytest_nsys.plugin.page_link import find_page_link
 from pytest_nsys.plugin.session import get_nsys_session
 from pytest_nsys.plugin.settings import SETTINGS, Setting, find_setting_path, install
 from pytest_nsys.plugin.sources import list_named_measurements, list_named_traces
 from pytest_nsys.plugin.terminal_text import print_terminal_line
 from pytest_nsys.reports.session.record import AssertionRecord
-from pytest_nsys.reports.session.session import Session, sort_records
+from pytest_nsys.reports.session.session import PageLink, Session, sort_records
 from pytest_nsys.reports.tables.report_targets import check_report_target
 from pytest_nsys.tools.files import append_to_file, write_atomically
 
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
 
 REPORTING_PLUGIN = "nsys-reporting"
 ANNOTATE_SETTING = "nsys_annotate"
+PAGE_SETTING = "nsys_html"
 # Other commands of the step append to the same summary, so our limit leaves them some of GitHub's.
 MINIMUM_ROOM_BYTES = 16 * 1024
 """A summary may use this many bytes even if others have filled the file, up to GitHub's limit."""
@@ -183,7 +185,12 @@ class SessionReporter:
             pictures={self.records[nodeid].identity: pictures for nodeid, pictures in sorted(self.pictures.items())},
             history_path=find_setting_path(self.config, "nsys_history"),
             checkout=self.config.rootpath,
+            page_link=self._find_page_link(),
         )
+
+    def _find_page_link(self) -> PageLink | None:
+        pages = [path for setting, path in self.targets if setting.name == PAGE_SETTING]
+        return find_page_link(pages[0], os.environ) if pages else None
 
     def _render_refresh_lines(self) -> list[str]:
         from pytest_nsys.plugin.baseline_refresh import get_session_refresh  # of a session that writes alone

@@ -107,8 +107,7 @@ def test_one_cause_behind_several_reds_is_told_once(judged: Project) -> None:
     ]
     summary = (judged.root / "summary.md").read_text()  # whose title has the cause
     assert re.search(rf"^## .*{re.escape(escape_prose(cause.removesuffix(' on rank 1')))}", summary)
-    assert summary.count("### ") == 1 + summary.count("#### ")
-    assert "### What failed for it\n" in summary
+    assert summary.count("### ") == summary.count("#### ")
     page = (judged.root / "page.html").read_text()
     (root,) = page.split('<section class="root"')[1:]
     assert re.findall(r"failed</span> <b>(.+?)</b>", root.partition("</section>")[0]) == [

@@ -19,9 +19,6 @@ from pytest_nsys.reports.tables.formats import Column, Table, build_text_table, 
 from pytest_nsys.reports.words.cause_text import choose_row_names, format_row_labels
 from pytest_nsys.reports.words.waterfall import Waterfall, find_waterfall
 
-MIN_CHANGE_SHARE = Fraction(1, 2)
-"""Where the bars of base and head are more alike than this, the axis begins near them: else no cause would be seen."""
-
 
 def draw_waterfall(verdict: Verdict) -> TemplateData | None:
     """Return what the template draws of the first explained row that has a waterfall; None where none has."""
@@ -30,10 +27,7 @@ def draw_waterfall(verdict: Verdict) -> TemplateData | None:
 
 
 def _build_bars(waterfall: Waterfall) -> TemplateData:
-    levels = [Fraction(waterfall.base_ns)]
-    for ns, _ in waterfall.causes:
-        levels.append(levels[-1] + ns)
-    start, end = _choose_axis([*levels, Fraction(waterfall.head_ns)])
+    levels, (start, end) = waterfall.levels, waterfall.choose_axis()
     base_amount, *cause_amounts, head_amount = waterfall.format_amounts()
 
     def make_bar(kind: str, amount: str, text: str, low: Fraction, high: Fraction) -> TemplateData:
@@ -55,15 +49,6 @@ def _build_bars(waterfall: Waterfall) -> TemplateData:
         "bars": bars,
         "note": f"The bars begin at {format_value(start, scale=waterfall.scale)}." if start else "",
     }
-
-
-def _choose_axis(levels: Sequence[Fraction]) -> tuple[Fraction, Fraction]:
-    """Return where the axis begins and ends: at 0, or near the values where all of them are far from it."""
-    low, high = min(levels), max(levels)
-    if low < MIN_CHANGE_SHARE * high:
-        return Fraction(0), high or Fraction(1)
-    room = max(high - low, Fraction(1))
-    return Fraction(max(0, round(low - room))), high
 
 
 MIN_KERNEL_CHANGE_SHARE = Fraction(1, 100)

@@ -49,6 +49,8 @@ from pytest_nsys.verdicts.kernel_changes import KernelChange
 
 SHOWN_ROWS = 20
 LONGEST_NOTE = 400
+MOVED_CAPTIONS = ("What moved, worst first", "Side by side, not judged: the runs are not comparable")
+"""The captions of the table from base to head: of rows that are judged, and of rows that are not."""
 UNDECIDED_WORDS = {Outcome.NO_DATA: "no data", Outcome.INCONCLUSIVE: "inconclusive"}
 
 
@@ -184,9 +186,7 @@ def build_comparison_tables(comparison: Comparison, *, verbose: bool) -> list[Ta
     their limits.
     """
     limit = None if verbose else SHOWN_ROWS
-    caption = "What moved, worst first"
-    if comparison.side_by_side:
-        caption = "Side by side, not judged: the runs are not comparable"
+    caption = MOVED_CAPTIONS[comparison.side_by_side]
     changed_within = _select_changed_within(comparison) if verbose else []
     all_tables = [
         _build_circumstances_table(comparison),

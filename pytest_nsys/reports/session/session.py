@@ -53,6 +53,13 @@ class NotRunFile(NamedTuple):
         return str(GateAddress(self.file, self.configuration))
 
 
+class PageLink(NamedTuple):
+    """Says where a person who reads a summary finds the page of the session."""
+
+    url: str
+    place: str  # in words
+
+
 @dataclass(frozen=True)
 class Session:
     """Holds the results of a pytest session or of a comparison: every output is a function of it."""
@@ -77,6 +84,8 @@ class Session:
     """A folder in the git checkout of the judged program; its commit is shown."""
     comparison: Comparison | None = None
     """The comparison that this session shows; None in a session of pytest."""
+    page_link: PageLink | None = None
+    """Where CI keeps the page that this session writes; None where no page is written, or no such place is known."""
 
     @cached_property
     def story(self) -> Story:

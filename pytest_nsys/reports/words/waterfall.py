@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from fractions import Fraction
+from itertools import accumulate, pairwise
 from typing import NamedTuple
 
 from pytest_nsys.analysis.explain.breakdown_model import RowExplanation
@@ -14,10 +15,22 @@ from pytest_nsys.core.model import Value
 from pytest_nsys.core.numbers import Scale, choose_scale, format_signed, format_value
 from pytest_nsys.core.units import TIME
 from pytest_nsys.gates.model import JudgedRow, Verdict
+from pytest_nsys.reports.tables.formats import (
+    UNLIMITED_LENGTH,
+    CellKind,
+    Column,
+    Table,
+    build_text_table,
+    make_number_column,
+)
 from pytest_nsys.reports.words.cause_text import format_row_labels, list_causes
 
 MAX_CAUSES = 6
 """So many causes have a step of their own; smaller ones share one."""
+
+
+MIN_CHANGE_SHARE = Fraction(1, 2)
+"""Where base and head are more alike than this, the axis begins near them: else no cause would be seen."""
 
 
 class Waterfall(NamedTuple):
@@ -37,10 +50,47 @@ class Waterfall(NamedTuple):
         """The unit of all amounts."""
         return choose_scale([self.base_ns, self.head_ns], TIME)
 
+    @property
+    def levels(self) -> list[Fraction]:
+        """The base, and what each cause after the other makes of it."""
+        return [*accumulate((Fraction(ns) for ns, _ in self.causes), initial=Fraction(self.base_ns))]
+
+    def choose_axis(self) -> tuple[Fraction, Fraction]:
+        """Return where the axis begins and ends: at 0, or near the values where all of them are far from it."""
+        levels = [*self.levels, Fraction(self.head_ns)]
+        low, high = min(levels), max(levels)
+        if low < MIN_CHANGE_SHARE * high:
+            return Fraction(0), high or Fraction(1)
+        room = max(high - low, Fraction(1))
+        return Fraction(max(0, round(low - room))), high
+
     def format_amounts(self) -> list[str]:
         """Return the base, what each cause added with its sign, and the head, all in one unit."""
         added = [format_signed(ns, scale=self.scale) for ns, _ in self.causes]
         return [format_value(self.base_ns, scale=self.scale), *added, format_value(self.head_ns, scale=self.scale)]
+
+
+BAR_CELLS = 20
+"""How many characters the longest bar of a table has."""
+
+
+def build_waterfall_table(waterfall: Waterfall) -> Table:
+    """Return the waterfall as a table of text: each amount, its bar, and what it is."""
+    start, end = waterfall.choose_axis()
+    levels = waterfall.levels
+    spans = [(start, levels[0]), *pairwise(levels), (start, Fraction(waterfall.head_ns))]
+    texts = ["base", *(text for _, text in waterfall.causes), "head"]
+    bars = [_draw_bar((min(span) - start) / (end - start), (max(span) - start) / (end - start)) for span in spans]
+    columns = (make_number_column("time"), Column("", CellKind.NAME), "what")
+    rows = [*zip(waterfall.format_amounts(), bars, texts, strict=True)]
+    return build_text_table(waterfall.title, columns, rows, max_length=UNLIMITED_LENGTH)
+
+
+def _draw_bar(low: Fraction, high: Fraction) -> str:
+    """Return a bar between two shares of the axis, at least one character long."""
+    first = min(round(low * BAR_CELLS), BAR_CELLS - 1)
+    last = max(round(high * BAR_CELLS), first + 1)
+    return "░" * first + "█" * (last - first) + "░" * (BAR_CELLS - last)
 
 
 def find_waterfall(verdict: Verdict) -> Waterfall | None:

@@ -3,6 +3,7 @@
 import re
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from pytest_nsys.reports.session.markdown import (
     format_code_cell,
     render_summary,
 )
+from pytest_nsys.reports.session.session import PageLink
 from pytest_nsys.reports.words.verdict_text import SHOWN_WORST_ROWS
 from tests.support.commands import run
 from tests.support.faults import FAULTS
@@ -61,14 +63,21 @@ def row(value: int, **more: Any) -> JudgedRow:
 def test_a_green_summary(project: Project) -> None:
     project.accepted(GATE)
     text = summary_of(project, "--nsys-trace=run.sqlite", code=0)
-    head = "## Both assertions passed; least headroom 33% of limit: overlap 80%, limit 60%, rank 0 stage2\\_f\n\n"
-    head += "Performance gate: passed. 2 assertions: 2 passed.\n\n### `gate.nsys.yaml`\n\n"
-    assert text.startswith(head)
+    head, first, status, fold, *_ = text.split("\n\n")
+    least = "least headroom 33% of limit: overlap 80%, limit 60%, rank 0 stage2\\_f"
+    assert head == f"## ✅ Both assertions passed; {least}"
+    assert first.splitlines()[2:] == [
+        "| ✅\u00a0passed | `overlap >= 60%` | — | 80% |  | &gt;=\u00a060% | rank 0 stage2\\_f |",
+        "| ✅\u00a0passed | `exposed_ns below baseline plus tolerance` | 200\u00a0us | 200\u00a0us | 0% | "
+        "&lt;=\u00a0250\u00a0us | rank 0 stage2\\_f |",
+    ]
+    assert status == "Performance gate: passed. 2 assertions: 2 passed."
+    assert fold == "<details><summary><code>gate.nsys.yaml</code>: 2 assertions: 2 passed</summary>"
     found = "pithtrain (found in the baseline)"
     assert f"run `run.sqlite (2 ranks, pp=2 dp=1 cp=1 ep=1, NVIDIA H100 80GB HBM3, {found})`; against `base" in text
-    (table,) = tables(text)
+    _, table = tables(text)
     assert table[0] == ["verdict", "assertion", "value", "limit", "headroom", "smallest change", "worst row"]
-    assert table[2] == [*("passed", "`overlap >= 60%`", "80%", "&gt;= 60%", "20 pp", ""), "rank 0 stage2\\_f"]
+    assert table[2] == [*("✅ passed", "`overlap >= 60%`", "80%", "&gt;= 60%", "20 pp", ""), "rank 0 stage2\\_f"]
     assert table[3][5] == "≥ 50 us (noise not measured)"
     assert "rank 0–1: forward chunk 2 (phase1) backward chunk 2 (phase0), 3rd of 5, 15 ms" in text
     assert "####" not in text
@@ -78,16 +87,19 @@ def test_a_red_summary(project: Project) -> None:
     project.accepted(GATE, name="base.sqlite")
     project.trace(exposed_us={(1, "stage4_f"): 401})
     text = summary_of(project, "--nsys-trace=run.sqlite", code=1)
-    head, about, *_ = text.split("\n\n")
+    head, *_ = text.split("\n\n")
     exposed = "so SendRecv of stage4\\_f is exposed 200 → 401 us, on rank 1"
-    assert head == f"## Window unchanged (15 ms): gemm in stage4\\_f 13% shorter, {exposed}"
-    assert about == "Performance gate: failed. 2 assertions: 2 failed."
-    reds, baseline, why, constant, _, every = tables(text)
-    assert reds[2:] == [
-        ["failed", "`exposed_ns below baseline plus tolerance`", "401 us &gt; 250 us, rank 1 stage4\\_f"],
-        ["failed", "`overlap >= 60%`", "59.9% &lt; 60%, rank 1 stage4\\_f"],
+    assert head == f"## ❌ Window unchanged (15 ms): gemm in stage4\\_f 13% shorter, {exposed}"
+    first, waterfall, baseline, constant, _, every = tables(text.replace("\u00a0", " "))
+    assert first[0] == ["", "assertion", "base", "head", "change", "limit", "where"]
+    assert first[2:] == [
+        [
+            *("❌ failed", "`exposed_ns below baseline plus tolerance`", "200 us", "401 us"),
+            *("+100.5%", "&lt;= 250 us", "rank 1 stage4\\_f"),
+        ],
+        ["❌ failed", "`overlap >= 60%`", "—", "59.9%", "", "&gt;= 60%", "rank 1 stage4\\_f"],
     ]
-    assert [line[0] for line in every[2:]] == ["**failed**", "**failed**"]
+    assert [line[0] for line in every[2:]] == ["❌ failed", "❌ failed"]
     assert constant == [
         ["`rank`", "`stage`", "now", "limit"],
         ["---", "---", "---:", "---"],
@@ -97,25 +109,52 @@ def test_a_red_summary(project: Project) -> None:
     assert baseline[2:] == [
         ["`1`", "`stage4_f`", "401 us", "200 us", "+100.5%", "&lt;= 250 us (baseline + max(5%, 50us))"]
     ]
-    assert why[:3] == [["", "cause"], ["---:", "---"], ["+201 us", why[2][1]]]
-    assert len(why) == 3  # of the window one part made up for another
-    assert "Why rank 1 stage4" in text
-    assert "#### failed: `exposed_ns below baseline plus tolerance` (line 5)\n\n1 of 4 rows above their limit." in text
+    assert [[amount, bar] for amount, bar, _ in waterfall[2:]] == [
+        ["200 us", "`██████████░░░░░░░░░░`"],
+        ["+201 us", "`░░░░░░░░░░██████████`"],
+        ["401 us", "`████████████████████`"],
+    ]
+    assert "**What changed: rank 1 stage4\\_f**" in text
+    title = "1 of 4 rows above their limit: <code>exposed_ns below baseline plus tolerance</code>"
+    assert f"<details><summary>{title}</summary>" in text
     assert "- `pytest-nsys run.sqlite --view overlap --rank 1`\n" in text
     assert text.count("To accept this run as the new normal: `pytest-nsys baseline refresh") == 1
-    assert text.index("\nRun `run.sqlite") < text.index("### What failed for it") < text.index("<details>")
+    places = [
+        text.index(words) for words in ("\nPerformance gate: failed", "\nRun `run.sqlite", "What changed", "Next:")
+    ]
+    assert places == sorted(places)
+    assert places[-1] < text.index("<details>")
+    assert not any("`" in summary for summary in re.findall("<summary>(.*?)</summary>", text))
+
+
+def test_the_page_is_linked_where_ci_keeps_it() -> None:
+    link = PageLink("https://ci.example/run/1#artifacts", "in the artifacts of this run")
+    text = render_summary(replace(make_session(record()), page_link=link))
+    assert (
+        "\n[The page with both timelines](https://ci.example/run/1#artifacts) is in the artifacts of this run.\n"
+        in text
+    )
+    assert "](" not in render_summary(make_session(record()))
+
+
+def test_the_first_table_has_room_for_some_assertions_and_counts_the_others() -> None:
+    records = [record(f"n{n}", "passed" if n else "failed", good=bool(n), line=n + 1) for n in range(20)]
+    text = render_summary(make_session(*records))
+    first = tables(text.replace("\u00a0", " "))[0]
+    assert [cells[0] for cells in first[2:]] == ["❌ failed", *["✅ passed"] * 11]
+    assert "… 8 more rows.\n" in text
 
 
 def test_a_mistake_and_nothing_judged() -> None:
     text = render_summary(
         make_session(mistakes=(Mistake("gate.nsys.yaml", "unknown metric 'overlp'", 3, 3),), exit_status=2)
     )
-    head = "## Not judged: gate.nsys.yaml:3:3: unknown metric 'overlp'\n\nPerformance gate: error. "
+    head = "## ❌ Not judged: gate.nsys.yaml:3:3: unknown metric 'overlp'\n\nPerformance gate: error. "
     head += "1 mistake kept files from being judged.\n\n### Not judged\n\n"
     assert text.startswith(f"{head}- `gate.nsys.yaml:3:3`: unknown metric 'overlp'\n")
     text = render_summary(make_session(exit_status=5))
     assert text.startswith(
-        "## pytest ended with exit status 5 (no tests)\n\nPerformance gate: nothing judged. no assertion"
+        "## ⚠️ pytest ended with exit status 5 (no tests)\n\nPerformance gate: nothing judged. no assertion"
     )
 
 
@@ -162,20 +201,22 @@ def test_warned_improved_waived_and_expected() -> None:
             record("e", "inconclusive", good=True),
         )
     )
-    assert [line[0] for line in tables(text)[0][2:]] == ["warned", "improved", "xfailed", "inconclusive", "waived"]
+    assert [line[0] for line in tables(text.replace("\u00a0", " "))[0][2:]] == [
+        *("⚠️ warned", "✅ improved", "✅ xfailed", "⚠️ inconclusive", "⚠️ waived")
+    ]
     assert "5 assertions: 1 inconclusive, 1 warned, 1 waived, 1 xfailed, 1 improved." in text
 
 
 def test_at_most_some_rows() -> None:
     text = render_summary(make_session(record(judged=tuple(row(n) for n in range(100)), unit="count")))
-    assert len(tables(text)[0]) == 2 + SHOWN_WORST_ROWS
+    assert len(tables(text)[1]) == 2 + SHOWN_WORST_ROWS
     assert f"… {100 - SHOWN_WORST_ROWS} more rows.\n" in text
 
 
 def test_what_decided_between_captures_is_a_column() -> None:
     text = render_summary(make_session(record(judged=(row(9, test="p 0.004"),), unit="count")))
-    assert tables(text)[0][0][-1] == "test"
-    assert tables(text)[0][2][-1] == "p 0.004"
+    assert tables(text)[1][0][-1] == "test"
+    assert tables(text)[1][2][-1] == "p 0.004"
 
 
 def test_what_the_merge_base_says_is_a_section() -> None:
@@ -228,13 +269,19 @@ def test_somebody_elses_text_is_never_markup(text: str) -> None:
         windows=(UsedWindow(0, 0, Window(0, 1, text)),),
     )
     shown = render_summary(make_session(hostile, mistakes=(Mistake(text, text, 1, 1),), merge_base=base_verdict(text)))
-    assert [{len(line) for line in table} for table in tables(shown)] == [{3}, {3}, {7}]
-    outside = re.sub(r"(?<!`)(`+)(?!`).+?(?<!`)\1(?!`)", "", shown)  # of code spans, in which nothing is markup
+    assert [{len(line) for line in table} for table in tables(shown)] == [{7}, {3}, {3}, {7}]
+    titles = re.findall(r"<summary>(.*?)</summary>", shown)  # of HTML: no Markdown is read in them
+    assert titles
+    for title in titles:
+        assert set(re.findall(r"<[^>]*>?", title.replace("<!-- -->", ""))) <= {"<code>", "</code>"}
+        assert not re.search(r"`|[@#$](?!<!-- -->)", title.replace("&#x27;", ""))
+    untitled = re.sub(r"<summary>.*?</summary>", "<summary></summary>", shown)
+    outside = re.sub(r"(?<!`)(`+)(?!`).+?(?<!`)\1(?!`)", "", untitled)  # of code spans, in which nothing is markup
     outside = re.sub(r"\\[!-/:-@\[-`{-~]", "", outside).replace("@<!-- -->", "")
     own = {"<details>", "</details>", "<summary>", "</summary>"}
     assert set(re.findall(r"<[^>]*>?", outside)) <= own
     assert outside.count("<details>") == outside.count("</details>")
-    assert not re.search(r"[`*$@~\x1b]|\]\(", outside.replace("**failed**", ""))
+    assert not re.search(r"[`*$@~\x1b]|\]\(", outside)
     assert "\n## heading" not in shown
 
 
