@@ -142,7 +142,7 @@ def test_improved_in_a_step_that_is_not_faster_is_no_reason_to_accept_the_run(pr
     assert "while the window is not shorter: look at what it cost before you accept this run" in said
     assert "baseline refresh" not in said
     head = (project.root / "summary.md").read_text(encoding="utf-8").splitlines()[0].replace("\\_", "_")
-    assert head.startswith("## Improved: exposed_ns −26% (200 → 149 us), rank 0 stage2_f; window unchanged (15 ms)")
+    assert head.startswith("## ✅ Improved: exposed_ns −26% (200 → 149 us), rank 0 stage2_f; window unchanged (15 ms)")
 
 
 def test_improved_beside_something_worse_is_no_stale_baseline(project: Project) -> None:

@@ -79,7 +79,8 @@ _SENTENCE_PIECES: Mapping[FindingKind, Sequence[str]] = {
     FindingKind.OTHER_DEVICE: ("compute waits {part_ns} for another device of its process", "{at}"),
     FindingKind.STALLED: ("stalled for {part_ns} with work launched", "{at}", "; the trace does not say why"),
     FindingKind.CLOCKS: (
-        "SMs at {sm_clock_mhz}, the best of this run is {best_mhz}",
+        "SMs at {sm_clock_mhz}",
+        ", the best of this run is {best_mhz}",
         ": at that its compute takes up to {win_ns} less",
     ),
     FindingKind.UNEVEN: ("computes for {part_ns}", ", {win_ns} longer than the mean of the ranks ({mean_ns})"),

@@ -147,9 +147,13 @@ class FirstScreen:
         subject = self.summary.environment
         names = [Path(trace).name or trace for trace in self.summary.traces]
         more_text = f" and {len(names) - 1} more" if len(names) > 1 else ""
-        title = shorten_middle(sanitize_line(names[0]), LONGEST_TITLE)
+        title = sanitize_line(names[0])
         room = self._columns - len(f"{title}{more_text}: ")
         found_text = describe_measured_windows(subject.selection, room, self.summary.searched)
+        if len(found_text) > room:  # no room for the whole name
+            title = shorten_middle(title, LONGEST_TITLE)
+            room = self._columns - len(f"{title}{more_text}: ")
+            found_text = describe_measured_windows(subject.selection, room, self.summary.searched)
         if len(found_text) - room > len(title) - LEAST_TITLE:
             found_text = describe_measured_windows(
                 subject.selection, room + self._columns - LONGEST_WORD, self.summary.searched
@@ -342,9 +346,9 @@ class FirstScreen:
             if is_wide:
                 line = mark + format_finding(finding, self._columns - len(mark), kernel_names)
                 long_line = mark + format_finding(finding, 2 * self._columns - 2 * len(mark), kernel_names)
-                yield from (
-                    textwrap.wrap(long_line, self._columns, subsequent_indent="   ") if line.endswith("…") else [line]
-                )
+                # A narrow line has no room for the second figure of a sentence: it gets another line.
+                is_cut = line.endswith("…") or (self._columns < DEFAULT_WIDTH and line != long_line)
+                yield from textwrap.wrap(long_line, self._columns, subsequent_indent="   ") if is_cut else [line]
                 yield (
                     f"   {win_text or 'more'}: "
                     f"{format_detail_command(finding, self.summary.first_capture_paths, self.summary.options)}"

@@ -481,28 +481,33 @@ def _render_worst_red(record: AssertionRecord, next_steps: Sequence[NextStep]) -
     """
     reasons = [*_render_reasons(record, is_same_told=False)]
     if not reasons:
-        yield from (f"{escape_prose(as_sentence(record.message))}.", "", *_render_rows(record))
+        yield from (*_render_sentence(record), *_render_rows(record))
     yield from (*reasons, *_render_next_steps(next_steps))
 
 
 def _fold_rows(record: AssertionRecord) -> Iterator[str]:
     """Yield the fold with the rows of an assertion whose causes stand above; nothing of one that has none."""
     if any(_render_reasons(record, is_same_told=False)):
-        title = f"{escape_summary(as_sentence(record.message))}: {format_summary_code(record.title)}"
-        yield from _render_folded(title, [*_render_rows(record)])
+        title = f"The rows of {format_summary_code(record.title)} (line {record.line})"
+        yield from _render_folded(title, [*_render_sentence(record), *_render_rows(record)])
 
 
 def _render_details(record: AssertionRecord, next_steps: Sequence[NextStep]) -> Iterator[str]:
     """Yield everything about one assertion: its message, its rows, what changed, why, and what to do next."""
+    yield from _render_sentence(record)
+    yield from _render_rows(record)
+    _, same_text = fold_alike_rows(record.verdict, select_rows_to_show(record.verdict))
+    yield from _render_reasons(record, is_same_told=bool(same_text))
+    yield from _render_next_steps(next_steps)
+
+
+def _render_sentence(record: AssertionRecord) -> Iterator[str]:
+    """Yield which sentence of the gate file it is, and how it ended."""
     sentence = record.assertion.sentence
     yield from (f"#### {record.state}: {format_code(record.title)} (line {record.line})", "")
     yield from (f"{escape_prose(as_sentence(record.message))}.", "")
     if sentence not in ("", record.full_name):
         yield from (f"The sentence: {format_code(sentence)}", "")
-    yield from _render_rows(record)
-    _, same_text = fold_alike_rows(record.verdict, select_rows_to_show(record.verdict))
-    yield from _render_reasons(record, is_same_told=bool(same_text))
-    yield from _render_next_steps(next_steps)
 
 
 def _render_rows(record: AssertionRecord) -> Iterator[str]:

@@ -495,3 +495,20 @@ def test_kernels_without_a_stage_are_called_so() -> None:
     rows = tuple(CommunicationFigures(name, 0, 10, 5, Fraction(1, 2)) for name in ("none", "stage2_f"))
     lines = FirstScreen(made(communication=RunCommunication("stage", sharing(0), rows, rows[0]))).render_lines()
     assert any(line.startswith("no stage ") for line in lines)
+
+
+def test_a_narrow_line_keeps_every_figure_of_a_finding() -> None:
+    figures = {"part_ns": 23_400_000, "mean_ns": 22_400_000}
+    found = Finding(FindingKind.UNEVEN, 1, (1,), 4, 24_000_000, 987_000, {**figures})
+    lines = FirstScreen(made(findings=(found,)), Pen(columns=60)).render_lines()
+    at = next(n for n, line in enumerate(lines) if line.startswith("1. "))
+    sentence = " ".join(line.strip() for line in lines[at : at + 3])
+    assert all(figure in sentence for figure in ("23.4 ms", "987 us longer", "(22.4 ms)"))
+
+
+@pytest.mark.parametrize(("columns", "is_whole"), [(100, True), (80, False)])
+def test_the_name_of_a_file_is_whole_where_there_is_room(columns: int, is_whole: bool) -> None:
+    name = "a_trace_with_a_name_of_forty_signs.json.gz"
+    line = FirstScreen(dataclasses.replace(made(), traces=(name,)), Pen(columns=columns)).render_lines()[0]
+    assert line.startswith(f"{name}: ") == is_whole
+    assert len(line) <= columns

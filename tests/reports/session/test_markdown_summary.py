@@ -115,8 +115,9 @@ def test_a_red_summary(project: Project) -> None:
         ["401 us", "`████████████████████`"],
     ]
     assert "**What changed: rank 1 stage4\\_f**" in text
-    title = "1 of 4 rows above their limit: <code>exposed_ns below baseline plus tolerance</code>"
+    title = "The rows of <code>exposed_ns below baseline plus tolerance</code> (line 5)"
     assert f"<details><summary>{title}</summary>" in text
+    assert "#### failed: `exposed_ns below baseline plus tolerance` (line 5)\n\n1 of 4 rows above their limit." in text
     assert "- `pytest-nsys run.sqlite --view overlap --rank 1`\n" in text
     assert text.count("To accept this run as the new normal: `pytest-nsys baseline refresh") == 1
     places = [
