@@ -166,7 +166,7 @@ def _render_parts(session: Session, *, verbose: bool) -> Iterator[str]:
             for line in (f"{as_sentence(_describe_run(records))}.", "")
         )
     if session.comparison is not None:
-        yield from (f"{escape_prose('. '.join(map(as_sentence, describe_comparison(session.comparison))))}.", "")
+        yield from (f"{escape_prose('. '.join(describe_comparison(session.comparison)))}.", "")
         yield from _render_comparison_tables([table for table in tables if table not in moved_tables])
     if session.merge_base is not None:
         yield from render_merge_base(session.merge_base, {record.full_explanation for record in session.bad})

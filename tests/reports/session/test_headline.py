@@ -443,7 +443,7 @@ def test_every_output_of_a_session_and_a_comparison_says_the_same(project: Proje
     said = "Window unchanged (15 ms): gemm 12% shorter, so SendRecv of stage2_f is exposed 200 → 300 us, on both ranks"
     assert [json.loads(each)["headline"] for each in (report, compared["json"])] == [said, said]
     escaped = said.replace("_", r"\_")
-    assert [each.splitlines()[0] for each in (markdown, compared["markdown"])] == [f"## {escaped}"] * 2
+    assert [each.splitlines()[0] for each in (markdown, compared["markdown"])] == [f"## ❌ {escaped}"] * 2
     assert [Page(each).texts["h1"][0].replace("\u00a0", " ") for each in (page, compared["html"])] == [said, said]
     assert said in compared["table"].splitlines()
     (annotated,) = (line for line in logged.splitlines() if line.startswith("::error "))
