@@ -42,6 +42,7 @@ from pytest_nsys.core.family_table import FAMILY_TABLE
 from pytest_nsys.core.memoize import group_by_key
 from pytest_nsys.core.model import KernelsMode, Span
 from pytest_nsys.plugin.settings import SETTINGS
+from pytest_nsys.reports.words.glossary import GLOSSARY
 from tests import repository
 from tests.gate_schema import PATH, key_rows, schema_text
 
@@ -155,6 +156,19 @@ def families() -> str:
     return "".join(lines)
 
 
+def glossary() -> str:
+    """Every word with its meaning, and a link to the page that says more."""
+    return "".join(
+        f"- [**{'**, **'.join(term.words)}**]({_page_of_docs(term.page)}): {escaped(term.meaning)}\n"
+        for term in GLOSSARY
+    )
+
+
+def _page_of_docs(page: str) -> str:
+    name, mark, anchor = page.partition("#")
+    return f"{name}.md{mark}{anchor}"
+
+
 def libraries() -> str:
     """The known communication libraries."""
     return "".join(f"- {own.name}: {' '.join(f'`{glob}`' for glob in own.globs)}\n" for own in LIBRARIES)
@@ -214,6 +228,7 @@ GENERATED: Mapping[str, Callable[[], str]] = {
     "conventions": conventions,
     "families": families,
     "libraries": libraries,
+    "glossary": glossary,
     "commands": commands,
     "pytest options": pytest_options,
 }

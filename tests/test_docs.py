@@ -26,6 +26,7 @@ from pytest_nsys.gates.gate_file import parse_gate_file
 from pytest_nsys.gates.kinds import KEYS
 from pytest_nsys.gates.model import Aggregate, BaselineLimit, GateFile, JudgedRow, Outcome, Tolerance
 from pytest_nsys.reports.screens.rank_bars import COLUMN_HEADS
+from pytest_nsys.reports.words.glossary import GLOSSARY, Term
 from tests.gates.test_gate_file_schema import validates
 from tests.generate_docs import GENERATED, MARKED, ROOT, DocsMistake, convention_yaml, pages, rewritten, steady
 from tests.support.commands import run
@@ -232,11 +233,36 @@ def test_the_index_has_every_page() -> None:
 
 def test_the_words_of_the_first_screen_are_told_where_its_help_says() -> None:
     (named,) = re.findall(rf"{re.escape(DOCUMENTATION)}([\w-]+)/", run("show", "--help", code=0).stdout)
-    told = page(f"{named}.md").partition("## Words of the first screen\n")[2].partition("\n## ")[0]
-    words = {*COLUMN_HEADS.values(), "step", "window", "exposed", "at most", "doubtful"}
-    assert {*re.findall(r"\*\*([^*]+)\*\*", told)} == words
-    others = ("blocked", "throughput gain", BudgetPart.BESIDE)
-    assert [word for word in others if f"*{word}*" not in told] == []
+    told = {*re.findall(r"\*\*([^*]+)\*\*", page(f"{named}.md"))}
+    words = {
+        *COLUMN_HEADS.values(),
+        "step",
+        "window",
+        "exposed",
+        "overlap",
+        "at most",
+        "doubtful",
+        "worst rank of each",
+    }
+    assert sorted(words - told) == []
+    assert {"blocked", "throughput gain", BudgetPart.BESIDE, "launch-starved", "headroom", "anchor", "barrier"} <= told
+
+
+@pytest.mark.parametrize("term", GLOSSARY, ids=lambda term: term.words[0])
+def test_a_word_is_explained_on_two_lines_with_a_page_and_place_that_exist(term: Term) -> None:
+    for word in term.words:
+        meaning, more = run("--explain", word.upper(), code=0).stdout.splitlines()
+        assert meaning == f"{', '.join(term.words)}: {term.meaning}"
+        assert more.startswith(f"more: {DOCUMENTATION}{term.page.partition('#')[0]}/")
+    name, _, anchor = term.page.partition("#")
+    headings = re.findall(r"^#+ (.*)", page(f"{name}.md"), re.MULTILINE)
+    places = {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
+    assert not anchor or anchor in places
+
+
+def test_no_word_has_two_meanings() -> None:
+    words = [word for term in GLOSSARY for word in term.words]
+    assert len(words) == len(set(words)) >= 20
 
 
 @pytest.fixture(scope="module")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from pytest_nsys.cli.command_group import LazyGroup, show_version
+from pytest_nsys.cli.command_group import LazyGroup, explain_typed_word, show_version
 
 
 @click.group(
@@ -17,6 +17,14 @@ from pytest_nsys.cli.command_group import LazyGroup, show_version
     expose_value=False,
     callback=show_version,
     help="Show the version and exit.",
+)
+@click.option(
+    "--explain",
+    metavar="WORD",
+    is_eager=True,
+    expose_value=False,
+    callback=explain_typed_word,
+    help="Say what a word of a screen, or a metric, means.",
 )
 def main() -> None:
     """See what is in a trace of GPU training, and hold it to limits in pytest.

@@ -260,3 +260,13 @@ def show_version(ctx: click.Context, _parameter: click.Parameter, is_requested: 
     if is_requested:
         echo(f"pytest-nsys {VERSION}")
         ctx.exit()
+
+
+def explain_typed_word(ctx: click.Context, _parameter: click.Parameter, word: str | None) -> None:
+    """Print what a word means on two lines, for the ``--explain`` option. Raises UsageMistake for an unknown word."""
+    if word is not None:
+        from pytest_nsys.reports.words.glossary import explain_word  # imported only for a word
+
+        for line in explain_word(word):
+            echo(line)
+        ctx.exit()

@@ -73,7 +73,7 @@ class ViewNameChoice(click.Choice[str]):
 
 
 @click.command(
-    epilog=f"\b\nWhat its words mean:\n{make_page_url('what-holds-the-step-back')}"
+    epilog=f"\b\nWhat its words mean, all of them:\n{make_page_url('glossary')}"
 )  # keeps the address on one line
 @traces_argument
 @click.option("--view", type=ViewNameChoice([*VIEWS]), help="Show one part in full. Default: the first screen.")

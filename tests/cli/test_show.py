@@ -139,3 +139,33 @@ def test_the_kernels_of_a_rank_stand_beside_the_mean_of_all_ranks(tmp_path: Path
     assert slow["ranks_time_ns"] == usual["ranks_time_ns"] == alone["time_ns"]
     assert slow["time_ns"] > 1.3 * slow["ranks_time_ns"] > 1.3 * usual["time_ns"]
     assert "ranks_time_ns" not in alone
+
+
+def test_a_word_needs_no_trace_and_ends_the_command() -> None:
+    """A metric is a word, too; what stands behind the word is not looked at."""
+    asked = run("--explain", "Exposed", code=0)
+    assert asked.stdout.startswith("exposed: communication without compute beside it")
+    assert asked.stderr == ""
+    assert run("--explain", "barriers", "nothing.sqlite", code=0).stdout.startswith("barrier: ")
+    assert run("--explain", "exposed_ns", code=0).stdout.startswith("exposed_ns: Communication time without compute")
+
+
+@pytest.mark.parametrize(
+    ("word", "said"),
+    [
+        ("expsed", "there is no word 'expsed': nearest are exposed"),
+        ("qqq", "there is no word 'qqq': there are step, window"),
+    ],
+)
+def test_an_unknown_word_lists_the_nearest(word: str, said: str) -> None:
+    found = run("--explain", word, code=2)
+    assert found.stderr.startswith(f"error: {said}")
+    assert len(found.stderr.splitlines()) == 1
+    assert found.stdout == ""
+
+
+@pytest.mark.usefixtures("trace")
+def test_the_first_screen_says_how_its_words_are_explained() -> None:
+    *_, above, last = run("run.sqlite", code=0).stdout.splitlines()
+    assert last.split("  # ")[0].strip() == "pytest-nsys --explain WORD"
+    assert "  # " not in above or above.index("  # ") == last.index("  # ")

@@ -44,6 +44,9 @@ MAX_LINES = 40
 MIN_GAPS = 3
 """This many empty lines between the sections are worth more than findings on two lines, or another stage."""
 
+EXPLAIN_COMMAND = "pytest-nsys --explain WORD"
+"""The command that says what a word of the screen means; it stands last if there is room."""
+
 WORLD_AXIS = "world"
 """The name of the axis of all ranks."""
 
@@ -115,7 +118,7 @@ class FirstScreen:
             # If there are too few empty lines, the last sections get them.
             text += [""] if number and len(sections) - number <= spare else []
             text += section
-        return text
+        return text if len(text) == MAX_LINES else [*text, _point_to_glossary(text[-1])]
 
     def render_markdown(self) -> str:
         """Return the screen as a Markdown code block: its columns need a fixed-width font."""
@@ -398,6 +401,12 @@ class FirstScreen:
             # Commands stay complete, so that they can be pasted; comments are dropped.
             lines = [step.command for step in steps]
         yield from (f"{'' if number else 'next:':5} {line}" for number, line in enumerate(lines))
+
+
+def _point_to_glossary(last_line: str) -> str:
+    """Return the line that says how a word is explained, with its comment below that of the last line."""
+    command, column = f"{'':5} {EXPLAIN_COMMAND}", last_line.find("  # ")
+    return command if column < len(command) else f"{command:{column}}  # what a word above means"
 
 
 def list_environment_facts(subject: TraceEnvironment) -> Iterator[str]:

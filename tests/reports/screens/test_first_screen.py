@@ -34,7 +34,13 @@ from pytest_nsys.analysis.summary.summary import (
 from pytest_nsys.analysis.summary.trace_environment import TraceEnvironment, WindowSelection
 from pytest_nsys.core.conventions import Anchor, KernelAnchor
 from pytest_nsys.core.model import KernelsMode, Range, Span
-from pytest_nsys.reports.screens.first_screen import MAX_LINES, FirstScreen, describe_measured_windows, shorten_pattern
+from pytest_nsys.reports.screens.first_screen import (
+    EXPLAIN_COMMAND,
+    MAX_LINES,
+    FirstScreen,
+    describe_measured_windows,
+    shorten_pattern,
+)
 from pytest_nsys.reports.screens.first_screen_html import render_screen_html
 from pytest_nsys.reports.screens.next_steps import format_detail_command, list_next_steps
 from pytest_nsys.reports.screens.rank_bars import format_budget_shares, render_rank_bars, select_shown_ranks
@@ -88,7 +94,8 @@ def check_bounds(lines: list[str], traces: tuple[str, ...]) -> None:
     named = [line for line in lines if any(trace in line for trace in map(shlex.quote, traces))]
     assert all(len(line) <= DEFAULT_WIDTH for line in lines if line not in named), max(lines, key=len)
     assert all("\n" not in line and "\x1b" not in line for line in lines)
-    assert [line[:6] for line in lines[-3:]] == ["next: ", " " * 6, " " * 6]
+    commands = lines[:-1] if EXPLAIN_COMMAND in lines[-1] else lines
+    assert [line[:6] for line in commands[-3:]] == ["next: ", " " * 6, " " * 6]
 
 
 @pytest.mark.parametrize("run", [pytest.param(write, id=name) for name, write in RUNS.items()])
