@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar, overload
 
 from pytest_nsys.analysis.captures.cache import CaptureCache, check_distinct_captures, check_distinct_runs
 from pytest_nsys.analysis.captures.captures import Captures, describe_missing_rows, resolve_default_spec
+from pytest_nsys.analysis.facts.fact import advise_quality_argument
 from pytest_nsys.analysis.metrics.names import describe_unknown_metric, resolve_metric
 from pytest_nsys.analysis.metrics.registry import METRICS, Metric
 from pytest_nsys.analysis.metrics.table import NothingSelected, Selector
@@ -33,14 +34,14 @@ from pytest_nsys.analysis.windows.window_selection import (
 )
 from pytest_nsys.core import notebook_display
 from pytest_nsys.core.conventions import Anchor, Convention, format_anchor
-from pytest_nsys.core.errors import ArgumentMistake, NoRows, NsysError, suggest_or_list
+from pytest_nsys.core.errors import ArgumentMistake, GateFileError, NoRows, NsysError, TraceError, suggest_or_list
 from pytest_nsys.core.file_names import GATE_SUFFIX
 from pytest_nsys.core.model import KernelsMode, Label, Note, Span, Value
 from pytest_nsys.core.text_format import sanitize_line
 from pytest_nsys.core.units import find_stored_unit, to_plain_number
 from pytest_nsys.core.workload import Workload
 from pytest_nsys.gates.convention_keys import ConventionSource, check_trace_paths, load_convention
-from pytest_nsys.gates.gate_file import load_configuration
+from pytest_nsys.gates.gate_file import load_configuration, override_quality
 from pytest_nsys.gates.hiccups import leave_out_hiccup
 from pytest_nsys.gates.judgement import describe_lacking_row
 from pytest_nsys.gates.limits import SentenceMistake
@@ -53,7 +54,8 @@ from pytest_nsys.gates.model import (
 )
 from pytest_nsys.gates.selection import select_complete_rows
 from pytest_nsys.gates.sentences import explain_wrong_dimension, parse_sentence
-from pytest_nsys.reports.words.notebook import render_verdict_html
+from pytest_nsys.reports.tables.formats import Column, Format, Table
+from pytest_nsys.reports.words.notebook import render_comparison_text, render_verdict_html, render_verdict_text
 from pytest_nsys.traces.sidecars.measurements import find_files_by_capture
 from pytest_nsys.traces.trace_files import find_traces
 from pytest_nsys.verdicts.comparison import Comparison, TwoRuns, compare_runs
@@ -68,9 +70,14 @@ if TYPE_CHECKING:
 Paths = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 """A capture (file, folder or glob), or several of one program."""
 
+QualityBound = int | str
+"""A bound on the quality of a trace, as a gate file has it: a number, or text such as ``20%`` and ``off``."""
+
 ChoiceT = TypeVar("ChoiceT", bound=StrEnum)
 
 notebook_display.register_renderer(Verdict, render_verdict_html)
+notebook_display.register_text_renderer(Verdict, render_verdict_text)
+notebook_display.register_text_renderer(Comparison, render_comparison_text)
 
 
 @dataclass(frozen=True)
@@ -97,6 +104,34 @@ class MetricRow:
             "value": to_plain_number(self.value, self.unit),
             "unit": self.unit,
         }
+
+
+LONGEST_SUMMARY = 80
+"""Longer summaries of metrics are shortened in the table of a run."""
+
+
+class RunMetrics(dict[str, Metric]):
+    """Holds metrics by name; printed, and in a notebook, it is a table of what each measures."""
+
+    @property
+    def _table(self) -> Table:
+        columns = [Column("metric"), Column("unit"), Column("of each"), Column("measures")]
+        rows = [
+            (
+                name,
+                str(metric.unit),
+                ", ".join(metric.dimensions) or "run",
+                sanitize_line(metric.summary.partition(", per ")[0].replace("``", "").rstrip("."), LONGEST_SUMMARY),
+            )
+            for name, metric in self.items()
+        ]
+        return Table(columns, rows)
+
+    def __repr__(self) -> str:
+        return self._table.render(Format.TABLE).rstrip("\n") if self else "no metric has rows"
+
+    def _repr_html_(self) -> str:
+        return self._table.render_html()
 
 
 class NsysRun:
@@ -296,7 +331,9 @@ class NsysRun:
             for name, metric in METRICS.items()
             if not metric.is_outside_trace and metric.required_key is None
         }
-        return {name: metric for name, metric in metrics.items() if not describe_missing_rows(captures, metric, spec)}
+        return RunMetrics(
+            {name: metric for name, metric in metrics.items() if not describe_missing_rows(captures, metric, spec)}
+        )
 
     def view(
         self,
@@ -387,16 +424,36 @@ def open_run(
 
 
 @overload
-def judge(sentence_or_file: str, run: NsysRun, against: NsysRun | None = None) -> Verdict: ...
+def judge(
+    sentence_or_file: str,
+    run: NsysRun,
+    against: NsysRun | None = None,
+    *,
+    quality: Mapping[str, QualityBound] | None = None,
+) -> Verdict: ...
 @overload
-def judge(sentence_or_file: Path, run: NsysRun, against: NsysRun | None = None) -> tuple[Verdict, ...]: ...
-def judge(sentence_or_file: str | Path, run: NsysRun, against: NsysRun | None = None) -> Verdict | tuple[Verdict, ...]:
+def judge(
+    sentence_or_file: Path,
+    run: NsysRun,
+    against: NsysRun | None = None,
+    *,
+    quality: Mapping[str, QualityBound] | None = None,
+) -> tuple[Verdict, ...]: ...
+def judge(
+    sentence_or_file: str | Path,
+    run: NsysRun,
+    against: NsysRun | None = None,
+    *,
+    quality: Mapping[str, QualityBound] | None = None,
+) -> Verdict | tuple[Verdict, ...]:
     """Judge a sentence under the run's convention, or (a Path) each assertion of a gate file under the file's own.
 
     Of a gate file with a matrix one configuration is judged: ``Path("step.nsys.yaml[llama-8b]")``.
     A baseline in a sentence is the run ``against``; those stored in a repository are pytest's, by the fixture
-    ``nsys_gate``. Nothing is raised for a bad verdict: look at ``outcome`` and ``good``. Raises UsageMistake for a
-    sentence that cannot be meant, GateFileError, and TraceError where a trace cannot be judged.
+    ``nsys_gate``. ``quality`` accepts what a trace lacks, as the key of a gate file does and instead of that:
+    ``{"missing_ranks": 126}`` judges a sample of the ranks. Nothing is raised for a bad verdict: look at ``outcome``
+    and ``good``. Raises UsageMistake for a sentence that cannot be meant, GateFileError, and TraceError where a trace
+    cannot be judged.
     """
     if not all(isinstance(side, NsysRun) for side in (run, against or run)):
         raise ArgumentMistake("what is judged, and what it is held against, is a run: judge(sentence, open_run(…))")
@@ -409,6 +466,8 @@ def judge(sentence_or_file: str | Path, run: NsysRun, against: NsysRun | None = 
         gate = replace(gate, assertions=(build_assertion(sentence_or_file, gate),))
     if against is None and isinstance(sentence_or_file, str) and gate.assertions[0].needs_baseline:
         raise ArgumentMistake("a baseline is another run: judge(sentence, run, against=…)")
+    if quality is not None:
+        gate = _override_quality(gate, quality)
     if against is None:
         gate = run.resolve_gate(gate)
     elif gate.convention is None:
@@ -419,8 +478,23 @@ def judge(sentence_or_file: str | Path, run: NsysRun, against: NsysRun | None = 
         baseline_captures = against.captures_for(gate)
         check_distinct_runs(captures.paths, baseline_captures.paths)
         context.baseline = OtherRun(context.captures, gate, leave_out_hiccup(baseline_captures, gate))
-    verdicts = tuple(evaluate(assertion, context) for assertion in gate.assertions)
+    try:
+        verdicts = tuple(evaluate(assertion, context) for assertion in gate.assertions)
+    except TraceError as error:
+        if isinstance(sentence_or_file, Path):
+            raise
+        raise type(error)(advise_quality_argument(str(error))) from None
     return verdicts if isinstance(sentence_or_file, Path) else verdicts[0]
+
+
+def _override_quality(gate: GateFile, quality: Mapping[str, QualityBound]) -> GateFile:
+    """Return a gate file with other bounds. Raises ArgumentMistake."""
+    if not isinstance(quality, Mapping) or not all(isinstance(name, str) for name in quality):
+        raise ArgumentMistake(f'quality= maps names to bounds, as {{"missing_ranks": 126}}, not {quality!r}')
+    try:
+        return override_quality(gate, quality)
+    except GateFileError as error:
+        raise ArgumentMistake(f"quality=: {error.mistakes[0].text}") from None
 
 
 def compare(

@@ -19,7 +19,7 @@ from pytest_nsys.core.conventions import BUILT_IN_CONVENTIONS, Convention, Kerne
 from pytest_nsys.core.errors import ArgumentMistake, NothingMeasured, TraceError, UsageMistake
 from pytest_nsys.core.notebook_display import render_object
 from pytest_nsys.gates.model import GateFile, JudgedRow, Outcome, Verdict
-from pytest_nsys.library import build_assertion
+from pytest_nsys.library import RunMetrics, build_assertion
 from pytest_nsys.reports.screens.trace_brief import build_trace_brief
 from pytest_nsys.reports.words.notebook import BAD_COLOUR, DOUBTFUL_COLOUR, GOOD_COLOUR
 from pytest_nsys.verdicts.comparison import Result
@@ -154,6 +154,9 @@ ARGUMENTS: list[tuple[Callable[[NsysRun], object], str]] = [
     (lambda run: judge("perf/a.nsys.yaml", run), "is a gate file: judge(Path(…), run)"),
     (lambda _: judge("overlap >= 60%", cast(Any, "run.sqlite")), "is a run: judge(sentence, open"),
     (lambda run: judge("overlap >= 60%", run, cast(Any, "b")), "is a run: judge(sentence, open"),
+    (lambda run: judge("overlap >= 60%", run, quality=cast(Any, 3)), 'quality= maps names to bounds, as {"missing'),
+    (lambda run: judge("overlap >= 60%", run, quality={"missing": 3}), "quality=: unknown key 'missing'"),
+    (lambda run: judge("overlap >= 60%", run, quality={"unlaunched": "x"}), "quality=: unlaunched is a share, as"),
     (lambda run: compare(cast(Any, run), "b"), "a trace is a path, or a list of them, not NsysRun"),
     (lambda _: open_run([]), "there is no trace: give a path"),
 ]
@@ -211,6 +214,58 @@ def test_a_verdict(run: NsysRun) -> None:
     assert (verdict.margin, verdict.rows[0].labels) == (Fraction(-33, 1000), {"rank": 1, "stage": "stage4_f"})
     assert judge("stage2 overlap >= 60%", run).margin == Fraction(1, 5)
     assert judge("stage5 overlap >= 60%", run).outcome is Outcome.NO_DATA
+
+
+def sampled(folder: Path) -> Path:
+    """Two ranks of 128, as their labels say."""
+    path = folder / "sampled.sqlite"
+    label = "rank={rank}; pp={rank}/2 dp=0/64 cp=0/1 ep=0/1; mbs=1 seq=2048"
+    return path if path.exists() else write_trace(path, 200, label=label)
+
+
+def test_a_sample_of_ranks_is_judged_where_the_argument_says_so(folder: Path) -> None:
+    with open_run(sampled(folder)) as run:
+        with pytest.raises(TraceError) as caught:
+            judge("exposed_ns <= 300us", run)
+        assert str(caught.value).endswith('profile all ranks, or judge with quality={"missing_ranks": 126}')
+        assert "in the gate file" not in str(caught.value)
+        for bound in (126, "126", "off"):
+            assert judge("exposed_ns <= 300us", run, quality={"missing_ranks": bound}).outcome is Outcome.PASSED
+        for quality in ({}, {"missing_ranks": 125}, {"shared_gpus": 3}):
+            with pytest.raises(TraceError, match="126 of 128 ranks are missing"):
+                judge("exposed_ns <= 300us", run, quality=cast(Any, quality))
+
+
+def test_the_argument_replaces_bounds_of_a_gate_file(folder: Path) -> None:
+    gate = folder / "sampled.nsys.yaml"
+    gate.write_text(
+        "version: 1\nconvention: pithtrain\nquality: {missing_ranks: 3}\nassertions: [exposed_ns <= 300us]\n"
+    )
+    with open_run(sampled(folder)) as run:
+        with pytest.raises(TraceError, match=r"or write quality: \{missing_ranks: 126\} in the gate file"):
+            judge(gate, run)
+        assert [verdict.good for verdict in judge(gate, run, quality={"missing_ranks": 126})] == [True]
+
+
+def test_print_shows_a_verdict_with_its_rows_and_its_cause(run: NsysRun, trace: Callable[..., Path]) -> None:
+    head, columns, row, *_ = str(judge("stage4 overlap >= 70%", run)).splitlines()
+    assert head == "failed: stage4 overlap >= 70%: 66.7% < 70%, rank 1 stage4_f"
+    assert columns.split() == ["rank", "stage", "now", "limit", "headroom"]
+    assert row.split()[:3] == ["1", "stage4_f", "66.7%"]
+    assert str(judge("stage2 overlap >= 60%", run)).startswith("passed: stage2 overlap >= 60%: all ")
+    assert str(judge("stage5 overlap >= 60%", run)).startswith("no data: stage5 overlap >= 60%: no row has stage")
+    with open_run(trace("base.sqlite", 210)) as base:
+        assert "\n  why:    rank 1 stage4_f" in str(judge("exposed_ns <= baseline + 5%", run, against=base))
+
+
+def test_print_shows_what_a_comparison_found(trace: Callable[..., Path]) -> None:
+    found = compare(trace("base.sqlite", 210), trace("worse.sqlite", 900))
+    head, worst, *others = str(found).splitlines()
+    assert head == f"worse: {len(found.worse)} of {len(found.rows)} rows worse"
+    assert worst.startswith("  ")
+    assert f"{found.rows[0][1].labels['rank']}" in worst
+    assert others[-1] == f"  … {len(found.worse) - 5} more: to_records() has every row"
+    assert str(compare(trace("base.sqlite", 210), trace("same.sqlite", 210))).count("\n") == 0
 
 
 def test_a_verdict_against_another_run(run: NsysRun, trace: Callable[..., Path]) -> None:
@@ -442,3 +497,18 @@ def test_the_metrics_of_a_run_are_those_with_rows(run: NsysRun) -> None:
     assert "overlap_score" not in found
     assert found["overlap"].dimensions == ("rank", "stage")
     assert all(run.rows(name) for name in ("overlap", "compute_ns"))
+
+
+def test_print_shows_the_metrics_of_a_run_as_a_table(run: NsysRun) -> None:
+    head, _, *rows = str(run.metrics).splitlines()
+    assert head.split() == ["metric", "unit", "of", "each", "measures"]
+    told = dict(zip((row.split()[0] for row in rows), rows, strict=True))
+    assert {*told} == {*run.metrics}
+    assert told["overlap"].split(maxsplit=4)[1:4] == ["%", "rank,", "stage"]
+    assert "Metric(" not in repr(run.metrics)
+    assert max(map(len, rows)) < 160
+    assert "<td>exposed_ns</td>" in cast(Any, run.metrics)._repr_html_()
+
+
+def test_print_of_no_metrics_says_so() -> None:
+    assert str(RunMetrics()) == "no metric has rows"

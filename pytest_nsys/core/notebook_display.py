@@ -1,4 +1,4 @@
-"""What does a notebook show of an object? Modules that know how a type reads register a renderer here."""
+"""What does a notebook show of an object, and print() say? Modules that know how a type reads register here."""
 
 from __future__ import annotations
 
@@ -11,10 +11,23 @@ def _render_object_as_html(displayed: object) -> str:
     return f"<pre>{escape(repr(displayed))}</pre>"
 
 
+@singledispatch
+def _render_object_as_text(displayed: object) -> str:
+    return repr(displayed)
+
+
 register_renderer = _render_object_as_html.register
-"""Register a function that renders the objects of a type."""
+"""Register a function that renders the objects of a type as HTML."""
+
+register_text_renderer = _render_object_as_text.register
+"""Register a function that renders the objects of a type as lines of text."""
 
 
 def render_object(displayed: object) -> str:
     """Render an object as HTML, in which no text is markup."""
     return _render_object_as_html(displayed)
+
+
+def render_object_as_text(displayed: object) -> str:
+    """Render an object as the text that print() writes."""
+    return _render_object_as_text(displayed)

@@ -11,6 +11,7 @@ there.
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -29,7 +30,7 @@ from pytest_nsys.core.units import ANY_UNIT, convert_to_limit, parse_quantity
 from pytest_nsys.gates.assertion_keys import RowSelectionEntry, read_assertion_entry
 from pytest_nsys.gates.assertion_names import clean_name, disambiguate_names, find_assertions, list_names, strip_item
 from pytest_nsys.gates.convention_keys import read_convention_key
-from pytest_nsys.gates.kinds import GATE_FILE_VERSION, MappingEntry
+from pytest_nsys.gates.kinds import GATE_FILE_VERSION, MappingEntry, read_quality_bounds
 from pytest_nsys.gates.limits import (
     describe_impossible_value,
     describe_unusable_unit,
@@ -114,6 +115,19 @@ def parse_gate_file(content: str | bytes, *, path: Path, display: Path | None = 
         ]
     reader.raise_mistakes()
     return complete_gates[0]
+
+
+def override_quality(gate: GateFile, quality: Mapping[str, object]) -> GateFile:
+    """Return a gate file with other bounds, named and written as below its key ``quality``: ``{"missing_ranks": 126}``.
+
+    Raises GateFileError.
+    """
+    if not quality:
+        return gate
+    reader = NodeReader(Path("quality"))
+    bounds = read_quality_bounds(reader, compose(json.dumps(dict(quality), default=str).encode(), reader), "quality")
+    reader.raise_mistakes()
+    return replace(gate, quality=replace(gate.quality, **{name: getattr(bounds, name) for name in quality}))
 
 
 def _read_gate(

@@ -361,7 +361,7 @@ def _read_stated_run(reader: NodeReader, node: Node, key: str) -> dict[str, Labe
     return stated_values
 
 
-def _read_quality_bounds(reader: NodeReader, node: Node, key: str) -> Bounds:
+def read_quality_bounds(reader: NodeReader, node: Node, key: str) -> Bounds:
     """Read ``{missing_ranks: 6, unlaunched: 20%, typicality: off}``; what is not given keeps its default."""
     bounds = MappingEntry(reader, node, key).read_values()
     return Bounds(**{check: None if bound == OFF else bound for check, bound in bounds.items()})
@@ -508,7 +508,7 @@ KINDS: Mapping[str, ValueReader | None] = {
     "run": _read_stated_run,
     "pipeline": _read_pipeline,
     "allow_missing": _read_allow_missing,
-    "quality": _read_quality_bounds,
+    "quality": read_quality_bounds,
     "count_or_off": _make_bound_reader(lambda text: _parse_whole_number(text, 0), "a whole number from 0 on"),
     "least_or_off": _make_bound_reader(lambda text: _parse_whole_number(text, 1), "a whole number from 1 on"),
     "share_or_off": _make_bound_reader(_parse_share, "a share, as in 10%"),

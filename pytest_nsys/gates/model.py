@@ -28,7 +28,7 @@ from pytest_nsys.core.conventions import MESH_AXES, Convention
 from pytest_nsys.core.exact import distance
 from pytest_nsys.core.file_names import GateAddress
 from pytest_nsys.core.model import KernelsMode, Label, Note, Span, Value
-from pytest_nsys.core.notebook_display import render_object
+from pytest_nsys.core.notebook_display import render_object, render_object_as_text
 from pytest_nsys.core.text_format import sanitize_line
 from pytest_nsys.core.units import ANY_UNIT, BARE
 from pytest_nsys.core.workload import Workload
@@ -609,6 +609,7 @@ class Verdict:
     on_base: str = ""
     """How a constant limit ends on the base of a comparison; empty without a comparison, and for other limits."""
     _repr_html_ = render_object  # what a notebook shows
+    __str__ = render_object_as_text  # what print() says
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.outcome}: {self.assertion.full_name}: {self.message}>"

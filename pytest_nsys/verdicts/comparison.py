@@ -38,6 +38,7 @@ from pytest_nsys.core.errors import NothingMeasured, NsysError, UsageMistake, pr
 from pytest_nsys.core.exact import distance, median, simplify_fraction
 from pytest_nsys.core.memoize import group_by_key
 from pytest_nsys.core.model import KernelsMode, Note, Span, Value
+from pytest_nsys.core.notebook_display import render_object_as_text
 from pytest_nsys.core.text_format import format_count, sanitize_line, shorten_paths
 from pytest_nsys.gates import gate_file
 from pytest_nsys.gates.assertion_names import clean_name
@@ -155,6 +156,8 @@ class Comparison:
     """Lists the names that only base has."""
     kernels: KernelChanges
     """Lists the kernels of both runs whose time differs."""
+
+    __str__ = render_object_as_text  # what print() says
 
     def __repr__(self) -> str:  # a notebook shows it
         return f"<{type(self).__name__} {self.result}: {len(self.worse)} of {len(self.rows)} rows worse>"

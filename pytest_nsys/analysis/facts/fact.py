@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import enum
+import json
+import re
 from collections.abc import Mapping
 from fractions import Fraction
 from math import ceil, floor
@@ -16,6 +18,8 @@ from pytest_nsys.core.units import MEGAHERTZ, TIME
 _TENTHS_BY_UNIT: Mapping[str, Fraction] = {"%": Fraction(1000), TIME: Fraction(10, 10**9)}
 # The unit that is written after a bound, by the fact's unit.
 _WRITTEN_UNITS = {"%": "%", MEGAHERTZ: MEGAHERTZ, TIME: "s"}
+# How an error says which bound would accept the trace.
+_GATE_SETTING = re.compile(r"write quality: \{(\w+): ([^{}]+)\} in the gate file")
 
 
 class Weight(enum.IntEnum):
@@ -99,3 +103,13 @@ def is_worse(name: str, value: Value | None, bound: Value) -> bool:
     if value is None:
         return True
     return value < bound if name in LOWER_BOUNDED_FACTS else value > bound
+
+
+def advise_quality_argument(error: str) -> str:
+    """Return an error with the bound as an argument of ``judge``, for a sentence that stands in no gate file."""
+
+    def format_argument(setting: re.Match[str]) -> str:
+        name, bound = setting.groups()
+        return f'judge with quality={{"{name}": {bound if bound.isdigit() else json.dumps(bound)}}}'
+
+    return _GATE_SETTING.sub(format_argument, error)
