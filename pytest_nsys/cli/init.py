@@ -45,7 +45,7 @@ from pytest_nsys.core.exact import median
 from pytest_nsys.core.file_names import GATE_SUFFIX
 from pytest_nsys.core.model import KernelsMode, Label, Value
 from pytest_nsys.core.numbers import format_value
-from pytest_nsys.core.text_format import format_count, format_labels, quote_command, sanitize_line
+from pytest_nsys.core.text_format import format_count, format_labels, format_rank_ranges, quote_command, sanitize_line
 from pytest_nsys.core.trace import Trace
 from pytest_nsys.core.units import TIME
 from pytest_nsys.drafting.convention_additions import add_bounds, add_libraries, add_stages
@@ -67,7 +67,7 @@ from pytest_nsys.gates.selection import find_absent_ranks, format_allow_missing
 from pytest_nsys.reports.screens.dominant_activity import RUN_COMMAND_PREFIX, describe_dominant_activity
 from pytest_nsys.stored.baselines.store import BaselineStore, find_store
 from pytest_nsys.tools.files import write_atomically
-from pytest_nsys.traces.trace_files import find_traces, find_usual_convention, read_cut_mark
+from pytest_nsys.traces.trace_files import describe_format, find_traces, find_usual_convention, read_cut_mark
 from pytest_nsys.verdicts.evaluate import GateContext, evaluate
 from pytest_nsys.verdicts.gate_windows import pack_gate_windows
 from pytest_nsys.verdicts.refresh import GateBaselineRefresh, WindowPacker, WrittenBaseline
@@ -340,13 +340,54 @@ class DraftTraces:
                 )
 
     def _check_captures(self) -> None:
-        """Raise UsageMistake if the traces share some ranks, but not all."""
-        ranks = [[rank.number for rank in run.ranks] for run in self.load_captures(OPENING_CONVENTION).runs]
-        if any(rank_numbers != ranks[0] for rank_numbers in ranks):
-            raise UsageMistake(
-                f"the {len(ranks)} traces share some ranks, but not all: give captures of all ranks, or the files of "
-                "one run, each with ranks of its own"
-            )
+        """Raise UsageMistake if the traces share some ranks, but not all, with what differs."""
+        runs = self.load_captures(OPENING_CONVENTION).runs
+        first, ranks = runs[0], [rank.number for rank in runs[0].ranks]
+        unlike = next((n for n, run in enumerate(runs) if [rank.number for rank in run.ranks] != ranks), None)
+        if unlike is None:
+            return
+        first_text, other_text = (
+            f"{format_count(len(run.ranks), 'rank')} ({format_rank_ranges([rank.number for rank in run.ranks])})"
+            for run in (first, runs[unlike])
+        )
+        differences = [f"{first_text} against {other_text}"]
+        formats = [
+            " and ".join(sorted({describe_format(trace.path) for trace in run.traces})) for run in (first, runs[unlike])
+        ]
+        if formats[0] != formats[1]:
+            differences.append(" against ".join(formats))
+        names = [sanitize_line(self.traces[n]) for n in (0, unlike)]
+        raise UsageMistake(
+            f"{names[0]} and {names[1]} are no captures of one program: {', '.join(differences)}. "
+            f"{_advise_gate_of_each(names[1])}, or give the files of one run, each with ranks of its own"
+        )
+
+    def check_steps(self, captures: Captures, choice: ConventionChoice) -> None:
+        """Raise NothingMeasured if a capture has no such steps, with the reason."""
+        has_files_of_one_run = len(captures.runs) != len(self.traces)
+        for index, run in enumerate(captures.runs):
+            try:
+                run.load_windows(choice.spec).require_filled_windows()
+            except NothingMeasured as error:
+                if index == 0 or has_files_of_one_run:
+                    raise
+                names = [sanitize_line(self.traces[n]) for n in (0, index)]
+                raise NothingMeasured(
+                    f"{names[1]} has not the steps of {names[0]}: {_shorten_reason(error, run)}. "
+                    f"{_advise_gate_of_each(names[1])}"
+                ) from None
+
+
+def _advise_gate_of_each(trace: str) -> str:
+    return f"Write a gate of each (pytest-nsys init {quote_command([trace])} -o OTHER{GATE_SUFFIX})"
+
+
+def _shorten_reason(error: NothingMeasured, run: Run) -> str:
+    """Return the reason without the path, and without the advice, which is for one trace alone."""
+    reason = str(error)
+    for trace in run.traces:
+        reason = reason.removeprefix(f"{trace.path}: ")
+    return reason.partition("; ")[0].partition(". ")[0]
 
 
 def _extend_built_in(choice: ConventionChoice) -> ConventionChoice:
@@ -375,8 +416,7 @@ def select_agreeing_traces(
     ):  # files of one run, or no steps known
         return draft_traces, []
     captures.check_no_twins(choice.spec)
-    for run in captures.runs:
-        run.load_windows(choice.spec).require_filled_windows()
+    draft_traces.check_steps(captures, choice)
     outliers = _find_other_lengths(captures, choice.spec, draft_traces.traces) or _find_hiccup(captures, choice.spec)
     if not outliers:
         return draft_traces, []
@@ -432,8 +472,7 @@ def draft_gate(
     choice = draft_traces.choose(named_convention)
     captures = draft_traces.load_captures(choice.convention)
     captures.check_no_twins(choice.spec)
-    for run in captures.runs:
-        run.load_windows(choice.spec).require_filled_windows()  # raises the reason if a capture has no such window
+    draft_traces.check_steps(captures, choice)
     figures = CaptureFigures(captures, choice.spec)
     activity_lines = _describe_dominant_activity(figures)
     sentences = draft_sentences(figures)

@@ -391,8 +391,29 @@ def test_files_of_other_ranks_are_one_run_and_no_captures(tmp_path: Path) -> Non
     assert one[0].convention == together[0].convention == BUILT_IN_CONVENTIONS["kineto"]
     assert [a.sentence for a in one[0].assertions] == [a.sentence for a in together[0].assertions]
     again = _kineto(tmp_path / "again" / "rank0_trace.json", 0, count=7)
-    with pytest.raises(UsageMistake, match="the 3 traces share some ranks, but not all"):
+    with pytest.raises(UsageMistake, match=r"no captures of one program: 1 rank \(0\) against 1 rank \(1\)\. Write"):
         draft(*paths, again)
+
+
+def test_captures_of_unlike_programs_say_what_differs_and_what_to_do(project: Project) -> None:
+    """Another number of ranks and another format; then other steps. Neither leaves a file."""
+    project.trace("two.sqlite", 200)
+    _kineto(project.root / "one.json", 0)
+    found = run("init", "two.sqlite", "one.json", code=2).stderr
+    assert found == (
+        "error: two.sqlite and one.json are no captures of one program: 2 ranks (0–1) against 1 rank (0), SQLite "
+        "export of nsys against torch.profiler. Write a gate of each (pytest-nsys init one.json -o OTHER.nsys.yaml), "
+        "or give the files of one run, each with ranks of its own\n"
+    )
+    other = project.root / "other.json"
+    other.write_text((project.root / "one.json").read_text().replace("ProfilerStep#", "train_it#"))
+    found = run("init", "one.json", "other.json", code=3).stderr
+    assert found.startswith("error: other.json has not the steps of one.json: rank 0 ")
+    assert found.endswith(
+        "no range matches the anchor 'ProfilerStep#%'. Write a gate of each "
+        "(pytest-nsys init other.json -o OTHER.nsys.yaml)\n"
+    )
+    assert list(project.root.glob("*.yaml")) == []
 
 
 def test_files_whose_processes_only_their_labels_tell_apart(tmp_path: Path) -> None:
