@@ -165,3 +165,23 @@ def test_every_system_has_its_page() -> None:
         text = (ROOT / "docs" / f"ci-{name}.md").read_text(encoding="utf-8")
         assert f"examples/ci/{example}" in text
         assert len(text.splitlines()) <= 40
+
+
+@pytest.mark.parametrize("path", sorted(EXAMPLES.iterdir()), ids=lambda path: path.name)
+def test_an_example_installs_what_there_is(path: Path) -> None:
+    """Until there is a release that is the repository, at a commit, or a folder of wheels that were made of it."""
+    text = path.read_text(encoding="utf-8")
+    installed = re.findall(r"pip\"? (?:install|wheel) .*", text)
+    repository = "git+https://github.com/pytest-nsys/pytest-nsys"
+    unlike = [line for line in installed if repository not in line and "--no-index --find-links" not in line]
+    assert unlike == []
+    action = re.findall(r"uses: pytest-nsys/pytest-nsys\S*@(\S+)", text)
+    assert {*action} <= {"COMMIT"}
+    assert installed or action or "workflow_run" in text  # that one runs nothing of the package
+
+
+def test_the_page_of_slurm_is_a_screen_and_names_its_file() -> None:
+    text = (ROOT / "docs" / "cluster.md").read_text(encoding="utf-8")
+    assert "`slurm.sbatch`" in text
+    assert "## SLURM" in text
+    assert len(text.splitlines()) <= 60

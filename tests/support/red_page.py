@@ -1,10 +1,9 @@
 """The picture in the README: the page of a red gate in a real browser, without what a first look does not need.
 
-``python -m tests.support.red_page`` takes it again, after a change of the page.
+``python -m tests.support.pictures`` takes it again, after a change of the page.
 """
 
 import subprocess
-import tempfile
 from pathlib import Path
 
 from pytest_nsys.cli.demo import FSDP, DemoSample, write_demo
@@ -36,9 +35,3 @@ def picture(page: Path) -> bytes:
         browser.run(f"document.styleSheets[0].insertRule({rules!r})")
         end = browser.run("document.querySelector('section.root').getBoundingClientRect().bottom + scrollY")
         return browser.picture({"x": 0, "y": 0, "width": WIDTH, "height": round(end) + 1})
-
-
-if __name__ == "__main__":
-    with tempfile.TemporaryDirectory(prefix="red-page-") as scratch:
-        IMAGES.mkdir(exist_ok=True)
-        PICTURE.write_bytes(picture(red_session(Path(scratch), "--nsys-html", "red.html")))

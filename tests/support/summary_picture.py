@@ -1,16 +1,15 @@
 """The picture of a pull request's summary: the Markdown of a red session, as GitHub shows it, in a real browser.
 
-``python -m tests.support.summary_picture`` takes it again, after a change of the summary. Needs the group ``dev``, of
+``python -m tests.support.pictures`` takes it again, after a change of the summary. Needs the group ``dev``, of
 which rich brings a reader of Markdown.
 """
 
-import tempfile
 from pathlib import Path
 
 from markdown_it import MarkdownIt
 
 from tests.support.browser import chromium
-from tests.support.red_page import IMAGES, red_session
+from tests.support.red_page import IMAGES
 
 PICTURE = IMAGES / "summary.png"
 WIDTH = 920
@@ -41,11 +40,3 @@ def picture(page: Path) -> bytes:
     with chromium() as browser:
         browser.open(page, WIDTH)
         return browser.picture({"x": 0, "y": 0, "width": WIDTH, "height": round(browser.run(LAST))})
-
-
-if __name__ == "__main__":
-    with tempfile.TemporaryDirectory(prefix="summary-") as scratch:
-        summary = red_session(Path(scratch), "--nsys-summary", "summary.md")
-        html = summary.with_suffix(".html")
-        html.write_text(shown(summary.read_text(encoding="utf-8")), encoding="utf-8")
-        PICTURE.write_bytes(picture(html))
