@@ -534,3 +534,82 @@ def look_up_keys(ids: Column, values: Column, default: int, keys: Column) -> Col
         return array("q", [default]) * len(keys)
     positions, is_known = _locate_keys(_as_array(ids), _as_array(keys))
     return _make_column(numpy.where(is_known, _as_array(values)[positions], default))
+
+
+NO_SPAN = -1
+"""Stands for the index of a span where there is none."""
+
+
+def nest_spans(threads: Column, starts: Column, ends: Column) -> tuple[Column, Column]:
+    """Return for each span the index of the one around it on its thread, NO_SPAN without one, and its depth from 0.
+
+    Spans are sorted by thread and start, the longest first. One that begins inside another is inside it, even if it
+    ends later: clocks are read at different moments. One that begins where another ends is not inside it.
+    """
+    parents, depths = array("q"), array("q")
+    open_spans: list[tuple[int, int, int]] = []  # (index, start, end)
+    open_thread: int | None = None
+    for i, (thread, start, end) in enumerate(zip(threads, starts, ends, strict=True)):
+        if thread != open_thread:
+            open_thread, open_spans = thread, []
+        while open_spans and open_spans[-1][2] <= start and open_spans[-1][1] < start:
+            open_spans.pop()
+        parents.append(open_spans[-1][0] if open_spans else NO_SPAN)
+        depths.append(len(open_spans))
+        open_spans.append((i, start, end))
+    return parents, depths
+
+
+def find_enclosing_spans(
+    spans: tuple[Column, Column, Column, Column], moment_threads: Column, moments: Column
+) -> Column:
+    """Return the index of the innermost span that holds each moment on its thread, edges included; NO_SPAN without one.
+
+    ``spans`` are thread, start, end and parent of each, sorted and nested as for :func:`nest_spans`.
+    """
+    threads, starts, ends, parents = (as_vector(column) for column in spans)
+    times, found = as_vector(moments), numpy.full(len(moments), NO_SPAN, numpy.int64)
+    if not len(threads):
+        return _make_column(found)
+    moment_thread = as_vector(moment_threads)
+    for thread in numpy.unique(moment_thread).tolist():
+        first, after = (int(threads.searchsorted(thread, side)) for side in ("left", "right"))
+        if first == after:
+            continue
+        rows = numpy.flatnonzero(moment_thread == thread)
+        candidate = starts[first:after].searchsorted(times[rows], "right") - 1 + first
+        candidate[candidate < first] = NO_SPAN
+        # From the last span that began to those around it, until one has not ended.
+        ended = numpy.flatnonzero(candidate != NO_SPAN)
+        ended = ended[ends[candidate[ended]] < times[rows[ended]]]
+        while len(ended):
+            candidate[ended] = parents[candidate[ended]]
+            ended = ended[candidate[ended] != NO_SPAN]
+            ended = ended[ends[candidate[ended]] < times[rows[ended]]]
+        found[rows] = candidate
+    return _make_column(found)
+
+
+# So many pairs of a moment and an open span are made at once.
+_OPEN_SPANS_AT_ONCE = 1 << 22
+
+
+def list_open_spans(starts: Column, ends: Column, moments: Column) -> tuple[Column, Column]:
+    """Return (moment, span) indices of all spans that hold a moment, edges included; those of a moment longest first.
+
+    Moments ascend. Among spans of equal length the lower index is first.
+    """
+    begins, reaches, times = as_vector(starts), as_vector(ends).clip(max=NO_END >> 1), as_vector(moments)
+    first, after = times.searchsorted(begins), times.searchsorted(reaches, "right")
+    longest_first = (begins.clip(min=-(NO_END >> 1)) - reaches).argsort(kind="stable")
+    first, cells = first[longest_first], (after - first).clip(0)[longest_first]
+    owners: list[NDArray[Any]] = []
+    spans: list[NDArray[Any]] = []
+    edges = [0, *numpy.flatnonzero(numpy.diff(cells.cumsum() // _OPEN_SPANS_AT_ONCE)) + 1, len(cells)]
+    for low, high in pairwise(edges):
+        counts = cells[low:high]
+        owners.append(numpy.arange(counts.sum()) + numpy.repeat(first[low:high] - counts.cumsum() + counts, counts))
+        spans.append(numpy.repeat(longest_first[low:high], counts))
+    owner, span = (numpy.concatenate(parts) for parts in (owners, spans))
+    order = _sort_stably(owner)
+    return _make_column(owner[order]), _make_column(span[order])

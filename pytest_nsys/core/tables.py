@@ -16,6 +16,7 @@ from typing import NamedTuple, overload
 from pytest_nsys.core.columns import clip, concatenate_columns, take
 from pytest_nsys.core.intervals import Intervals
 from pytest_nsys.core.model import Range, Stream
+from pytest_nsys.core.scopes import Direction
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,6 +172,51 @@ class Ranges(Sequence[Range]):
         if isinstance(index, slice):
             return [self[i] for i in range(*index.indices(len(self)))]
         return Range(self.start_ns[index], self.end_ns[index], self.thread[index], self.names[self.name[index]])
+
+
+class KernelOrigin(NamedTuple):
+    """Says what a trace states of a kernel itself, whatever was open where it was launched; None where it does not."""
+
+    module_path: tuple[str, ...] | None = None
+    separator: str = "/"  # between the elements of the path
+    op: str | None = None
+    source: str | None = None
+    direction: Direction | None = None
+
+
+class OpCalls(NamedTuple):
+    """Holds the calls of operators, one column for each property, in the order of ``spans``."""
+
+    spans: Ranges
+    # The number that autograd gave the op, which that of the backward pass repeats; NO_SEQUENCE without one.
+    sequence: array[int]
+    # Whether the op is of the backward pass: then ``sequence`` is that of the forward op that it belongs to.
+    is_backward: bytearray
+    # The profiler's own number of the forward op's thread, which is no ``thread`` of spans; 0 where it does not say.
+    forward_thread: array[int]
+
+
+NO_SEQUENCE = -1
+
+
+class BackwardLink(NamedTuple):
+    """Joins a moment of the backward pass to the moment of the forward pass that it belongs to."""
+
+    thread: int
+    time_ns: int
+    forward_thread: int
+    forward_time_ns: int
+
+
+class ProgramRecords(NamedTuple):
+    """Holds what a trace records of the program that launched the kernels of one process, beside its ranges."""
+
+    modules: Ranges  # calls of modules: class and number of the instance, ``Block_3``
+    ops: OpCalls
+    ranges: Ranges  # those that the program named, without its ops
+    functions: Ranges  # calls of functions of the user's own files
+    links: Sequence[BackwardLink] = ()
+    origins: Mapping[tuple[int, int], KernelOrigin] = {}  # by correlation and start of the kernel
 
 
 # When a level began that was there before the first event: before every time of a trace.

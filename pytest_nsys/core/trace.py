@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:  # who looks for a trace does not pay for numpy
     from pytest_nsys.core.model import Api, Collective, Copy, Interval, Lane, LaunchRecord, Setup, TraceFacts
-    from pytest_nsys.core.tables import Kernels, LaunchCalls, Memory, Ranges, Series, StreamWait
+    from pytest_nsys.core.tables import Kernels, LaunchCalls, Memory, ProgramRecords, Ranges, Series, StreamWait
 
 
 class Trace(Protocol):
@@ -53,6 +53,14 @@ class Trace(Protocol):
 
         They are ordered by (start, end). They are no ranges: they say what is a part of the model, and nothing anchors
         there.
+        """
+        ...
+
+    def program_records(self, spans: Mapping[int, Interval]) -> Mapping[int, ProgramRecords]:
+        """Read what the program of each process was doing around its span: modules, operators, ranges, lines of source.
+
+        A process is absent where the trace has nothing but the ranges of :meth:`ranges_around`: then their names say
+        what each is.
         """
         ...
 

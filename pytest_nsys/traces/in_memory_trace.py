@@ -18,7 +18,7 @@ from pytest_nsys.core.columns import Column
 from pytest_nsys.core.conventions import make_pattern_matcher
 from pytest_nsys.core.families import find_communication_library
 from pytest_nsys.core.model import NO_LAUNCH, Api, Collective, Copy, Interval, Lane
-from pytest_nsys.core.tables import NO_KERNELS, Kernels, LaunchCalls, Memory, Ranges, Series, StreamWait
+from pytest_nsys.core.tables import NO_KERNELS, Kernels, LaunchCalls, Memory, ProgramRecords, Ranges, Series, StreamWait
 from pytest_nsys.traces.copies_as_kernels import merge_kernels, select_touching
 from pytest_nsys.traces.trace_queries import (
     ApiCalls,
@@ -156,6 +156,10 @@ class InMemoryTrace:
 
     def module_calls(self) -> Mapping[int, Ranges]:
         """Return none: few profilers record the calls of modules."""
+        return {}
+
+    def program_records(self, _spans: Mapping[int, Interval]) -> Mapping[int, ProgramRecords]:
+        """Return none: few profilers record more of a program than its ranges."""
         return {}
 
     def common_range_names(self, global_pid: int) -> Sequence[tuple[str, int]]:

@@ -291,3 +291,57 @@ def test_what_the_environment_asks_of_openblas_stays(asked: dict[str, str]) -> N
     environment = {name: value for name, value in os.environ.items() if name != "OPENBLAS_THREAD_TIMEOUT"} | asked
     done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
     assert done.stdout.split() == [asked.get("OPENBLAS_THREAD_TIMEOUT", "None")]
+
+
+threaded = st.lists(st.tuples(st.integers(0, 1), st.integers(0, 20), st.integers(0, 8)), max_size=12)
+
+
+def sorted_spans(spans: list[tuple[int, int, int]]) -> list[tuple[int, int, int]]:
+    """(thread, start, end), sorted, the longest first."""
+    return sorted(((t, start, start + length) for t, start, length in spans), key=lambda s: (s[0], s[1], -s[2]))
+
+
+@given(threaded, st.lists(st.tuples(st.integers(0, 2), st.integers(-2, 32)), max_size=12))
+def test_spans_nest_and_the_last_that_is_open_is_innermost(
+    spans: list[tuple[int, int, int]], moments: list[tuple[int, int]]
+) -> None:
+    rows = sorted_spans(spans)
+    thread, start, end = (column(each) for each in zip(*rows, strict=True)) if rows else (column([]),) * 3
+    parents, depths = done("nest_spans", thread, start, end)
+    for i, (t, s, _) in enumerate(rows):
+        # A span goes on until one begins that does not lie inside it.
+        around: list[int] = []
+        for j, (other, begins, _) in enumerate(rows[:i]):
+            if other == t:
+                while around and rows[around[-1]][2] <= begins and rows[around[-1]][1] < begins:
+                    around.pop()
+                around.append(j)
+        while around and rows[around[-1]][2] <= s and rows[around[-1]][1] < s:
+            around.pop()
+        assert (parents[i], depths[i]) == (around[-1] if around else columns.NO_SPAN, len(around))
+    threads, times = column(t for t, _ in moments), column(at for _, at in moments)
+    found = done("find_enclosing_spans", (thread, start, end, parents), threads, times)
+    for (t, at), index in zip(moments, found, strict=True):
+        begun = [i for i, row in enumerate(rows) if row[0] == t and row[1] <= at]
+        candidate = begun[-1] if begun else columns.NO_SPAN
+        while candidate != columns.NO_SPAN and rows[candidate][2] < at:
+            candidate = parents[candidate]
+        assert index == candidate
+
+
+@given(times, st.sets(st.integers(-22, 32), max_size=12), st.integers(1, 5))
+def test_all_spans_that_are_open_are_listed_the_longest_first(
+    spans: list[tuple[int, int]], moments: set[int], at_once: int
+) -> None:
+    starts, ends = spans_of(spans)
+    ordered = column(sorted(moments))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(columns, "_OPEN_SPANS_AT_ONCE", at_once)
+        owners, found = done("list_open_spans", starts, ends, ordered)
+    wanted = [
+        (i, span)
+        for i, at in enumerate(ordered)
+        for span in sorted(range(len(spans)), key=lambda s: starts[s] - ends[s])
+        if starts[span] <= at <= ends[span]
+    ]
+    assert [*zip(owners, found, strict=True)] == wanted

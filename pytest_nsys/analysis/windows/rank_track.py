@@ -283,13 +283,18 @@ class TraceContext:
         return _merge_spans_by_process({**kernel_spans, **read_spans}.items())
 
     @cached_property
-    def _label_indexes(self) -> Mapping[int, RangeLabelIndex]:
-        """The index of the ranges around the launches of the kernels, by process."""
-        spans = _merge_spans_by_process(
+    def launch_spans(self) -> Mapping[int, Interval]:
+        """The time of each process from its first launch to its last, and in which the kernels ran."""
+        return _merge_spans_by_process(
             (lane, self._find_launch_span(lane)) for lane, lane_kernels in self.kernels.items() if len(lane_kernels)
         )
+
+    @cached_property
+    def _label_indexes(self) -> Mapping[int, RangeLabelIndex]:
+        """The index of the ranges around the launches of the kernels, by process."""
         find_context = self.convention.make_stage_and_purpose_parser()
-        return {pid: RangeLabelIndex(ranges, find_context) for pid, ranges in self.trace.ranges_around(spans).items()}
+        ranges_by_process = self.trace.ranges_around(self.launch_spans)
+        return {pid: RangeLabelIndex(ranges, find_context) for pid, ranges in ranges_by_process.items()}
 
     def _find_launch_span(self, lane: Lane) -> Interval:
         starts, launches = self.kernels[lane].start_ns, self.launch_calls[lane].start_ns

@@ -134,14 +134,14 @@ class RankWindow:
         position_by_name = {name: position for position, name in enumerate(sorted({*display_names}))}
         return take(array("q", [position_by_name[name] for name in display_names]), numbers), [*position_by_name]
 
-    def _select_from_track(self, track_column: C) -> C:
+    def select_from_track(self, track_column: C) -> C:
         """Return the entries of a column of the track that belong to the kernels of the window."""
         return track_column if self._holds_whole_track else take(track_column, self.positions)
 
     @cached_property
     def communicates(self) -> Flags:
         """A flag per kernel of the window: 1 where it is communication."""
-        return self._select_from_track(self.track.communicates)
+        return self.select_from_track(self.track.communicates)
 
     @cached_property
     def durations_ns(self) -> Column:
@@ -151,12 +151,12 @@ class RankWindow:
     @cached_property
     def uncut_durations_ns(self) -> Column:
         """The length of each kernel in ns, including what the window cuts off."""
-        return self._select_from_track(subtract(self.track.kernels.end_ns, self.track.kernels.start_ns))
+        return self.select_from_track(subtract(self.track.kernels.end_ns, self.track.kernels.start_ns))
 
     @cached_property
     def launch_ns(self) -> Column:
         """The start of the earliest launch row of each kernel of the window; NO_LAUNCH without one."""
-        return self._select_from_track(self.track.launch_ns)
+        return self.select_from_track(self.track.launch_ns)
 
     @cached_property
     def totals_by_name(self) -> Mapping[tuple[int, int], tuple[int, int]]:
@@ -272,7 +272,7 @@ class RankWindow:
     @cached_property
     def _contexts(self) -> KernelContexts:
         contexts = self.track.contexts
-        return contexts._replace(codes=self._select_from_track(contexts.codes))
+        return contexts._replace(codes=self.select_from_track(contexts.codes))
 
     def count_contexts(self, kernels: Column) -> dict[KernelContext, int]:
         """Count the kernels that have each (stage, purpose); ``kernels`` are communication."""

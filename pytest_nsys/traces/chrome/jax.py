@@ -22,13 +22,16 @@ from typing import Any
 
 from msgspec import Raw
 
+from pytest_nsys.core import columns
 from pytest_nsys.core.errors import TraceError
 from pytest_nsys.core.model import Diagnostic, Interval, Lane, Setup, TraceFacts
-from pytest_nsys.core.tables import Kernels
+from pytest_nsys.core.tables import Kernels, ProgramRecords
 from pytest_nsys.core.text_format import format_count
 from pytest_nsys.traces.chrome.events import INSTANT_PHASES, Event, EventArgs, EventColumns, parse_whole_number
+from pytest_nsys.traces.chrome.jax_program import XLA_NAME, read_jax_origins, strip_op_number
 from pytest_nsys.traces.chrome.json_stream import EventStream, JsonStruct
 from pytest_nsys.traces.chrome.kineto import FurtherPasses, KinetoProcess, KinetoTrace, TraceContent, check_has_events
+from pytest_nsys.traces.chrome.program_records import make_range_records
 from pytest_nsys.traces.chrome.rank_labels import UNLABELLED, group_by_label, sort_labels
 from pytest_nsys.traces.other_profilers import MEASURED_GPUS, describe_missing_gpu
 
@@ -233,6 +236,17 @@ class JaxProcess(KinetoProcess):
         # Every file calls its process 701: its place in the file system tells it from the others of the run.
         digest = sha256(str(self.path.resolve()).encode("utf-8", "surrogateescape")).digest()
         return int.from_bytes(digest[:8], "big") >> (64 - PROCESS_BITS)
+
+    @property
+    def program_records(self) -> ProgramRecords:
+        """What each kernel says of its own origin, and the ranges of the host."""
+        origins = read_jax_origins(self.path).get(self.label, {})
+        ops = {origin.op for origin in origins.values()}  # XLA marks each on the host, too
+        flags = bytearray(
+            XLA_NAME.search(name) is None and strip_op_number(name) not in ops for name in self.ranges.names
+        )
+        ranges = self.ranges.take(columns.find_nonzero(columns.take(flags, self.ranges.name)))
+        return make_range_records(ranges, origins)
 
     def _find_launch_arrows(self, correlations: Set[int]) -> Iterator[tuple[int, int]]:  # noqa: ARG002
         """Return no arrows: a call and its kernels share a correlation."""

@@ -42,7 +42,16 @@ from pytest_nsys.core.model import (
     Stream,
     TraceFacts,
 )
-from pytest_nsys.core.tables import Kernels, LaunchCalls, LaunchPlace, Memory, Ranges, StreamWait, deduplicate_waits
+from pytest_nsys.core.tables import (
+    Kernels,
+    LaunchCalls,
+    LaunchPlace,
+    Memory,
+    ProgramRecords,
+    Ranges,
+    StreamWait,
+    deduplicate_waits,
+)
 from pytest_nsys.core.text_format import format_count
 from pytest_nsys.traces.chrome.events import (
     CALL,
@@ -71,6 +80,7 @@ from pytest_nsys.traces.chrome.kineto_metadata import (
     read_profiler_messages,
     read_torch_version,
 )
+from pytest_nsys.traces.chrome.program_records import read_kineto_program
 from pytest_nsys.traces.chrome.rank_labels import (
     UNLABELLED,
     describe_labels,
@@ -140,6 +150,11 @@ class FurtherPasses:
     def module_calls(self) -> Mapping[str, Ranges]:
         """The calls of modules, by label."""
         return read_module_calls(self.path)
+
+    @cached_property
+    def program(self) -> Mapping[str, ProgramRecords]:
+        """What is recorded of the program, by label."""
+        return read_kineto_program(self.path)
 
     @cached_property
     def empty_copies(self) -> Mapping[str, Set[int]]:
@@ -510,6 +525,11 @@ class KinetoProcess:
         calls_by_label = self._further_passes.module_calls if PYTHON_CATEGORY in self.categories else {}
         return calls_by_label.get(self.label, Ranges.from_ranges(()))
 
+    @property
+    def program_records(self) -> ProgramRecords | None:
+        """What is recorded of the program; None where nothing is."""
+        return self._further_passes.program.get(self.label)
+
 
 class KinetoTrace(InMemoryTrace):
     """Answers what is asked of a torch.profiler trace; the :class:`~pytest_nsys.core.trace.Trace` of this format."""
@@ -601,6 +621,11 @@ class KinetoTrace(InMemoryTrace):
         """Return the calls of modules by process; recorded with ``with_stack`` or ``with_modules``."""
         calls_by_process = ((pid, process.module_calls) for pid, process in self.processes.items())
         return {pid: calls for pid, calls in calls_by_process if len(calls)}
+
+    def program_records(self, _spans: Mapping[int, Interval]) -> Mapping[int, ProgramRecords]:
+        """Return what is recorded of the program of each process, in one more pass over the file."""
+        records_by_process = ((pid, process.program_records) for pid, process in self.processes.items())
+        return {pid: records for pid, records in records_by_process if records is not None}
 
     def launch_records(
         self, spans: Mapping[int, Interval | None], _kernels: Mapping[Lane, Kernels], /

@@ -31,7 +31,7 @@ from pytest_nsys.core.model import (
     Setup,
     TraceFacts,
 )
-from pytest_nsys.core.tables import Kernels, LaunchCalls, Memory, Ranges, Series, StreamWait
+from pytest_nsys.core.tables import Kernels, LaunchCalls, Memory, ProgramRecords, Ranges, Series, StreamWait
 from pytest_nsys.traces.copies_as_kernels import INTER_GPU_COPY_KINDS, merge_copies, select_copies
 from pytest_nsys.traces.nsys.calls import (
     count_launches,
@@ -324,6 +324,10 @@ class NsysSqlite:
 
     def module_calls(self) -> Mapping[int, Ranges]:
         """Return none: a program that marks its modules does it with ranges."""
+        return {}
+
+    def program_records(self, _spans: Mapping[int, Interval]) -> Mapping[int, ProgramRecords]:
+        """Return none: what a program was doing is said by its ranges alone."""
         return {}
 
     def common_range_names(self, global_pid: int) -> Sequence[tuple[str, int]]:

@@ -93,6 +93,7 @@ class KinetoBuilder:
     def kernel(
         self,
         name: str,
+        /,
         start_ns: int,
         end_ns: int,
         *,

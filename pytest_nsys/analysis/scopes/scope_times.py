@@ -1,0 +1,161 @@
+"""How long did the kernels of each scope run, in which pass, and which kernels have none?
+
+A kernel has one path of each kind. Its time is *exclusive* to the innermost scope of the path, *inclusive* in all of
+them. What has no path is *unattributed*, by the reason. Exclusive and unattributed times sum to the time of all kernels
+of the window, exactly.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Callable, Mapping
+from functools import cached_property
+from typing import NamedTuple
+
+from pytest_nsys.analysis.scopes.process_scopes import KernelLaunch, KernelScopes, ProcessScopes, mark_unattributed
+from pytest_nsys.analysis.windows.rank_track import RankTrack, TraceContext
+from pytest_nsys.analysis.windows.rank_window import RankWindow
+from pytest_nsys.core.columns import Column, fill_column, find_distinct_rows, sum_by_number, take
+from pytest_nsys.core.conventions import NO_STAGE
+from pytest_nsys.core.memoize import memoize_method
+from pytest_nsys.core.scopes import (
+    DIRECTIONS,
+    ROOT,
+    UNATTRIBUTED_REASONS,
+    Direction,
+    ScopeKind,
+    ScopeTree,
+    UnattributedReason,
+)
+from pytest_nsys.core.tables import Ranges
+
+
+@memoize_method
+def _load_processes(trace_context: TraceContext) -> Mapping[int, ProcessScopes]:
+    """Read what the trace records of the program of each process that ran a kernel, on first use."""
+    spans = trace_context.launch_spans
+    records = trace_context.trace.program_records(spans)
+    other_spans = {pid: span for pid, span in spans.items() if pid not in records}
+    ranges = trace_context.trace.ranges_around(other_spans) if other_spans else {}
+    no_ranges = Ranges.from_ranges(())
+    is_label = trace_context.convention.parse_setup
+    return {pid: ProcessScopes(records.get(pid), ranges.get(pid, no_ranges), is_label) for pid in spans}
+
+
+def _get_launch(track: RankTrack) -> KernelLaunch:
+    return KernelLaunch(track.kernels, track.launch_calls)
+
+
+@memoize_method
+def find_track_scopes(track: RankTrack, kind: ScopeKind) -> KernelScopes:
+    """Return the scope of each kernel around the windows of a rank."""
+    if kind is ScopeKind.STAGE:
+        return _find_stages(track)
+    if not len(track.kernels):
+        return KernelScopes(track.kernels.start_ns, ScopeTree())
+    return _load_processes(track.trace_context)[track.rank.process.global_pid].find_scopes(kind, _get_launch(track))
+
+
+def _find_stages(track: RankTrack) -> KernelScopes:
+    tree, (codes, contexts, _) = ScopeTree(), track.contexts
+    numbers = [ROOT if stage == NO_STAGE else tree.add(ROOT, stage) for stage, _ in contexts]
+    stage_numbers = take(array("q", numbers), codes)
+    return KernelScopes(mark_unattributed(stage_numbers, _get_launch(track)), tree)
+
+
+@memoize_method
+def find_track_directions(track: RankTrack) -> Column:
+    """Return the number of the direction of each kernel around the windows of a rank."""
+    if not len(track.kernels):
+        return track.kernels.start_ns
+    return _load_processes(track.trace_context)[track.rank.process.global_pid].find_directions(_get_launch(track))
+
+
+class ScopeUsage(NamedTuple):
+    """Holds what the kernels of a scope did."""
+
+    time_ns: int = 0
+    launches: int = 0
+    compute_ns: int = 0  # of those that do not communicate
+    exposed_ns: int = 0  # of communication on streams of its own, while no compute ran
+
+    def add(self, other: ScopeUsage) -> ScopeUsage:
+        """Return the usage of both together."""
+        return ScopeUsage(*map(sum, zip(self, other, strict=True)))
+
+
+NO_USAGE = ScopeUsage()
+
+
+class ScopeTimes:
+    """Sums what the kernels of a window did, by scope of one kind and direction."""
+
+    def __init__(self, window: RankWindow, kind: ScopeKind) -> None:
+        self.kind = kind
+        scopes = find_track_scopes(window.track, kind)
+        self.tree = scopes.tree
+        self._codes = window.select_from_track(scopes.codes)
+        self._directions = window.select_from_track(find_track_directions(window.track))
+        self._window = window
+
+    @cached_property
+    def exclusive(self) -> Mapping[tuple[int, Direction], ScopeUsage]:
+        """The usage of each innermost scope by direction; under a negative number that of kernels without one."""
+        window = self._window
+        rows, keys = find_distinct_rows(self._codes, self._directions)
+        compute_ns = fill_column(window.compute, take(window.durations_ns, window.compute), len(window), 0)
+        times, compute, exposed = (
+            sum_by_number(rows, column, len(keys)) for column in (window.durations_ns, compute_ns, window.exposed_ns)
+        )
+        launches = sum_by_number(rows, array("q", [1]) * len(rows), len(keys))
+        return {
+            (code, DIRECTIONS[direction]): ScopeUsage(*usage)
+            for (code, direction), usage in zip(keys, zip(times, launches, compute, exposed, strict=True), strict=True)
+        }
+
+    @cached_property
+    def unattributed(self) -> Mapping[UnattributedReason, ScopeUsage]:
+        """The usage of the kernels without a scope of this kind, by the reason."""
+        sums: dict[UnattributedReason, ScopeUsage] = {}
+        for (code, _), usage in self.exclusive.items():
+            if code < 0:
+                reason = UNATTRIBUTED_REASONS[-1 - code]
+                sums[reason] = sums.get(reason, NO_USAGE).add(usage)
+        return sums
+
+    @cached_property
+    def inclusive(self) -> Mapping[int, Mapping[Direction, ScopeUsage]]:
+        """The usage of each scope and all inside it, by direction."""
+        sums: dict[int, dict[Direction, ScopeUsage]] = {}
+        for (code, direction), usage in self.exclusive.items():
+            for number in self.tree.list_ancestors(max(code, ROOT)):
+                by_direction = sums.setdefault(number, {})
+                by_direction[direction] = by_direction.get(direction, NO_USAGE).add(usage)
+        return sums
+
+    def list_paths(self) -> list[str]:
+        """Return the paths that have a kernel in the window."""
+        return [self.tree.texts[number] for number in sorted(self.inclusive)]
+
+    def sum_matching(
+        self, matches: Callable[[str], bool], direction: Direction | None = None
+    ) -> Mapping[str, ScopeUsage]:
+        """Return the usage of each outermost scope that matches, by its path; of one direction, or of all.
+
+        A kernel counts once, however many of its scopes match.
+        """
+        matching = [number for number in range(1, len(self.tree)) if matches(self.tree.texts[number])]
+        within, outermost = self.tree.mark_within(matching), set(matching)
+        sums: dict[str, ScopeUsage] = {}
+        for (code, kernel_direction), usage in self.exclusive.items():
+            if code > 0 and within[code] and direction in (None, kernel_direction):
+                path = next(n for n in reversed(self.tree.list_ancestors(code)) if n in outermost)
+                text = self.tree.texts[path]
+                sums[text] = sums.get(text, NO_USAGE).add(usage)
+        return sums
+
+
+@memoize_method
+def sum_scopes(window: RankWindow, kind: ScopeKind) -> ScopeTimes:
+    """Return the sums of a window for one kind of scopes, which metrics and views share."""
+    return ScopeTimes(window, kind)

@@ -1,0 +1,159 @@
+"""What was the program doing when it launched a kernel? The nouns: kinds of scopes, directions, paths and patterns.
+
+A scope is a path of elements from the outermost named thing inwards, as in
+``GptOssForCausalLM/TransformerBlock[3]/OAIAttention``. A kernel has at most one path of each kind, and belongs to every
+scope on it.
+
+A pattern names a scope by the end of its path: ``OAIAttention``, ``TransformerBlock[*]/OAIAttention``. ``*`` stands for
+anything within one element. Of modules ``.`` and ``/`` mean the same, and so do ``layers.3`` and ``layers_3``, which
+frameworks spell differently; an element without a number in brackets means each of that class.
+"""
+
+from __future__ import annotations
+
+import enum
+import re
+from collections.abc import Callable, Sequence
+
+
+class ScopeKind(enum.StrEnum):
+    """Says what kind of named thing a scope is."""
+
+    STAGE = "stage"  # of a convention
+    MODULE = "module"
+    OP = "op"
+    RANGE = "range"
+    SOURCE = "source"  # the innermost line of the user's own files
+
+
+class Direction(enum.StrEnum):
+    """Says which pass of a training step launched a kernel."""
+
+    FORWARD = "forward"
+    BACKWARD = "backward"
+    RECOMPUTE = "recompute"  # forward again, for activation checkpointing
+    NONE = "none"
+
+
+DIRECTIONS = tuple(Direction)
+"""Lists the directions by their number in columns."""
+
+
+class UnattributedReason(enum.StrEnum):
+    """Says why a kernel has no scope of a kind."""
+
+    NO_LAUNCH = "no launch in the file"
+    OUTSIDE = "outside of any scope"
+    IN_GRAPH = "inside a graph"
+    IN_COMPILED_REGION = "inside a compiled region"
+
+
+UNATTRIBUTED_REASONS = tuple(UnattributedReason)
+"""Lists the reasons by their number in columns."""
+
+ROOT = 0
+"""The number of the tree's root, which is no scope: the path of what has none."""
+
+
+class ScopeTree:
+    """Numbers the scopes of one kind: parents before their children, and the root, which is none, is 0."""
+
+    def __init__(self) -> None:
+        self.parents = [ROOT]
+        self.texts = [""]
+        """The whole path of each scope."""
+        self.depths = [0]
+        self._number_by_text: dict[tuple[int, str], int] = {}
+
+    def __len__(self) -> int:
+        return len(self.parents)
+
+    def add(self, parent: int, element: str, separator: str = "/") -> int:
+        """Return the number of the scope that is called ``element`` inside another one, and number it if it is new."""
+        text = f"{self.texts[parent]}{separator}{element}" if parent else element
+        number = self._number_by_text.get((parent, text))
+        if number is None:
+            number = self._number_by_text[parent, text] = len(self.parents)
+            self.parents.append(parent)
+            self.texts.append(text)
+            self.depths.append(self.depths[parent] + 1)
+        return number
+
+    def add_path(self, elements: Sequence[str], separator: str = "/", parent: int = ROOT) -> int:
+        """Return the number of the scope at the end of a path below ``parent``."""
+        for element in elements:
+            parent = self.add(parent, element, separator)
+        return parent
+
+    def list_ancestors(self, number: int) -> list[int]:
+        """Return a scope and all that it lies in, the innermost first, without the root."""
+        ancestors = []
+        while number:
+            ancestors.append(number)
+            number = self.parents[number]
+        return ancestors
+
+    def mark_within(self, marked: Sequence[int]) -> bytearray:
+        """Return a flag for each scope: 1 if it, or one that it lies in, is marked."""
+        flags = bytearray(len(self.parents))
+        for number in marked:
+            flags[number] = 1
+        for number in range(1, len(flags)):
+            flags[number] |= flags[self.parents[number]]
+        return flags
+
+
+_OCCURRENCE = re.compile(r"\[(\d+|\*)\]\Z")
+_NUMBERED_NAME = re.compile(r"_(\d+|\*)(?=/|\Z)")
+_WILDCARD = "*"
+
+
+def _unify_separators(kind: ScopeKind, text: str) -> str:
+    """Return a path of modules in the one spelling that patterns are compared in; other kinds stay as they are."""
+    # A dot inside the brackets of an index or the parentheses of a call is no separator, and neither occurs in a name.
+    return _NUMBERED_NAME.sub(r"/\1", text.replace(".", "/")) if kind is ScopeKind.MODULE else text
+
+
+def _translate_element(element: str) -> str:
+    occurrence = _OCCURRENCE.search(element)
+    name = element[: occurrence.start()] if occurrence is not None else element
+    expression = "[^/]*".join(re.escape(part) for part in name.split(_WILDCARD))
+    if occurrence is None or occurrence[1] == _WILDCARD:
+        return expression + r"(?:\[\d+\])?"
+    # The only one of its class bears no number.
+    return expression + (r"(?:\[0\])?" if occurrence[1] == "0" else rf"\[{occurrence[1]}\]")
+
+
+def make_scope_matcher(kind: ScopeKind, pattern: str) -> Callable[[str], bool]:
+    """Return a function that says whether a path ends in what the pattern names."""
+    unified_pattern = _unify_separators(kind, pattern.strip())
+    if kind is ScopeKind.MODULE:
+        expression = "/".join(map(_translate_element, unified_pattern.split("/")))
+    else:
+        expression = "[^/]*".join(re.escape(part) for part in unified_pattern.split(_WILDCARD))
+    matches_end = re.compile(rf"(?:^|.*/){expression}\Z", re.DOTALL).match
+
+    def matches(path: str) -> bool:
+        return matches_end(_unify_separators(kind, path)) is not None
+
+    return matches
+
+
+_STAGE_DIRECTION = re.compile(r"stage\w*?_([fbw])(?![A-Za-z0-9])")
+_DIRECTION_WORD = re.compile(
+    r"(?<![A-Za-z])(?:(?P<recompute>recompute|recomputation|remat)|(?P<forward>forward|fwd|fprop|[Ff](?=\)))"
+    r"|(?P<backward>backward|bwd|bprop|[BWbw](?=\))))(?![a-z])",
+    re.IGNORECASE,
+)
+_DIRECTION_BY_STAGE_LETTER = {"f": Direction.FORWARD, "b": Direction.BACKWARD, "w": Direction.BACKWARD}
+
+
+def find_direction_word(name: str) -> Direction | None:
+    """Return the direction that the name of a range states; None for one that states none, or several.
+
+    ``layer05_stage5_f_layer06_stage1_b`` states that of its last stage, ``forward chunk 0 backward chunk 1`` several.
+    """
+    if letters := _STAGE_DIRECTION.findall(name):
+        return _DIRECTION_BY_STAGE_LETTER[letters[-1]]
+    stated = {match.lastgroup for match in _DIRECTION_WORD.finditer(name)}
+    return Direction(stated.pop() or "none") if len(stated) == 1 else None

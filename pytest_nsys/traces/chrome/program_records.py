@@ -1,0 +1,230 @@
+"""What does a trace of torch.profiler record of the program: modules, operators, ranges, and lines of the user's files?
+
+They outnumber kernels, and few ask for them: the file is read once more when somebody does.
+
+A file is the user's own unless it is installed (``site-packages``, ``dist-packages``), a part of torch or of Python's
+own library, or no file at all (``<frozen importlib>``, ``<string>``). torch.profiler writes paths relative to the
+folders that Python imports from, so what is installed often shows only by the name of its package.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from array import array
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import lru_cache
+from pathlib import Path
+
+from msgspec import Raw, field
+
+from pytest_nsys.core.model import NO_LAUNCH, OPEN_END_NS
+from pytest_nsys.core.tables import NO_SEQUENCE, BackwardLink, KernelOrigin, OpCalls, ProgramRecords, Ranges
+from pytest_nsys.traces.chrome.events import (
+    ARROW_START,
+    KERNEL_CATEGORIES,
+    PYTHON_CATEGORY,
+    KeyNumbers,
+    convert_column_to_ns,
+    convert_to_ns,
+    parse_whole_number,
+)
+from pytest_nsys.traces.chrome.json_stream import EventStream, JsonStruct
+from pytest_nsys.traces.chrome.kineto_metadata import MODULE_PREFIX
+from pytest_nsys.traces.chrome.rank_labels import group_by_label
+
+OP_CATEGORIES = frozenset({"cpu_op", "Operator"})
+ANNOTATION_CATEGORIES = frozenset({"user_annotation"})
+LINK_CATEGORIES = frozenset({"fwdbwd", "forward_backward"})
+_STEP_MARK = "ProfilerStep"
+EVALUATED_BACKWARD = "autograd::engine::evaluate_function"
+"""Begins the name of an op of the backward pass, which hooks of DDP have, too, though no forward op."""
+
+
+class ProgramArgs(JsonStruct, frozen=True):
+    """Holds what is read of the ``args`` of an operator or a kernel."""
+
+    correlation: int | None = None
+    sequence: int | None = field(default=None, name="Sequence number")
+    forward_thread: int | None = field(default=None, name="Fwd thread id")
+    module_fqn: str | None = None
+
+
+class ProgramEvent(JsonStruct, frozen=True):
+    """Describes one event, as far as it tells what the program was doing."""
+
+    ARGS = ProgramArgs
+
+    ph: str = "X"
+    cat: str | None = None
+    name: str = ""
+    pid: int | str = ""
+    tid: int | str = ""
+    ts: Raw = Raw()
+    dur: Raw = Raw()
+    id: int | str | None = None
+    args: ProgramArgs | None = None
+
+
+_NO_ARGS = ProgramArgs()
+_FUNCTION = re.compile(r"(?P<file>.+)\((?P<line>\d+)\): (?P<name>.+)\Z", re.DOTALL)
+_INSTALLED = re.compile(r"(?:\A|/)(?:site|dist)-packages/|(?:\A|/)lib/python3[^/]*/")
+_OWN_PACKAGES = frozenset({"torch", *sys.stdlib_module_names})
+
+
+@lru_cache(1 << 16)
+def is_users_function(name: str) -> bool:
+    """Return whether a function that torch.profiler names is of the user's own files: ``model.py(212): forward``."""
+    match = _FUNCTION.match(name)
+    if match is None or name.startswith("<"):
+        return False
+    path = match["file"].replace("\\", "/")
+    first_part = path.partition("/")[0].removesuffix(".py")
+    return _INSTALLED.search(path) is None and first_part not in _OWN_PACKAGES
+
+
+class _SpanColumns:
+    """Collects spans of the host in columns while a file is read."""
+
+    def __init__(self, threads: Callable[[int | str], int]) -> None:
+        self._number_thread = threads
+        self.start_ns, self.end_ns, self.thread, self.name = array("q"), array("q"), array("q"), array("q")
+        self.names = KeyNumbers()
+
+    def add(self, events: Sequence[ProgramEvent], names: Iterable[str]) -> list[ProgramEvent]:
+        """Add the events that have a span, under these names; return them."""
+        spanned_events, starts, ends = _convert_spans(events)
+        self.start_ns.extend(starts)
+        self.end_ns.extend(ends)
+        self.thread.extend([self._number_thread(event.tid) for event in spanned_events])
+        if len(spanned_events) < len(events):
+            name_by_event = dict(zip(map(id, events), names, strict=True))
+            names = [name_by_event[id(event)] for event in spanned_events]
+        self.name.extend([self.names[name] for name in names])
+        return spanned_events
+
+    def build_ranges(self) -> Ranges:
+        """Build the ranges, in the order of the file."""
+        return Ranges(self.start_ns, self.end_ns, self.thread, self.name, self.names.list_names())
+
+
+def _convert_spans(events: Sequence[ProgramEvent]) -> tuple[list[ProgramEvent], Sequence[int], Sequence[int]]:
+    """Return the events whose times can be read, with their starts and ends in ns."""
+    # What cannot be read says nothing of a program; as a range it is refused where ranges are read.
+    try:
+        starts = convert_column_to_ns([event.ts for event in events])
+        ends = [s + d for s, d in zip(starts, convert_column_to_ns([event.dur for event in events]), strict=True)]
+        if not starts or (min(starts) > NO_LAUNCH and max(ends) < OPEN_END_NS and _are_ordered(starts, ends)):
+            return list(events), starts, ends
+    except (TypeError, ValueError, OverflowError):
+        pass
+    spanned_events, starts, ends = [], [], []
+    for event in events:
+        try:
+            start = convert_to_ns(event.ts)
+            end = start + convert_to_ns(event.dur)
+        except ValueError:
+            continue
+        if NO_LAUNCH < start <= end < OPEN_END_NS:
+            spanned_events.append(event)
+            starts.append(start)
+            ends.append(end)
+    return spanned_events, starts, ends
+
+
+def _are_ordered(starts: Sequence[int], ends: Sequence[int]) -> bool:
+    return all(start <= end for start, end in zip(starts, ends, strict=True))
+
+
+class _ProgramColumns:
+    """Collects what the trace of one process records of its program."""
+
+    def __init__(self) -> None:
+        self._text_threads = KeyNumbers()
+        self.modules, self.ops, self.ranges, self.functions = (_SpanColumns(self._number_thread) for _ in range(4))
+        self.sequence, self.forward_thread, self.is_backward = array("q"), array("q"), bytearray()
+        self.origins: dict[tuple[int, int], KernelOrigin] = {}
+        self._link_ends: dict[tuple[str, object], tuple[int, int]] = {}
+
+    def _number_thread(self, tid: int | str) -> int:
+        number = parse_whole_number(tid)
+        # As the columns of events number them; a thread that is called by name is only told from the others.
+        return -1 - self._text_threads[tid] if number is None else number
+
+    def add_events(self, events: Sequence[ProgramEvent]) -> None:
+        """Add those events that tell of the program."""
+        calls: list[ProgramEvent] = []
+        functions: list[ProgramEvent] = []
+        ops: list[ProgramEvent] = []
+        ranges: list[ProgramEvent] = []
+        for event in events:
+            category = event.cat
+            if category == PYTHON_CATEGORY:
+                if event.name.startswith(MODULE_PREFIX):
+                    calls.append(event)
+                elif is_users_function(event.name):
+                    functions.append(event)
+            elif category in OP_CATEGORIES:
+                (ranges if event.name.startswith(_STEP_MARK) else ops).append(event)
+            elif category in ANNOTATION_CATEGORIES:
+                ranges.append(event)
+            elif category in KERNEL_CATEGORIES:
+                if event.args is not None and event.args.module_fqn:
+                    self._add_origin(event, event.args)
+            elif category in LINK_CATEGORIES:
+                self._add_link_end(event)
+        self.modules.add(calls, [event.name.removeprefix(MODULE_PREFIX) for event in calls])
+        self.functions.add(functions, [event.name for event in functions])
+        self.ranges.add(ranges, [event.name for event in ranges])
+        for event in self.ops.add(ops, [event.name for event in ops]):
+            args = event.args or _NO_ARGS
+            sequence, forward_thread = parse_whole_number(args.sequence), parse_whole_number(args.forward_thread) or 0
+            self.sequence.append(NO_SEQUENCE if sequence is None or sequence < 0 else sequence)
+            self.forward_thread.append(forward_thread)
+            self.is_backward.append(forward_thread > 0 or event.name.startswith(EVALUATED_BACKWARD))
+
+    def _add_origin(self, event: ProgramEvent, args: ProgramArgs) -> None:
+        correlation = parse_whole_number(args.correlation)
+        try:
+            key = NO_LAUNCH if correlation is None else correlation, convert_to_ns(event.ts)
+        except ValueError:
+            return
+        if isinstance(args.module_fqn, str):
+            text = args.module_fqn.encode("utf-8", "replace").decode("utf-8")
+            self.origins[key] = KernelOrigin(tuple(text.split(".")), ".")
+
+    def _add_link_end(self, event: ProgramEvent) -> None:
+        try:
+            self._link_ends[event.ph, event.id] = self._number_thread(event.tid), convert_to_ns(event.ts)
+        except ValueError:
+            return
+
+    def build_records(self) -> ProgramRecords:
+        """Build the records of the process."""
+        links = [
+            BackwardLink(*self._link_ends["f", number], *place)
+            for (phase, number), place in self._link_ends.items()
+            if phase == ARROW_START and ("f", number) in self._link_ends
+        ]
+        ops = OpCalls(self.ops.build_ranges(), self.sequence, self.is_backward, self.forward_thread)
+        modules, ranges, functions = (spans.build_ranges() for spans in (self.modules, self.ranges, self.functions))
+        return ProgramRecords(modules, ops, ranges, functions, sorted(links), self.origins)
+
+
+def read_kineto_program(path: Path) -> Mapping[str, ProgramRecords]:
+    """Read what a file records of the program of each process, by the label of the process.
+
+    Raises TraceError for a file that cannot be read.
+    """
+    columns_by_label: dict[str, _ProgramColumns] = {}
+    for events in EventStream(path, ProgramEvent):
+        for label, label_events in group_by_label(events).items():
+            columns_by_label.setdefault(label, _ProgramColumns()).add_events(label_events)
+    return {label: program_columns.build_records() for label, program_columns in columns_by_label.items()}
+
+
+def make_range_records(ranges: Ranges, origins: Mapping[tuple[int, int], KernelOrigin]) -> ProgramRecords:
+    """Return the records of a process that has nothing but ranges, and what its kernels say of themselves."""
+    no_spans = Ranges.from_ranges(())
+    no_ops = OpCalls(no_spans, array("q"), bytearray(), array("q"))
+    return ProgramRecords(no_spans, no_ops, ranges, no_spans, (), origins)
