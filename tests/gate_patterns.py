@@ -150,6 +150,10 @@ OUTSIDE = rf"{MEASURED_WORD}\s+[^\s<>=≤≥][^<>=≤≥]*?"
 """What was measured outside of a trace: its name, and perhaps labels."""
 
 
+PART_OF_PROGRAM = r"(?:time|scope(?:_ns)?)\s+of\s"
+"""The time of a module, an operator, a range, a line of source or a stage; those of other metrics have their names."""
+
+
 def _sentences() -> list[str]:
     kernels = rf"{one_of(f'{each} kernels' for each in UnmatchedRows)}(?:\s+above\s+{SHARE})?"
     zero = [*map(metric_name, (of_unit(TIME), of_unit(COUNT))), kernels, OUTSIDE]
@@ -162,10 +166,11 @@ def _sentences() -> list[str]:
         if names := of_unit(unit):
             subject = rf"(?:{_ANY}\s)?{metric_name(names)}(?:\s+of\s{_ANY}?)?"
             found.append(subject + _compared(unit))
+    found.append(rf"(?:{_ANY}\s)?{PART_OF_PROGRAM}{_ANY}?{_compared(TIME)}")
     return [*found, rf"(?:{_ANY}\s)?{OUTSIDE}{_compared(ANY_UNIT)}"]
 
 
-NAMED = rf"(?:^|\s)(?:{metric_name(METRICS)}(?![A-Za-z0-9_])|(?:no|{MEASURED_WORD})\s)"
+NAMED = rf"(?:^|\s)(?:{metric_name(METRICS)}(?![A-Za-z0-9_])|(?:no|{MEASURED_WORD})\s|{PART_OF_PROGRAM})"
 """What every sentence has in it."""
 
 SENTENCE = alone(f"(?:{'|'.join(_sentences())})")

@@ -14,6 +14,7 @@ from __future__ import annotations
 import enum
 import re
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 
 class ScopeKind(enum.StrEnum):
@@ -93,14 +94,13 @@ class ScopeTree:
             number = self.parents[number]
         return ancestors
 
-    def mark_within(self, marked: Sequence[int]) -> bytearray:
-        """Return a flag for each scope: 1 if it, or one that it lies in, is marked."""
-        flags = bytearray(len(self.parents))
-        for number in marked:
-            flags[number] = 1
-        for number in range(1, len(flags)):
-            flags[number] |= flags[self.parents[number]]
-        return flags
+    def find_outermost(self, matches: Callable[[str], bool]) -> list[int]:
+        """Return for each scope the outermost one on its path that matches; ROOT where none does."""
+        outermost = [ROOT]
+        for number in range(1, len(self.parents)):
+            around = outermost[self.parents[number]]
+            outermost.append(around or (number if matches(self.texts[number]) else ROOT))
+        return outermost
 
 
 _OCCURRENCE = re.compile(r"\[(\d+|\*)\]\Z")
@@ -108,7 +108,7 @@ _NUMBERED_NAME = re.compile(r"_(\d+|\*)(?=/|\Z)")
 _WILDCARD = "*"
 
 
-def _unify_separators(kind: ScopeKind, text: str) -> str:
+def unify_separators(kind: ScopeKind, text: str) -> str:
     """Return a path of modules in the one spelling that patterns are compared in; other kinds stay as they are."""
     # A dot inside the brackets of an index or the parentheses of a call is no separator, and neither occurs in a name.
     return _NUMBERED_NAME.sub(r"/\1", text.replace(".", "/")) if kind is ScopeKind.MODULE else text
@@ -126,7 +126,7 @@ def _translate_element(element: str) -> str:
 
 def make_scope_matcher(kind: ScopeKind, pattern: str) -> Callable[[str], bool]:
     """Return a function that says whether a path ends in what the pattern names."""
-    unified_pattern = _unify_separators(kind, pattern.strip())
+    unified_pattern = unify_separators(kind, pattern.strip())
     if kind is ScopeKind.MODULE:
         expression = "/".join(map(_translate_element, unified_pattern.split("/")))
     else:
@@ -134,9 +134,36 @@ def make_scope_matcher(kind: ScopeKind, pattern: str) -> Callable[[str], bool]:
     matches_end = re.compile(rf"(?:^|.*/){expression}\Z", re.DOTALL).match
 
     def matches(path: str) -> bool:
-        return matches_end(_unify_separators(kind, path)) is not None
+        return matches_end(unify_separators(kind, path)) is not None
 
     return matches
+
+
+class ScopeSelector(NamedTuple):
+    """Says whose kernels count: those of one pass, or of all, in what a pattern names, taken together or each."""
+
+    kind: ScopeKind
+    pattern: str
+    direction: Direction | None = None
+    is_each: bool = False  # whether each scope that the pattern names has a row of its own
+
+    def __str__(self) -> str:
+        words = [*(["each"] if self.is_each else []), *([self.direction] if self.direction else [])]
+        return " ".join([*words, self.kind, self.pattern])
+
+
+_SELECTOR = re.compile(
+    rf"(?P<each>each )?(?:(?P<direction>{'|'.join(DIRECTIONS)}) )?(?P<kind>{'|'.join(ScopeKind)}) (?P<pattern>.+)",
+    re.DOTALL,
+)
+
+
+def parse_scope_selector(text: str) -> ScopeSelector | None:
+    """Return the selector that is written as ``str`` of it; None for any other text."""
+    if (match := _SELECTOR.fullmatch(text)) is None:
+        return None
+    direction = None if match["direction"] is None else Direction(match["direction"])
+    return ScopeSelector(ScopeKind(match["kind"]), match["pattern"], direction, match["each"] is not None)
 
 
 _STAGE_DIRECTION = re.compile(r"stage\w*?_([fbw])(?![A-Za-z0-9])")

@@ -5,6 +5,7 @@
     [selectors] balance of METRIC across AXIS         COMPARISON LIMIT
     [selectors] pipeline overlap_score                COMPARISON LIMIT
     [selectors] measured NAME                         COMPARISON LIMIT
+    [selectors and aggregates] [forward] time of module PATH    COMPARISON LIMIT
     no [selectors] METRIC [where selectors]
     no new kernels, no vanished kernels, no new or vanished kernels [above SHARE] [where selectors]
 
@@ -12,6 +13,10 @@ A selector is ``rank 3``, or a bare word for the metric's last dimension, of sev
 label with blanks stands in double quotes. ``decode`` is a kind of steps where the convention has kinds, and picks the
 windows. An aggregate is a word for all that the selectors leave, or ``max over ep of median over pp of``, of which the
 last is formed first.
+
+Of a part of the program there are ``time``, ``compute`` and ``exposed``, in one pass (``forward``, ``backward``,
+``recompute``) or in all. The part is a ``module``, an ``op``, a ``range``, a line of ``source`` or a ``stage``, which
+needs no word of its own: ``compute of stage3_f``. ``each module`` has a row for each.
 
 What is measured outside of a trace has the dimensions that its file says: a gate file knows the name alone. Once it was
 measured the sentence is checked as the loader checks those of other metrics: a limit in another unit, or on the better
@@ -25,6 +30,7 @@ from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import partial
+from itertools import pairwise
 from typing import Self
 
 from pytest_nsys.analysis.explain.budget_lines import BLOCKED_PARTS
@@ -33,14 +39,18 @@ from pytest_nsys.analysis.metrics.registry import (
     MEASURED_WORD,
     METRICS,
     PERIOD_METRIC,
+    SCOPE_METRICS,
+    SCOPE_TIME,
     STEP_TIME_METRIC,
     Metric,
     make_measured_metric,
+    make_scope_metric,
 )
 from pytest_nsys.analysis.metrics.table import STATISTIC_LABELS, Selector
 from pytest_nsys.core.conventions import MIXED_PURPOSE, STEP_KIND_NAMES
 from pytest_nsys.core.errors import suggest_or_list, suggest_word
 from pytest_nsys.core.families import normalize_kind
+from pytest_nsys.core.scopes import Direction, ScopeKind, ScopeSelector
 from pytest_nsys.core.text_format import sanitize_line
 from pytest_nsys.core.units import (
     ANY_UNIT,
@@ -429,6 +439,8 @@ def _move_selectors_first(words: list[SentenceWord]) -> list[SentenceWord]:
 def _parse_subject(words: list[SentenceWord], make_subject: Callable[[Metric], SentenceSubject]) -> SentenceSubject:
     """Return what the words before a comparison ask to be judged. Raises SentenceMistake."""
     balance_index = next((i for i, word in enumerate(words) if word.text == "balance"), None)
+    if balance_index is None and (scope_subject := _parse_scope(words, make_subject)) is not None:
+        return scope_subject
     if balance_index is None:
         prefix, metric = _split_metric(_move_selectors_first(words))
         other_words = [word for word in prefix if metric.name != PIPELINE_METRIC or word.text != PIPELINE_WORD]
@@ -454,6 +466,84 @@ def _parse_subject(words: list[SentenceWord], make_subject: Callable[[Metric], S
     if subject.read_prefix(words[:balance_index]).aggregates:
         raise words[0].make_mistake(f"a balance takes no '{subject.aggregates[0].word}'")
     return subject
+
+
+_SCOPE_METRIC_WORDS = {
+    "time": SCOPE_TIME,
+    **{word: name for name in SCOPE_METRICS for word in (name, name.removesuffix("_ns"))},
+}
+"""Maps the words for times that a part of the program has to the metric."""
+
+_SCOPE_KINDS = tuple(ScopeKind)
+_PASS_WORDS = tuple(direction for direction in Direction if direction is not Direction.NONE)
+_EACH_WORD = "each"
+
+
+def _parse_scope(
+    words: list[SentenceWord], make_subject: Callable[[Metric], SentenceSubject]
+) -> SentenceSubject | None:
+    """Read ``forward time of module layers.*.attn``; None for words that ask for no part of the program.
+
+    Raises SentenceMistake where the part is not named, or words follow it.
+    """
+    metric_index = next(
+        (
+            i
+            for i, (word, next_word) in enumerate(pairwise(words))
+            if word.text in _SCOPE_METRIC_WORDS and next_word.text == "of"
+        ),
+        None,
+    )
+    if metric_index is None or MEASURED_WORD in {word.text for word in words}:
+        return None
+    longer_names = (name for start, name in _list_name_candidates(words, metric_index + 1) if start < metric_index)
+    if any(resolve_metric(name) is not None for name in longer_names):  # ``collective time of AllReduce``
+        return None
+    metric_word, prefix, part = words[metric_index], words[:metric_index], words[metric_index + 2 :]
+    is_each = bool(part) and part[0].text == _EACH_WORD
+    part = part[is_each:]
+    kind = ScopeKind.STAGE
+    if part and part[0].text in _SCOPE_KINDS:
+        kind, part = ScopeKind(part[0].text), part[1:]
+        if not part:
+            example = _SCOPE_EXAMPLES[kind]
+            raise words[-1].make_mistake(f"the {kind} is missing, as in 'time of {kind} {example}'")
+    elif metric_word.text not in _STAGED_WORDS or len(part) != 1:
+        if metric_word.text == "time":
+            raise metric_word.make_mistake(_explain_no_part(part))
+        return None  # of a metric that has stages a stage is a selector, as ``rank 3`` is of each
+    if len(part) > 1:
+        raise part[1].make_mistake(
+            f"'{sanitize_line(part[1].text, 40)}' comes after the {kind}: write selectors before '{metric_word.text}', "
+            'and quote a name with blanks, as in range "forward chunk 0"'
+        )
+    direction = Direction(prefix.pop().text) if prefix and prefix[-1].text in _PASS_WORDS else None
+    with locate_mistake(part[0].offset):
+        patterns = split_labels(part[0].text)
+        if len(patterns) > 1:
+            raise ValueError(f"one {kind} at a time: {' or '.join(patterns)}; '*' stands for several")
+    scope = ScopeSelector(kind, patterns[0], direction, is_each)
+    return make_subject(make_scope_metric(_SCOPE_METRIC_WORDS[metric_word.text], scope)).read_prefix(prefix)
+
+
+_STAGED_WORDS = frozenset({"time", SCOPE_TIME, "scope", "compute", "compute_ns"})
+"""Words behind which a stage needs no word of its own."""
+
+_SCOPE_EXAMPLES = {
+    ScopeKind.STAGE: "stage3_f",
+    ScopeKind.MODULE: "layers.*.attn",
+    ScopeKind.OP: "aten::mm",
+    ScopeKind.RANGE: '"loss"',
+    ScopeKind.SOURCE: '"model.py(212): forward"',
+}
+
+
+def _explain_no_part(part: list[SentenceWord]) -> str:
+    """Return the mistake of a time of something that is no part of a program."""
+    shown = sanitize_line(" ".join(word.text for word in part), 40)
+    kinds = ", ".join(kind for kind in _SCOPE_KINDS if kind is not ScopeKind.STAGE)
+    example = f"time of module {_SCOPE_EXAMPLES[ScopeKind.MODULE]}"
+    return f"time of what? Say before '{shown}' which of {kinds} it is, as in {example}"
 
 
 def _use_step_quantile(subject: SentenceSubject, words: list[SentenceWord]) -> SentenceSubject:

@@ -70,5 +70,6 @@ def test_a_tree_numbers_parents_before_their_children() -> None:
     block = tree.add(ROOT, "Block")
     assert [tree.texts[n] for n in tree.list_ancestors(attn)] == ["layers.3.attn", "layers.3", "layers"]
     assert all(parent < number for number, parent in enumerate(tree.parents) if number)
-    within = tree.mark_within([tree.parents[attn]])
-    assert (within[attn], within[tree.parents[attn]], within[block], within[ROOT]) == (1, 1, 0, 0)
+    outermost = tree.find_outermost(lambda path: path.startswith("layers."))
+    assert (outermost[attn], outermost[tree.parents[attn]]) == 2 * (tree.parents[attn],)
+    assert (outermost[block], outermost[ROOT], outermost[tree.list_ancestors(attn)[-1]]) == (ROOT, ROOT, ROOT)

@@ -99,6 +99,10 @@ def format_example(metric: Metric) -> str:
 _OTHER_SENTENCES = {
     "copy blocking <= 5% of step": "blocked by copy, copy, copies, memcpy, copy time, memcpy time",
     "attention family_ns <= 100ms": "attention, attention time, flash attention",
+    "time of module layers.*.attn <= 3ms": "module, modules, module time, layer, layers, layer time, time per layer",
+    "time of op aten::mm <= 3ms": "op, ops, op time, operator, operators, operator time",
+    'time of range "loss" <= 2ms': "range, ranges, range time, nvtx, nvtx range, nvtx ranges, nvtx time",
+    "backward time of module layers.*.attn <= 3ms": "forward, forward time, backward, backward time, recompute",
     "balance of compute across pp <= 1.1": "imbalance, load imbalance, load balance",
     "measured mfu >= 40%": "mfu, hfu, model flops utilization, model flops utilisation",
     "measured tflops >= 400TFLOP/s": "tflops, tflop, flops, tflops per gpu, tflop per s, flop rate",

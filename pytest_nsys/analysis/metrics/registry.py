@@ -21,6 +21,7 @@ from pytest_nsys.analysis.fact_bounds import Bounds
 from pytest_nsys.analysis.windows.window_selection import WindowSpec
 from pytest_nsys.core import units
 from pytest_nsys.core.model import Label, Row, RowBelowError, Value
+from pytest_nsys.core.scopes import ScopeSelector, parse_scope_selector
 from pytest_nsys.core.units import BANDWIDTH, BARE, COUNT, HASH, MEGAHERTZ, RATIO, SAMPLE_RATE, SIZE, TIME, TOKEN_RATE
 
 if TYPE_CHECKING:
@@ -139,6 +140,7 @@ class Metric:
     example: str = ""  # an example sentence, if the usual one of its unit does not fit
     synonyms: str = ""  # comma-separated synonyms, which are answered with that sentence
     question: str = ""  # the question it answers, for the ten metrics of a first gate
+    program_scope: ScopeSelector | None = None  # the part of the program whose kernels alone count
     subject: str = ""
 
     @property
@@ -148,7 +150,8 @@ class Metric:
 
     @property
     def name(self) -> str:
-        return self.import_path.partition(":")[2] + OF_STEP_SUFFIX * self.is_share_of_step
+        scope_text = "" if self.program_scope is None else f"{_OF}{self.program_scope}"
+        return self.import_path.partition(":")[2] + scope_text + OF_STEP_SUFFIX * self.is_share_of_step
 
     @property
     def function(self) -> Callable[..., MetricValues]:
@@ -157,7 +160,7 @@ class Metric:
             written_name = self.name.removeprefix(f"{MEASURED_WORD} ")
             return lambda run: run.measurements.list_rows(written_name)
         function: Callable[..., MetricValues] = _import_from_analysis(self.import_path)
-        return function
+        return function if self.program_scope is None else partial(function, scope=self.program_scope)
 
     def iterate_rows(self, window: Any) -> Iterator[Row | RowBelowError]:
         """Yield the rows of one window of the metric's scope, and a RowBelowError for each row whose value is less than
@@ -171,7 +174,8 @@ class Metric:
     @property
     def summary(self) -> str:
         """Return the first sentence of the function's own documentation."""
-        return " ".join((self.function.__doc__ or "").split("\n\n")[0].split())
+        function = _import_from_analysis(self.import_path) if self.program_scope is not None else self.function
+        return " ".join((function.__doc__ or "").split("\n\n")[0].split())
 
     @property
     def notes_function(self) -> Callable[[Sequence[Run], WindowSpec], Iterable[Note]] | None:
@@ -195,6 +199,8 @@ class Metric:
         """Return how the time that its rows depend on is broken down, even if the rows themselves are not; None if
         nothing is.
         """
+        if self.program_scope is not None:
+            return None
         base = METRICS.get(self.name.removesuffix(OF_STEP_SUFFIX), self)
         import_path = base.parts_path or _PARTS_BY_SUBJECT.get(base.subject, "")
         return _import_from_analysis(import_path) if import_path else None
@@ -224,6 +230,8 @@ class Metric:
     @property
     def view(self) -> str:
         """Return the view that shows what is behind its rows, or ``cut`` if a trace viewer is needed."""
+        if self.program_scope is not None:
+            return PROGRAM_VIEW
         if self.source in _VIEW_BY_SOURCE:
             return _VIEW_BY_SOURCE[self.source]
         if self.median_window_metric:
@@ -236,7 +244,8 @@ class Metric:
         return [row for row in self.iterate_rows(window) if isinstance(row, Row)]
 
 
-OF_STEP_SUFFIX = " of step"
+_OF = " of "
+OF_STEP_SUFFIX = f"{_OF}step"
 """Follows the name of a time if its rows are shares of their windows."""
 
 WINDOW_LENGTH_METRIC = "window_ns"
@@ -300,11 +309,30 @@ def find_metric(name: str) -> Metric | None:
     if first_word == MEASURED_WORD and measured_name:
         return make_measured_metric("_".join(measured_name.split()))
     base = name.strip().removesuffix(OF_STEP_SUFFIX)
-    metric = METRICS.get("_".join(base.split()))
+    metric = METRICS.get("_".join(base.split())) or _find_scope_metric(base)
     return metric if metric is None or base == name.strip() else make_step_share(metric)
 
 
+SCOPE_TIME = "scope_ns"
+"""Names the metric for the time of all kernels of a part of the program."""
+
+
+def _find_scope_metric(name: str) -> Metric | None:
+    """Return the metric of a part of the program, ``compute_ns of module layers.*.attn``; None for any other name."""
+    base, _, scope_text = name.partition(_OF)
+    scope = parse_scope_selector(scope_text)
+    return None if scope is None or base not in SCOPE_METRICS else make_scope_metric(base, scope)
+
+
+@cache
+def make_scope_metric(base: str, scope: ScopeSelector) -> Metric:
+    """Return one of SCOPE_METRICS for the kernels that one part of the program launched."""
+    dimensions = ("rank", "scope") if scope.is_each else ("rank",)
+    return replace(SCOPE_METRICS[base], dimensions=dimensions, program_scope=scope)
+
+
 CUT = "cut"
+PROGRAM_VIEW = "program"
 _VIEW_BY_SOURCE = {
     MetricSource.FAMILIES: "kernels",
     MetricSource.STAGE: "kernels",
@@ -693,6 +721,20 @@ _PARTS_BY_SUBJECT = {
 METRICS: Mapping[str, Metric] = {
     metric.name: replace(metric, subject=subject) for subject, own in _METRICS_BY_SUBJECT.items() for metric in own
 }
+
+
+_scope_metric = partial(_time_metric, subject="program")
+SCOPE_METRICS: Mapping[str, Metric] = {
+    metric.name: metric
+    for metric in (
+        _scope_metric("scopes.scope_rows:scope_ns", dimensions=("rank", "kind", "scope", "direction")),
+        _scope_metric("scopes.scope_rows:compute_ns"),
+        _scope_metric("scopes.scope_rows:exposed_ns", source=MetricSource.COMMUNICATION, depends_on_order=True),
+    )
+}
+"""Lists the times that a part of the program has: of all its kernels, of those that compute, of its communication
+without compute beside it. Only the first has rows where nobody names the part.
+"""
 
 
 class MetricRequest(NamedTuple):

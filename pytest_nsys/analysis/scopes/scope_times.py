@@ -8,16 +8,28 @@ of the window, exactly.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cached_property
 from typing import NamedTuple
 
 from pytest_nsys.analysis.scopes.process_scopes import KernelLaunch, KernelScopes, ProcessScopes, mark_unattributed
 from pytest_nsys.analysis.windows.rank_track import RankTrack, TraceContext
 from pytest_nsys.analysis.windows.rank_window import RankWindow
-from pytest_nsys.core.columns import Column, fill_column, find_distinct_rows, sum_by_number, take
+from pytest_nsys.core.columns import (
+    Column,
+    as_vector,
+    clip,
+    count_numbers,
+    fill_column,
+    find_distinct_rows,
+    find_zeros,
+    list_distinct,
+    mark_equal,
+    sum_by_number,
+    take,
+)
 from pytest_nsys.core.conventions import NO_STAGE
-from pytest_nsys.core.memoize import memoize_method
+from pytest_nsys.core.memoize import group_by_key, memoize_method
 from pytest_nsys.core.scopes import (
     DIRECTIONS,
     ROOT,
@@ -78,13 +90,16 @@ class ScopeUsage(NamedTuple):
     launches: int = 0
     compute_ns: int = 0  # of those that do not communicate
     exposed_ns: int = 0  # of communication on streams of its own, while no compute ran
-
-    def add(self, other: ScopeUsage) -> ScopeUsage:
-        """Return the usage of both together."""
-        return ScopeUsage(*map(sum, zip(self, other, strict=True)))
+    compute_launches: int = 0
+    communication_launches: int = 0  # of those on streams of their own
 
 
 NO_USAGE = ScopeUsage()
+
+
+def sum_usages(usages: Iterable[ScopeUsage]) -> ScopeUsage:
+    """Return the usage of all together."""
+    return ScopeUsage(*map(sum, zip(*usages, strict=True)))
 
 
 class ScopeTimes:
@@ -95,33 +110,38 @@ class ScopeTimes:
         scopes = find_track_scopes(window.track, kind)
         self.tree = scopes.tree
         self._codes = window.select_from_track(scopes.codes)
-        self._directions = window.select_from_track(find_track_directions(window.track))
         self._window = window
+
+    @cached_property
+    def _directions(self) -> Column:
+        return self._window.select_from_track(find_track_directions(self._window.track))
+
+    def _sum_columns(self, numbers: Column, size: int) -> Iterator[ScopeUsage]:
+        """Yield the usage of the kernels with each number below ``size``."""
+        window, compute = self._window, self._window.compute
+        compute_ns = fill_column(compute, take(window.durations_ns, compute), len(window), 0)
+        times, computed, exposed = (
+            sum_by_number(numbers, column, size) for column in (window.durations_ns, compute_ns, window.exposed_ns)
+        )
+        counts = (count_numbers(take(numbers, rows), size) for rows in (compute, window.communication))
+        yield from map(ScopeUsage, times, count_numbers(numbers, size), computed, exposed, *counts)
 
     @cached_property
     def exclusive(self) -> Mapping[tuple[int, Direction], ScopeUsage]:
         """The usage of each innermost scope by direction; under a negative number that of kernels without one."""
-        window = self._window
         rows, keys = find_distinct_rows(self._codes, self._directions)
-        compute_ns = fill_column(window.compute, take(window.durations_ns, window.compute), len(window), 0)
-        times, compute, exposed = (
-            sum_by_number(rows, column, len(keys)) for column in (window.durations_ns, compute_ns, window.exposed_ns)
-        )
-        launches = sum_by_number(rows, array("q", [1]) * len(rows), len(keys))
-        return {
-            (code, DIRECTIONS[direction]): ScopeUsage(*usage)
-            for (code, direction), usage in zip(keys, zip(times, launches, compute, exposed, strict=True), strict=True)
-        }
+        usages = self._sum_columns(rows, len(keys))
+        return {(code, DIRECTIONS[direction]): usage for (code, direction), usage in zip(keys, usages, strict=True)}
 
     @cached_property
     def unattributed(self) -> Mapping[UnattributedReason, ScopeUsage]:
         """The usage of the kernels without a scope of this kind, by the reason."""
-        sums: dict[UnattributedReason, ScopeUsage] = {}
-        for (code, _), usage in self.exclusive.items():
-            if code < 0:
-                reason = UNATTRIBUTED_REASONS[-1 - code]
-                sums[reason] = sums.get(reason, NO_USAGE).add(usage)
-        return sums
+        return {
+            UNATTRIBUTED_REASONS[-1 - code]: sum_usages(usages)
+            for code, usages in group_by_key(
+                (code, usage) for (code, _), usage in self.exclusive.items() if code < ROOT
+            ).items()
+        }
 
     @cached_property
     def inclusive(self) -> Mapping[int, Mapping[Direction, ScopeUsage]]:
@@ -130,12 +150,13 @@ class ScopeTimes:
         for (code, direction), usage in self.exclusive.items():
             for number in self.tree.list_ancestors(max(code, ROOT)):
                 by_direction = sums.setdefault(number, {})
-                by_direction[direction] = by_direction.get(direction, NO_USAGE).add(usage)
+                by_direction[direction] = sum_usages([by_direction.get(direction, NO_USAGE), usage])
         return sums
 
     def list_paths(self) -> list[str]:
-        """Return the paths that have a kernel in the window."""
-        return [self.tree.texts[number] for number in sorted(self.inclusive)]
+        """Return the paths that have a kernel in the window, in the order of their first launches."""
+        used = {number for code in list_distinct(self._codes) for number in self.tree.list_ancestors(max(code, ROOT))}
+        return [self.tree.texts[number] for number in sorted(used)]
 
     def sum_matching(
         self, matches: Callable[[str], bool], direction: Direction | None = None
@@ -144,15 +165,14 @@ class ScopeTimes:
 
         A kernel counts once, however many of its scopes match.
         """
-        matching = [number for number in range(1, len(self.tree)) if matches(self.tree.texts[number])]
-        within, outermost = self.tree.mark_within(matching), set(matching)
-        sums: dict[str, ScopeUsage] = {}
-        for (code, kernel_direction), usage in self.exclusive.items():
-            if code > 0 and within[code] and direction in (None, kernel_direction):
-                path = next(n for n in reversed(self.tree.list_ancestors(code)) if n in outermost)
-                text = self.tree.texts[path]
-                sums[text] = sums.get(text, NO_USAGE).add(usage)
-        return sums
+        outermost = array("q", self.tree.find_outermost(matches))
+        numbers = take(outermost, clip(self._codes, ROOT, len(self.tree)))
+        if direction is not None:
+            others = find_zeros(mark_equal(self._directions, DIRECTIONS.index(direction)))
+            as_vector(numbers)[as_vector(others)] = ROOT
+        rows, scopes = find_distinct_rows(numbers)
+        usages = self._sum_columns(rows, len(scopes))
+        return {self.tree.texts[scope]: usage for (scope,), usage in zip(scopes, usages, strict=True) if scope != ROOT}
 
 
 @memoize_method
