@@ -48,7 +48,7 @@ from pytest_nsys.gates.workload_keys import read_torchtitan_config
 from pytest_nsys.reports.tables.bars import Pen
 from pytest_nsys.reports.tables.formats import Format
 from pytest_nsys.reports.views.all_views import VIEWS
-from pytest_nsys.reports.views.view import RenderedView, View, ViewRequest
+from pytest_nsys.reports.views.view import DEFAULT_DEPTH, RenderedView, View, ViewRequest
 
 # Shown without --view.
 FIRST_SCREEN = "the first screen"
@@ -58,7 +58,7 @@ BRIEF = "brief"
 
 FIRST_SCREEN_OPTIONS = frozenset({"steps", "config"})
 # The options, by Python name, that not every view takes.
-PARTIAL_OPTIONS = frozenset({"where", "steps", "step_time", "families", "gate", "config", "peak"})
+PARTIAL_OPTIONS = frozenset({"where", "steps", "step_time", "families", "gate", "config", "peak", "depth"})
 
 
 class ViewNameChoice(click.Choice[str]):
@@ -88,6 +88,9 @@ class ViewNameChoice(click.Choice[str]):
 @peak_option
 @click.option("--gate", metavar="FILE", help="Gate file that has the stages of a pipeline, its warm-up and blocks.")
 @click.option("--config", metavar="FILE", help="TorchTitan configuration (TOML) of the run.")
+@click.option(
+    "--depth", type=click.IntRange(1), metavar="N", default=DEFAULT_DEPTH, help="Levels of a tree. Default: 3."
+)
 @click.option("-o", "--output", metavar="FILE", help="Write the answer here.")
 @click.option("--open", "opens_page", is_flag=True, help="Show the answer as a page, in the browser.")
 @click.option(
@@ -111,6 +114,7 @@ def show(
     peak: Fraction | None,
     gate: str | None,
     config: str | None,
+    depth: int,
     output: str | None,
     opens_page: bool,
 ) -> None:
@@ -120,7 +124,8 @@ def show(
 
     ranks: setup and windows. overlap: communication of each stage, and what hides it. streams: what each ran. kernels:
     time, share and launches by name and by family. collectives: bytes, bandwidth, waits. budget: what holds the step
-    back. pipeline: two stages of a gate file. config: throughput, overlap, network load and traffic, as one report.
+    back. program: time of modules, operators or ranges. pipeline: two stages of a gate file. config: throughput,
+    overlap, network load and traffic, as one report.
     """
     name = view or FIRST_SCREEN
     _refuse_other_options(context, name)
@@ -153,6 +158,7 @@ def show(
         dataclasses.replace(measure_options, default_window=default_window),
         traces,
         where,
+        depth,
         workload,
         table,
         output,
@@ -165,6 +171,7 @@ def _print_view(
     measure_options: MeasureOptions,
     traces: Sequence[str],
     where: Sequence[str],
+    depth: int,
     workload: Workload,
     families: Families | None,
     output: str | None,
@@ -181,7 +188,7 @@ def _print_view(
         tell("reading the trace")
         with one_run as (captures, spec):
             encoding = "utf-8" if output is not None else sys.stdout.encoding or "ascii"
-            request = ViewRequest(captures, spec, measure_options.ranks, selectors, encoding)
+            request = ViewRequest(captures, spec, measure_options.ranks, selectors, encoding, depth)
             tell(f"measuring {view.name}")
             shown_view = view.show(request)
             if measure_options.format is Format.HTML:  # a page contains the notes

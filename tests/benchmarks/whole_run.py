@@ -45,6 +45,20 @@ def windows(bench: Bench) -> Iterator[Line]:
     yield _memory("  peak memory", [r["every"] for r in found], sizes[0])
 
 
+def scopes(bench: Bench) -> Iterator[Line]:
+    """Which part of the program, beside the same window without that question."""
+    kernels = bench.size(*LARGE)[0]
+    trace = dualpipe(bench.traces, kernels)
+    questions = ("time of range forward* below 1000 s", "time of module layer* below 1000 s")
+    gates = {"without": bench.gate("without", trace, GATE)}
+    for number, question in enumerate(questions):
+        gates[question] = bench.gate(f"scope{number}", trace, f"{GATE.rstrip()[:-1]}, {question}]\n")
+    found = bench.alternate(empty=bench.empty, **gates)
+    for text in questions:
+        ratios = [less(r[text], r["empty"]) / less(r["without"], r["empty"]) for r in found]
+        yield Line(f"{text}, {kernels:_} kernels", "× without", ratios, most=1.5)
+
+
 def commands(bench: Bench) -> Iterator[Line]:
     """Commands that look at every kernel."""
     trace = dualpipe(bench.traces, bench.size(*LARGE)[0])
@@ -115,5 +129,5 @@ def _memory(what: str, runs: list[Spent], kernels: int) -> Line:
 GROUP = Group(
     "whole runs of an nsys export: `pytest`, cold to exit, less its run of one\n"
     "empty test, and `pytest-nsys` less `pytest-nsys --version`; a raw scan is SQLite's, as for the median window",
-    (commands, windows, names, steps),
+    (commands, windows, scopes, names, steps),
 )

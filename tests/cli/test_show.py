@@ -111,7 +111,7 @@ def test_the_options_are_few() -> None:
     show, rows = (main.get_command(click.Context(main), name) for name in ("show", "rows"))
     assert show is not None
     assert rows is not None
-    assert len([each for each in show.params if isinstance(each, click.Option)]) <= 18
+    assert len([each for each in show.params if isinstance(each, click.Option)]) <= 19
     assert len([each for each in rows.params if isinstance(each, click.Option)]) <= 11
     assert {each.name for each in show.params} > PARTIAL_OPTIONS
 

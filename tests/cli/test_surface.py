@@ -7,7 +7,7 @@ import click
 from pytest_nsys.cli import main
 from pytest_nsys.plugin.settings import SETTINGS
 
-MOST_COMMANDS, MOST_OPTIONS, MOST_OPTIONS_OF_PYTEST = 16, 120, 17
+MOST_COMMANDS, MOST_OPTIONS, MOST_OPTIONS_OF_PYTEST = 16, 121, 17
 
 
 def leaves(command: click.Command, name: str = "") -> Iterator[tuple[str, click.Command]]:

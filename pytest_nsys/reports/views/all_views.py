@@ -21,6 +21,7 @@ from pytest_nsys.reports.views.budget import GAIN_TITLE, find_budgets_of_view, l
 from pytest_nsys.reports.views.configuration import CONFIG
 from pytest_nsys.reports.views.kernels import describe_measured, summarize_collectives, summarize_kernels
 from pytest_nsys.reports.views.pipeline import PIPELINE
+from pytest_nsys.reports.views.program import PROGRAM
 from pytest_nsys.reports.views.view import (
     PID_COLUMN,
     AnyColumn,
@@ -278,5 +279,5 @@ BUDGET = View(
 )
 
 VIEWS: Mapping[str, View] = {
-    view.name: view for view in (RANKS, OVERLAP, STREAMS, KERNELS, COLLECTIVES, BUDGET, PIPELINE, CONFIG)
+    view.name: view for view in (RANKS, OVERLAP, STREAMS, KERNELS, COLLECTIVES, BUDGET, PROGRAM, PIPELINE, CONFIG)
 }

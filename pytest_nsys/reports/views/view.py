@@ -39,6 +39,9 @@ from pytest_nsys.reports.tables.formats import (
 )
 from pytest_nsys.reports.tables.layout import DEFAULT_WIDTH
 
+DEFAULT_DEPTH = 3
+"""How many levels of a tree are shown unless somebody says otherwise."""
+
 RowCells = Mapping[str, Cell]
 """The cells of one row by column name: its labels and other values."""
 
@@ -55,7 +58,8 @@ _UNIT_KINDS = {TIME: CellKind.TIME, SIZE: CellKind.SIZE, RATIO: CellKind.RATIO}
 class ViewRequest:
     """Holds what a view is asked to show: one run under one window spec, some of its ranks, and selected labels.
 
-    No ``ranks`` means all ranks. ``where`` selects rows by label; ``encoding`` is the output stream's.
+    No ``ranks`` means all ranks. ``where`` selects rows by label; ``encoding`` is the output stream's; ``depth`` is
+    that of a tree.
     """
 
     def __init__(
@@ -65,8 +69,10 @@ class ViewRequest:
         ranks: Sequence[int] = (),
         where: Mapping[str, Selector] | None = None,
         encoding: str = "utf-8",
+        depth: int = DEFAULT_DEPTH,
     ) -> None:
         self.captures, self.spec, self.where, self.encoding = captures, spec, where or {}, encoding
+        self.depth = depth
         self.requested_ranks = tuple(ranks)
 
     @property
