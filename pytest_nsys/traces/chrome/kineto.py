@@ -19,6 +19,7 @@ from functools import cached_property, partial, reduce
 from itertools import pairwise, zip_longest
 from math import prod
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from pytest_nsys.core import columns
@@ -62,6 +63,7 @@ from pytest_nsys.traces.chrome.events import (
     Event,
     EventColumns,
     GpuRows,
+    KeyNumbers,
     StreamWaitEvent,
     find_arrow_starts,
 )
@@ -133,8 +135,9 @@ MAX_DOUBLED_SHARE = 0.01  # in one process one call launches one kernel
 class FurtherPasses:
     """Reads what few measurements ask for, each in one more pass over the file, for all its processes at once."""
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
+    def __init__(self, path: Path, threads_by_label: Mapping[str, KeyNumbers] = MappingProxyType({})) -> None:
+        """Take a file; ``threads_by_label`` are the threads of each process that have a name for a number."""
+        self.path, self._threads_by_label = path, threads_by_label
 
     @cached_property
     def memory(self) -> Mapping[str, Mapping[int, Memory]]:
@@ -154,7 +157,7 @@ class FurtherPasses:
     @cached_property
     def program(self) -> Mapping[str, ProgramRecords]:
         """What is recorded of the program, by label."""
-        return read_kineto_program(self.path)
+        return read_kineto_program(self.path, self._threads_by_label)
 
     @cached_property
     def empty_copies(self) -> Mapping[str, Set[int]]:
@@ -548,7 +551,9 @@ class KinetoTrace(InMemoryTrace):
     def processes(self) -> Mapping[int, KinetoProcess]:
         """What the file holds of each process, by serialised process id. Raises TraceError."""
         content = read_trace_content(self.path)
-        further_passes = FurtherPasses(self.path)
+        columns_by_label = content.columns_by_label
+        threads_by_label = {label: event_columns.threads for label, event_columns in columns_by_label.items()}
+        further_passes = FurtherPasses(self.path, threads_by_label)
         processes = (
             KinetoProcess(content, further_passes, label, machine, self.process_numbers.get(machine))
             for machine, label in enumerate(sort_labels(content.columns_by_label))

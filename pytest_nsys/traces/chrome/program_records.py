@@ -12,12 +12,15 @@ from __future__ import annotations
 import re
 import sys
 from array import array
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
 from msgspec import Raw, field
 
+from pytest_nsys.core.columns import Column, clip
 from pytest_nsys.core.model import NO_LAUNCH, OPEN_END_NS
 from pytest_nsys.core.tables import NO_SEQUENCE, BackwardLink, KernelOrigin, OpCalls, ProgramRecords, Ranges
 from pytest_nsys.traces.chrome.events import (
@@ -96,12 +99,19 @@ class _SpanColumns:
         spanned_events, starts, ends = _convert_spans(events)
         self.start_ns.extend(starts)
         self.end_ns.extend(ends)
-        self.thread.extend([self._number_thread(event.tid) for event in spanned_events])
+        self.thread.extend(self._number_threads(spanned_events))
         if len(spanned_events) < len(events):
             name_by_event = dict(zip(map(id, events), names, strict=True))
             names = [name_by_event[id(event)] for event in spanned_events]
         self.name.extend([self.names[name] for name in names])
         return spanned_events
+
+    def _number_threads(self, events: Sequence[ProgramEvent]) -> Column:
+        threads: list[Any] = [event.tid for event in events]
+        try:
+            return array("q", threads)
+        except (TypeError, OverflowError):
+            return array("q", map(self._number_thread, threads))
 
     def build_ranges(self) -> Ranges:
         """Build the ranges, in the order of the file."""
@@ -132,6 +142,16 @@ def _convert_spans(events: Sequence[ProgramEvent]) -> tuple[list[ProgramEvent], 
     return spanned_events, starts, ends
 
 
+def _convert_numbers(values: Sequence[Any], missing: int) -> Column:
+    """Return whole numbers as a column; ``missing`` for what is none, or is negative."""
+    try:
+        numbers = array("q", [missing if value is None else value for value in values])
+    except (TypeError, OverflowError):
+        parsed = map(parse_whole_number, values)
+        numbers = array("q", [missing if number is None else number for number in parsed])
+    return clip(numbers, missing, OPEN_END_NS) if numbers and min(numbers) < missing else numbers
+
+
 def _are_ordered(starts: Sequence[int], ends: Sequence[int]) -> bool:
     return all(start <= end for start, end in zip(starts, ends, strict=True))
 
@@ -139,8 +159,8 @@ def _are_ordered(starts: Sequence[int], ends: Sequence[int]) -> bool:
 class _ProgramColumns:
     """Collects what the trace of one process records of its program."""
 
-    def __init__(self) -> None:
-        self._text_threads = KeyNumbers()
+    def __init__(self, threads: KeyNumbers) -> None:
+        self._text_threads = threads
         self.modules, self.ops, self.ranges, self.functions = (_SpanColumns(self._number_thread) for _ in range(4))
         self.sequence, self.forward_thread, self.is_backward = array("q"), array("q"), bytearray()
         self.origins: dict[tuple[int, int], KernelOrigin] = {}
@@ -148,40 +168,46 @@ class _ProgramColumns:
 
     def _number_thread(self, tid: int | str) -> int:
         number = parse_whole_number(tid)
-        # As the columns of events number them; a thread that is called by name is only told from the others.
-        return -1 - self._text_threads[tid] if number is None else number
+        # As the columns of events number those that are called by name: the calls that launch kernels have these.
+        return -1 - self._text_threads[str(tid)] if number is None else number
 
     def add_events(self, events: Sequence[ProgramEvent]) -> None:
         """Add those events that tell of the program."""
-        calls: list[ProgramEvent] = []
-        functions: list[ProgramEvent] = []
-        ops: list[ProgramEvent] = []
-        ranges: list[ProgramEvent] = []
+        by_category: defaultdict[str | None, list[ProgramEvent]] = defaultdict(list)
         for event in events:
-            category = event.cat
+            by_category[event.cat].append(event)
+        for category, category_events in by_category.items():
             if category == PYTHON_CATEGORY:
-                if event.name.startswith(MODULE_PREFIX):
-                    calls.append(event)
-                elif is_users_function(event.name):
-                    functions.append(event)
+                calls = [event for event in category_events if event.name.startswith(MODULE_PREFIX)]
+                self.modules.add(calls, [event.name.removeprefix(MODULE_PREFIX) for event in calls])
+                functions = [event for event in category_events if is_users_function(event.name)]
+                self.functions.add(functions, [event.name for event in functions])
             elif category in OP_CATEGORIES:
-                (ranges if event.name.startswith(_STEP_MARK) else ops).append(event)
+                # Before torch had annotations, its steps were operators, too.
+                steps = [event for event in category_events if event.name.startswith(_STEP_MARK)]
+                self.ranges.add(steps, [event.name for event in steps])
+                self._add_ops([e for e in category_events if not e.name.startswith(_STEP_MARK)])
             elif category in ANNOTATION_CATEGORIES:
-                ranges.append(event)
+                self.ranges.add(category_events, [event.name for event in category_events])
             elif category in KERNEL_CATEGORIES:
-                if event.args is not None and event.args.module_fqn:
-                    self._add_origin(event, event.args)
+                for event in category_events:
+                    if event.args is not None and event.args.module_fqn:
+                        self._add_origin(event, event.args)
             elif category in LINK_CATEGORIES:
-                self._add_link_end(event)
-        self.modules.add(calls, [event.name.removeprefix(MODULE_PREFIX) for event in calls])
-        self.functions.add(functions, [event.name for event in functions])
-        self.ranges.add(ranges, [event.name for event in ranges])
-        for event in self.ops.add(ops, [event.name for event in ops]):
-            args = event.args or _NO_ARGS
-            sequence, forward_thread = parse_whole_number(args.sequence), parse_whole_number(args.forward_thread) or 0
-            self.sequence.append(NO_SEQUENCE if sequence is None or sequence < 0 else sequence)
-            self.forward_thread.append(forward_thread)
-            self.is_backward.append(forward_thread > 0 or event.name.startswith(EVALUATED_BACKWARD))
+                for event in category_events:
+                    self._add_link_end(event)
+
+    def _add_ops(self, events: Sequence[ProgramEvent]) -> None:
+        added_events = self.ops.add(events, [event.name for event in events])
+        arguments = [event.args or _NO_ARGS for event in added_events]
+        self.sequence.extend(_convert_numbers([args.sequence for args in arguments], NO_SEQUENCE))
+        forward_threads = _convert_numbers([args.forward_thread for args in arguments], 0)
+        self.forward_thread.extend(forward_threads)
+        names = (event.name for event in added_events)
+        self.is_backward.extend(
+            thread > 0 or name.startswith(EVALUATED_BACKWARD)
+            for thread, name in zip(forward_threads, names, strict=True)
+        )
 
     def _add_origin(self, event: ProgramEvent, args: ProgramArgs) -> None:
         correlation = parse_whole_number(args.correlation)
@@ -211,15 +237,18 @@ class _ProgramColumns:
         return ProgramRecords(modules, ops, ranges, functions, sorted(links), self.origins)
 
 
-def read_kineto_program(path: Path) -> Mapping[str, ProgramRecords]:
+def read_kineto_program(path: Path, threads_by_label: Mapping[str, KeyNumbers]) -> Mapping[str, ProgramRecords]:
     """Read what a file records of the program of each process, by the label of the process.
 
-    Raises TraceError for a file that cannot be read.
+    ``threads_by_label`` are the threads that the columns of each process have numbered by their names. Raises
+    TraceError for a file that cannot be read.
     """
     columns_by_label: dict[str, _ProgramColumns] = {}
     for events in EventStream(path, ProgramEvent):
         for label, label_events in group_by_label(events).items():
-            columns_by_label.setdefault(label, _ProgramColumns()).add_events(label_events)
+            if label not in columns_by_label:
+                columns_by_label[label] = _ProgramColumns(threads_by_label.get(label, KeyNumbers()))
+            columns_by_label[label].add_events(label_events)
     return {label: program_columns.build_records() for label, program_columns in columns_by_label.items()}
 
 

@@ -214,6 +214,18 @@ def test_what_an_export_wrote_to_a_kernel_of_a_graph_wins(tmp_path: Path) -> Non
     assert [scope for scope, _ in scopes(path, "module")] == ["model.layers.3.attn", *(f"({r})" for r in reasons)]
 
 
+def test_threads_that_are_called_by_name_are_told_apart(tmp_path: Path) -> None:
+    trace = KinetoBuilder()
+    for thread, module in (("worker", "Left_0"), ("main", "Right_0")):
+        trace.event("python_function", f"nn.Module: {module}", 1_000, 9_000, tid=thread)
+    for place, thread in enumerate(("main", "worker")):
+        number = trace.api("cudaLaunchKernel", 2_000 + 100 * place, 2_050 + 100 * place)
+        trace.events[-1]["tid"] = thread
+        trace.kernel("gemm", 50_000 + 2_000 * place, 51_000 + 2_000 * place, correlation=number)
+    trace.write(path := tmp_path / "trace.json")
+    assert [scope for scope, _ in scopes(path, "module")] == ["Right", "Left"]
+
+
 def test_source_is_the_innermost_function_of_the_users_own_files(tmp_path: Path) -> None:
     trace = KinetoBuilder()
     calls = ("train.py(12): main", "my/model.py(40): forward", "torch/nn/functional.py(9): linear", "<string>(1): f")
