@@ -220,7 +220,7 @@ class CutTrace:
         return self.inner.ranges(patterns)
 
     def module_calls(self) -> Mapping[int, Ranges]:
-        """Return nothing: module calls are host stacks, which a cut does not keep."""
+        """Return nothing: of the calls of modules a cut keeps only those around its windows."""
         return {}
 
     def kernels(self, spans: Mapping[Lane, Interval | None]) -> Mapping[Lane, Kernels]:

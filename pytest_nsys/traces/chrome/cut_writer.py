@@ -1,7 +1,8 @@
 """Which events of a trace in Chrome's JSON belong to a cut, and how are they written again?
 
 They are the events of torch.profiler or of JAX as they were, with the arguments that are read of them. What may be
-private, as what the root says of paths and hosts, is left out, and so are the calls of Python's functions. Ranks of
+private, as what the root says of paths and hosts, is left out, and so are the calls of Python's functions, but for
+those of modules, which are told by their class. Ranks of
 several files become processes of one: a label stands before their numbers, as in files that others merge.
 """
 
@@ -32,6 +33,7 @@ from pytest_nsys.traces.chrome.events import (
     INSTANT_PHASES,
     KERNEL_CATEGORIES,
     MEMSET_CATEGORIES,
+    PYTHON_CATEGORY,
     RANGE_CATEGORIES,
     STREAM_WAIT,
     SYNC_CATEGORIES,
@@ -42,15 +44,19 @@ from pytest_nsys.traces.chrome.events import (
     parse_whole_number,
 )
 from pytest_nsys.traces.chrome.jax import JaxArgs, JaxProcess, find_lane_name
+from pytest_nsys.traces.chrome.jax_program import JaxPathArgs
 from pytest_nsys.traces.chrome.json_stream import EventStream, JsonStruct
 from pytest_nsys.traces.chrome.kineto import KinetoProcess, KinetoTrace
-from pytest_nsys.traces.chrome.kineto_metadata import CollectiveArgs
+from pytest_nsys.traces.chrome.kineto_metadata import MODULE_PREFIX, CollectiveArgs
+from pytest_nsys.traces.chrome.program_records import ProgramArgs
 from pytest_nsys.traces.chrome.rank_labels import UNLABELLED, parse_process_number, parse_rank_label
 from pytest_nsys.traces.chrome.writers import JAX_METADATA
 from pytest_nsys.traces.cut_trace import CutPart, select_touching_any
 
 WRITTEN_ARGS = frozenset(
-    name for kind in (EventArgs, CollectiveArgs, JaxArgs) for name in kind.__struct_encode_fields__
+    name
+    for kind in (EventArgs, CollectiveArgs, JaxArgs, ProgramArgs, JaxPathArgs)
+    for name in kind.__struct_encode_fields__
 )  # arguments that only viewers draw, as grids and shapes of blocks, are most of a trace
 GPU_CATEGORIES = KERNEL_CATEGORIES | COPY_CATEGORIES | MEMSET_CATEGORIES
 CUT_CATEGORIES = GPU_CATEGORIES | CALL_CATEGORIES | RANGE_CATEGORIES | SYNC_CATEGORIES | ARROW_CATEGORIES
@@ -161,6 +167,8 @@ class _ProcessSelection:
             return None if name is None else msgspec.structs.replace(event, args=args)
         if event.cat in ARROW_CATEGORIES and not self.arrow_correlations:
             return None
+        if event.cat == PYTHON_CATEGORY:
+            return event if self._is_module_call(event) else None
         for kineto_event in self.convert_event(event):
             start = end = OPEN_END_NS
             with suppress(ValueError):  # of an open range, or of what is damaged and was left out
@@ -170,6 +178,15 @@ class _ProcessSelection:
                 is_open = kineto_event.cat in RANGE_CATEGORIES and (start, kineto_event.name) in self.open_ranges
                 return msgspec.structs.replace(event, dur=Raw()) if is_open else event
         return None
+
+    def _is_module_call(self, event: WholeEvent) -> bool:
+        """Whether an event is the call of a module around the windows."""
+        low, high = self.span
+        with suppress(ValueError):  # what has no time says nothing of a program
+            start = convert_to_ns(event.ts)
+            touches = start <= high and start + convert_to_ns(event.dur) >= low
+            return touches and event.name.startswith(MODULE_PREFIX)
+        return False
 
     def _is_wanted(self, event: Event, start_ns: int, end_ns: int) -> bool:
         low, high = self.span

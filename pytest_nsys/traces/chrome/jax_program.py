@@ -25,14 +25,21 @@ from pytest_nsys.traces.chrome.rank_labels import parse_rank_label
 TextOrNumber = int | str
 
 
-class JaxProgramArgs(JsonStruct, frozen=True):
-    """Holds what is read of the ``args`` of a kernel; XProf writes numbers as text."""
+class JaxPathArgs(JsonStruct, frozen=True):
+    """Holds what is read of the ``args`` of a kernel, as far as it tells nothing of a machine; XProf writes numbers as
+    text.
+    """
 
     correlation_id: TextOrNumber | None = None
     name: TextOrNumber | None = None
-    tf_op: TextOrNumber | None = None
     hlo_op: TextOrNumber | None = None
     hlo_module: TextOrNumber | None = None
+
+
+class JaxProgramArgs(JaxPathArgs, frozen=True):
+    """Holds what is read of the ``args`` of a kernel, paths of files too."""
+
+    tf_op: TextOrNumber | None = None
     source: TextOrNumber | None = None
 
 
