@@ -71,6 +71,11 @@ class Snippet(NamedTuple):
 SENTENCES = (
     Snippet("a ratio at least …", "Judges every row of a stage.", "${1:stage3} ${2:overlap} >= ${3:60%}"),
     Snippet("a time at most …", "Judges every row.", "${1:step time} <= ${2:20ms}"),
+    Snippet(
+        "the time of a part of the program",
+        "A module, an op, a range or a line of source; * stands for any.",
+        "time of ${1:module} ${2:layers.*.attn} <= ${3:3ms}",
+    ),
     Snippet("a time in a share of the step", "Over the window of each rank.", "${1:idle} <= ${2:10%} of step"),
     Snippet(
         "no slower than the baseline",

@@ -5,7 +5,9 @@ The oracle reads the events of a file itself and looks at every call for every k
 
 import gzip
 import json
+import sqlite3
 from collections import defaultdict
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +18,7 @@ from pytest_nsys.core.columns import sum_column
 from pytest_nsys.core.conventions import BUILT_IN_CONVENTIONS
 from pytest_nsys.core.errors import NsysError
 from pytest_nsys.core.model import KernelsMode
-from pytest_nsys.core.scopes import ScopeKind
+from pytest_nsys.core.scopes import DIRECTIONS, ScopeKind
 from tests.analysis.scopes.test_paths import whole_run
 from tests.support.measure import captures
 from tests.support.reference_data import DUALPIPE, DUALPIPE_RUNS, MORE, REAL, STEPS
@@ -119,6 +121,67 @@ def test_modules_of_real_traces(path: Path) -> None:
             for correlation, start, code in zip(kernels.correlation, kernels.start_ns, codes, strict=True)
         }
     assert {key: found[key] for key in expected} == expected
+
+
+def read_nsys_ranges(path: Path) -> tuple[list[Json], list[Json]]:
+    """The ranges of an export that are no operators and not NCCL's: (start, end, process, name); and its launches:
+    (process, correlation, start).
+    """
+    with closing(sqlite3.connect(f"file:{path}?mode=ro&immutable=1", uri=True)) as database:
+        ranges = database.execute(
+            "SELECT start, ifnull(end, 1 << 62), globalTid & ~0xffffff, "
+            "ifnull(text, (SELECT value FROM StringIds WHERE id = textId)) FROM NVTX_EVENTS "
+            "WHERE eventType IN (59, 60, 70, 71) AND start >= 0"
+        ).fetchall()
+        launches = database.execute(
+            "SELECT globalTid & ~0xffffff, correlationId, min(start) FROM CUPTI_ACTIVITY_KIND_RUNTIME GROUP BY 1, 2"
+        ).fetchall()
+    named = [row for row in ranges if not row[3].startswith(("nccl", "rank=")) and "::" not in row[3]]
+    return named, launches
+
+
+@pytest.mark.parametrize("run", DUALPIPE_RUNS)
+def test_ranges_of_real_traces(run: str) -> None:
+    path = DUALPIPE / f"{run}.sqlite"
+    ranges, launches = read_nsys_ranges(path)
+    launch_by_kernel = {(process, correlation): start for process, correlation, start in launches}
+    with captures(path, convention=BUILT_IN_CONVENTIONS["pithtrain"]) as opened:
+        windows = opened.runs[0].load_windows(opened.make_spec("median")).require_filled_windows()
+        for (window,) in windows.values():
+            process = window.rank.process.global_pid
+            own = [(end - start, -start, name, start, end) for start, end, of, name in ranges if of == process]
+            codes, tree = find_track_scopes(window.track, ScopeKind.RANGE)
+            for i, code in enumerate(codes):
+                at = launch_by_kernel[process, window.track.kernels.correlation[i]]
+                around = sorted((row for row in own if row[3] <= at <= row[4]), reverse=True)
+                assert tree.texts[max(code, 0)] == "/".join(name for _, _, name, _, _ in around)
+
+
+@pytest.mark.parametrize("name", ["real/hta_nccl_data", "more/hta_ns_resolution", "real/hta_sampled_rank-0"])
+def test_the_pass_of_a_kernel_is_that_of_the_operators_around_its_launch(name: str) -> None:
+    path = REAL.parent / f"{name}.json.gz"
+    events = read_events(path)
+    ops: defaultdict[Json, list[Json]] = defaultdict(list)
+    for event in events:
+        if event.get("cat") == "cpu_op":
+            ops[event["tid"]].append((event["ts"], event["ts"] + event["dur"], event["name"], event["args"]))
+    for listed in ops.values():
+        listed.sort(key=lambda op: op[0])
+    launches = {e["args"]["correlation"]: e for e in events if e.get("cat") == "cuda_runtime"}
+    with whole_run(path) as window:
+        directions, kernels = find_track_directions(window.track), window.track.kernels
+        compared = 0
+        for i in range(0, len(kernels), 7):
+            launch = launches[kernels.correlation[i]]
+            around = [op for op in ops[launch["tid"]] if op[0] <= launch["ts"] <= op[1]]
+            is_backward = any(
+                op[3].get("Fwd thread id") or op[2].startswith("autograd::engine::evaluate_function") for op in around
+            )
+            is_forward = any("Sequence number" in op[3] for op in around)
+            if is_backward or is_forward:
+                compared += 1
+                assert DIRECTIONS[directions[i]] == ("backward" if is_backward else "forward")
+        assert compared > len(kernels) // 14
 
 
 @pytest.mark.parametrize(

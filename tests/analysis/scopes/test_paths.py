@@ -13,6 +13,7 @@ from pytest_nsys.core.scopes import DIRECTIONS, UNATTRIBUTED_REASONS, ScopeKind,
 from tests.support.measure import captures
 from tests.support.samples.builder import TraceBuilder
 from tests.support.samples.kineto import KinetoBuilder
+from tests.support.samples.rocpd import RocpdBuilder
 from tests.support.scope_programs import WRITERS, launches, name_module
 
 GENERIC = BUILT_IN_CONVENTIONS["generic"]
@@ -273,6 +274,16 @@ def test_modules_that_ranges_mark(tmp_path: Path) -> None:
     assert [scope for scope, _ in found] == ["model.layers.3.attn", "layer06/stage1_f", "(outside of any scope)"]
     stages = scopes(path, "stage", BUILT_IN_CONVENTIONS["pithtrain"])
     assert [scope for scope, _ in stages] == ["(outside of any scope)", "stage1_f", "(outside of any scope)"]
+
+
+def test_markers_of_rocprofv3_are_ranges_and_modules(tmp_path: Path) -> None:
+    trace = RocpdBuilder()
+    trace.range("step", 1_000, 90_000)
+    trace.range("layers.3.attn", 2_000, 9_000)
+    trace.kernel("gemm", 100_000, 101_000, launch_ns=3_000, thread=7)
+    path = trace.write(tmp_path / "run_results.db")
+    assert scopes(path, "module") == [("layers.3.attn", "none")]
+    assert scopes(path, "range") == [("step/layers.3.attn", "none")]
 
 
 @pytest.mark.parametrize("kind", ScopeKind)
