@@ -64,6 +64,7 @@ class ScopeTree:
         self.texts = [""]
         """The whole path of each scope."""
         self.depths = [0]
+        self.names = [""]
         self._number_by_text: dict[tuple[int, str], int] = {}
 
     def __len__(self) -> int:
@@ -78,6 +79,7 @@ class ScopeTree:
             self.parents.append(parent)
             self.texts.append(text)
             self.depths.append(self.depths[parent] + 1)
+            self.names.append(element)
         return number
 
     def add_path(self, elements: Sequence[str], separator: str = "/", parent: int = ROOT) -> int:
@@ -93,6 +95,10 @@ class ScopeTree:
             ancestors.append(number)
             number = self.parents[number]
         return ancestors
+
+    def list_names(self, number: int) -> list[str]:
+        """Return the name of a scope and of all that it lies in, the outermost first."""
+        return [self.names[ancestor] for ancestor in reversed(self.list_ancestors(number))]
 
     def find_outermost(self, matches: Callable[[str], bool]) -> list[int]:
         """Return for each scope the outermost one on its path that matches; ROOT where none does."""

@@ -184,6 +184,10 @@ class KernelOrigin(NamedTuple):
     direction: Direction | None = None
 
 
+KernelKey = tuple[int, int]
+"""Identifies a kernel of a process: its correlation, which kernels of one CUDA graph share, and its start in ns."""
+
+
 class OpCalls(NamedTuple):
     """Holds the calls of operators, one column for each property, in the order of ``spans``."""
 
@@ -208,15 +212,22 @@ class BackwardLink(NamedTuple):
     forward_time_ns: int
 
 
-class ProgramRecords(NamedTuple):
-    """Holds what a trace records of the program that launched the kernels of one process, beside its ranges."""
+NO_RANGES = Ranges.from_ranges(())
+NO_OPS = OpCalls(NO_RANGES, array("q"), bytearray(), array("q"))
 
-    modules: Ranges  # calls of modules: class and number of the instance, ``Block_3``
-    ops: OpCalls
-    ranges: Ranges  # those that the program named, without its ops
-    functions: Ranges  # calls of functions of the user's own files
+
+class ProgramRecords(NamedTuple):
+    """Holds what a trace records of the program that launched the kernels of one process."""
+
+    # Those that the program named, without its ops; None: those of ``ranges_around``, whose names say what each is.
+    ranges: Ranges | None = None
+    modules: Ranges = NO_RANGES  # calls of modules: class and number of the instance, ``Block_3``
+    ops: OpCalls = NO_OPS
+    functions: Ranges = NO_RANGES  # calls of functions of the user's own files
     links: Sequence[BackwardLink] = ()
-    origins: Mapping[tuple[int, int], KernelOrigin] = {}  # by correlation and start of the kernel
+    origins: Mapping[KernelKey, KernelOrigin] = {}
+    # Where a node of a CUDA graph was made, of the kernels of which that is recorded: thread, and time in ns.
+    node_creations: Mapping[KernelKey, tuple[int, int]] = {}
 
 
 # When a level began that was there before the first event: before every time of a trace.

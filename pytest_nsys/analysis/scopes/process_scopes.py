@@ -48,7 +48,7 @@ from pytest_nsys.core.scopes import (
     UnattributedReason,
     find_direction_word,
 )
-from pytest_nsys.core.tables import NO_SEQUENCE, KernelOrigin, Kernels, LaunchCalls, ProgramRecords, Ranges
+from pytest_nsys.core.tables import NO_RANGES, NO_SEQUENCE, KernelOrigin, Kernels, LaunchCalls, ProgramRecords, Ranges
 
 NO_LAUNCH_CODE, OUTSIDE_CODE, IN_GRAPH_CODE, _ = (
     -1 - UNATTRIBUTED_REASONS.index(reason) for reason in UnattributedReason
@@ -133,10 +133,14 @@ class ProcessScopes:
 
         ``is_label`` says which ranges only label the process, and are no scopes.
         """
-        self._has_records = records is not None
-        records = sort_ranges_by_kind(ranges) if records is None else records
-        flags = bytearray(not is_label(name) for name in records.ranges.names)
-        self._records = records._replace(ranges=records.ranges.take(find_nonzero(take(flags, records.ranges.name))))
+        self._has_module_calls = records is not None and records.ranges is not None
+        if records is None or records.ranges is None:
+            node_creations = {} if records is None else records.node_creations
+            records = sort_ranges_by_kind(ranges)._replace(node_creations=node_creations)
+        named_ranges = NO_RANGES if records.ranges is None else records.ranges
+        flags = bytearray(not is_label(name) for name in named_ranges.names)
+        self._ranges = named_ranges.take(find_nonzero(take(flags, named_ranges.name)))
+        self._records = records
 
     @cached_property
     def _ops(self) -> SpanTree:
@@ -149,6 +153,24 @@ class ProcessScopes:
     @cached_property
     def _functions(self) -> SpanTree:
         return SpanTree(self._records.functions)
+
+    def _move_to_creations(self, launch: KernelLaunch) -> KernelLaunch:
+        """Return the launches with that of each graph node where it was made, as far as that is recorded."""
+        places = self.find_creations(launch)
+        if not places:
+            return launch
+        starts, threads = launch.calls.start_ns[:], launch.calls.thread[:]
+        for i, (thread, time_ns) in places.items():
+            threads[i], starts[i] = thread, time_ns
+        return launch._replace(calls=launch.calls._replace(start_ns=starts, thread=threads))
+
+    def find_creations(self, launch: KernelLaunch) -> Mapping[int, tuple[int, int]]:
+        """Return the thread and the time in ns where the node of each kernel was made, by index, as far as recorded."""
+        creations = self._records.node_creations
+        if not creations:
+            return {}
+        keys = zip(launch.kernels.correlation, launch.kernels.start_ns, strict=True)
+        return {i: creations[key] for i, key in enumerate(keys) if key in creations}
 
     # -- passes
 
@@ -206,6 +228,7 @@ class ProcessScopes:
 
     def find_directions(self, launch: KernelLaunch) -> Column:
         """Return the number of the direction of each kernel."""
+        launch = self._move_to_creations(launch)
         ops = self._ops.find_innermost(launch.calls.thread, launch.calls.start_ns)
         calls = self._module_calls.find_innermost(launch.calls.thread, launch.calls.start_ns)
         directions = as_vector(look_up(self._passes.directions, ops, NO_DIRECTION)).copy()
@@ -225,7 +248,7 @@ class ProcessScopes:
 
     def _find_stated_directions(self, launch: KernelLaunch) -> Column:
         """Return the direction that the innermost range that states one says, around each launch."""
-        ranges = self._records.ranges
+        ranges = self._ranges
         words = [find_direction_word(name) for name in ranges.names]
         code_by_name = array("q", [0 if word is None else 1 + _NUMBER_BY_DIRECTION[word] for word in words])
         codes = self._find_innermost_codes(ranges, take(code_by_name, ranges.name), launch)
@@ -260,7 +283,9 @@ class ProcessScopes:
             ScopeKind.RANGE: self._find_ranges,
             ScopeKind.SOURCE: self._find_sources,
         }[kind]
-        numbers = find_numbers(launch, tree)
+        numbers = find_numbers(self._move_to_creations(launch), tree)
+        if kind is ScopeKind.RANGE:
+            numbers = self._add_launching_ranges(numbers, launch, tree)
         codes = mark_unattributed(numbers, launch)
         for i, origin in self._iterate_origins(launch):
             if kind is ScopeKind.MODULE and origin.module_path is not None:
@@ -277,7 +302,7 @@ class ProcessScopes:
 
     def _find_ranges(self, launch: KernelLaunch, tree: ScopeTree) -> Column:
         """Return the path of all ranges that hold a launch, the longest outermost."""
-        ranges = self._records.ranges
+        ranges = self._ranges
         order = sort_indices(ranges.start_ns, ranges.end_ns)
         start, end, name = (take(column, order) for column in (ranges.start_ns, ranges.end_ns, ranges.name))
         ends = as_vector(end)
@@ -297,6 +322,40 @@ class ProcessScopes:
             places[deep] = as_vector(take(level, rows))
         return take(array("q", places.tobytes()), numbers)
 
+    def _add_launching_ranges(self, numbers: Column, launch: KernelLaunch, tree: ScopeTree) -> Column:
+        """Return the scopes with those of graph nodes below the ranges in which their graph was launched."""
+        created = [*self.find_creations(launch)]
+        if not created:
+            return numbers
+        launching, rows = ScopeTree(), array("q", created)
+        kernels, calls = launch.kernels.take(rows), LaunchCalls(*(take(column, rows) for column in launch.calls))
+        launching_numbers = self._find_ranges(KernelLaunch(kernels, calls), launching)
+        moved = numbers[:]
+        number_by_pair: dict[tuple[int, int], int] = {}
+        for i, around in zip(created, launching_numbers, strict=True):
+            pair = around, numbers[i]
+            if pair not in number_by_pair:
+                outer, inner = launching.list_names(around), tree.list_names(numbers[i])
+                names = [*outer, *(name for name in inner if name not in outer)]
+                number_by_pair[pair] = tree.add_path(names)
+            moved[i] = number_by_pair[pair]
+        return moved
+
+    def find_stages(self, launch: KernelLaunch, find_stage: Callable[[str], str | None]) -> Mapping[int, str | None]:
+        """Return the stage in which the node of each kernel was made, by index, as far as recorded."""
+        created = self.find_creations(launch)
+        if not created:
+            return {}
+        stages = [find_stage(name) for name in self._ranges.names]
+        code_by_name = array("q", [0 if stage is None else 1 + i for i, stage in enumerate(stages)])
+        rows = array("q", created)
+        moved = self._move_to_creations(launch)
+        calls = LaunchCalls(*(take(column, rows) for column in moved.calls))
+        codes = self._find_innermost_codes(
+            self._ranges, take(code_by_name, self._ranges.name), moved._replace(calls=calls)
+        )
+        return {i: stages[code - 1] if code else None for i, code in zip(rows, codes, strict=True)}
+
     # -- modules and lines, of which the backward pass has those of the forward pass
 
     @cached_property
@@ -311,7 +370,7 @@ class ProcessScopes:
         return flags
 
     def _find_modules(self, launch: KernelLaunch, tree: ScopeTree) -> Column:
-        if not self._has_records:
+        if not self._has_module_calls:
             return self._find_marked_modules(launch, tree)
         if not len(self._module_calls):
             return array("q", [ROOT]) * len(launch.kernels)
@@ -329,7 +388,7 @@ class ProcessScopes:
         """Return the modules that ranges mark around each launch, on any thread; of the backward pass around its
         forward op.
         """
-        ranges = self._records.ranges
+        ranges = self._ranges
         paths = [parse_module_range(name) for name in ranges.names]
         code_by_name = array("q", [0 if path is None else tree.add_path(*path) for path in paths])
         codes = take(code_by_name, ranges.name)

@@ -52,5 +52,4 @@ def sort_ranges_by_kind(ranges: Ranges) -> ProgramRecords:
     sequences = array("q", [NO_SEQUENCE if match is None else int(match[1]) for match in sequence_matches])
     backward_flags = bytearray(_BACKWARD_NAME.match(strip_op_arguments(name)) is not None for name in ranges.names)
     calls = OpCalls(ops, take(sequences, ops.name), take(backward_flags, ops.name), array("q", bytes(8 * len(ops))))
-    no_spans = Ranges.from_ranges(())
-    return ProgramRecords(no_spans, calls, ranges.take(find_zeros(op_flags)), no_spans)
+    return ProgramRecords(ranges.take(find_zeros(op_flags)), ops=calls)

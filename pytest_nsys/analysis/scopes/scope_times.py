@@ -29,6 +29,7 @@ from pytest_nsys.core.columns import (
     take,
 )
 from pytest_nsys.core.conventions import NO_STAGE
+from pytest_nsys.core.intervals import find_hull
 from pytest_nsys.core.memoize import group_by_key, memoize_method
 from pytest_nsys.core.scopes import (
     DIRECTIONS,
@@ -39,7 +40,7 @@ from pytest_nsys.core.scopes import (
     ScopeTree,
     UnattributedReason,
 )
-from pytest_nsys.core.tables import Ranges
+from pytest_nsys.core.tables import NO_RANGES, ProgramRecords
 
 
 @memoize_method
@@ -47,11 +48,14 @@ def _load_processes(trace_context: TraceContext) -> Mapping[int, ProcessScopes]:
     """Read what the trace records of the program of each process that ran a kernel, on first use."""
     spans = trace_context.launch_spans
     records = trace_context.trace.program_records(spans)
-    other_spans = {pid: span for pid, span in spans.items() if pid not in records}
-    ranges = trace_context.trace.ranges_around(other_spans) if other_spans else {}
-    no_ranges = Ranges.from_ranges(())
+    range_spans = {
+        pid: find_hull([span, *((at_ns, at_ns) for _, at_ns in process_records.node_creations.values())])
+        for pid, span in spans.items()
+        if (process_records := records.get(pid, ProgramRecords())).ranges is None
+    }
+    ranges = trace_context.trace.ranges_around(range_spans) if range_spans else {}
     is_label = trace_context.convention.parse_setup
-    return {pid: ProcessScopes(records.get(pid), ranges.get(pid, no_ranges), is_label) for pid in spans}
+    return {pid: ProcessScopes(records.get(pid), ranges.get(pid, NO_RANGES), is_label) for pid in spans}
 
 
 def _get_launch(track: RankTrack) -> KernelLaunch:
@@ -69,10 +73,22 @@ def find_track_scopes(track: RankTrack, kind: ScopeKind) -> KernelScopes:
 
 
 def _find_stages(track: RankTrack) -> KernelScopes:
-    tree, (codes, contexts, _) = ScopeTree(), track.contexts
+    tree, (codes, contexts, _), launch = ScopeTree(), track.contexts, _get_launch(track)
     numbers = [ROOT if stage == NO_STAGE else tree.add(ROOT, stage) for stage, _ in contexts]
     stage_numbers = take(array("q", numbers), codes)
-    return KernelScopes(mark_unattributed(stage_numbers, _get_launch(track)), tree)
+    if 1 in launch.kernels.graph_node:
+        find_context = track.convention.make_stage_and_purpose_parser()
+
+        def find_stage(name: str) -> str | None:
+            """Return the stage that the name of a range gives; None for one that gives none."""
+            context = find_context(name)
+            return None if context is None or context[0] == NO_STAGE else context[0]
+
+        process = _load_processes(track.trace_context)[track.rank.process.global_pid]
+        for i, stage in process.find_stages(launch, find_stage).items():
+            if stage is not None:
+                stage_numbers[i] = tree.add(ROOT, stage)
+    return KernelScopes(mark_unattributed(stage_numbers, launch), tree)
 
 
 @memoize_method

@@ -31,7 +31,6 @@ from pytest_nsys.traces.chrome.events import INSTANT_PHASES, Event, EventArgs, E
 from pytest_nsys.traces.chrome.jax_program import XLA_NAME, read_jax_origins, strip_op_number
 from pytest_nsys.traces.chrome.json_stream import EventStream, JsonStruct
 from pytest_nsys.traces.chrome.kineto import FurtherPasses, KinetoProcess, KinetoTrace, TraceContent, check_has_events
-from pytest_nsys.traces.chrome.program_records import make_range_records
 from pytest_nsys.traces.chrome.rank_labels import UNLABELLED, group_by_label, sort_labels
 from pytest_nsys.traces.other_profilers import MEASURED_GPUS, describe_missing_gpu
 
@@ -246,7 +245,7 @@ class JaxProcess(KinetoProcess):
             XLA_NAME.search(name) is None and strip_op_number(name) not in ops for name in self.ranges.names
         )
         ranges = self.ranges.take(columns.find_nonzero(columns.take(flags, self.ranges.name)))
-        return make_range_records(ranges, origins)
+        return ProgramRecords(ranges, origins=origins)
 
     def _find_launch_arrows(self, correlations: Set[int]) -> Iterator[tuple[int, int]]:  # noqa: ARG002
         """Return no arrows: a call and its kernels share a correlation."""

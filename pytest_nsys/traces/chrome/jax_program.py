@@ -17,7 +17,7 @@ from msgspec import Raw
 
 from pytest_nsys.core.model import NO_LAUNCH
 from pytest_nsys.core.scopes import Direction
-from pytest_nsys.core.tables import KernelOrigin
+from pytest_nsys.core.tables import KernelKey, KernelOrigin
 from pytest_nsys.traces.chrome.events import convert_to_ns, parse_whole_number
 from pytest_nsys.traces.chrome.json_stream import EventStream, JsonStruct
 from pytest_nsys.traces.chrome.rank_labels import parse_rank_label
@@ -133,12 +133,12 @@ def _build_origin(path: str | None, hlo_op: str | None, hlo_module: str | None, 
     )
 
 
-def read_jax_origins(path: Path) -> Mapping[str, Mapping[tuple[int, int], KernelOrigin]]:
+def read_jax_origins(path: Path) -> Mapping[str, Mapping[KernelKey, KernelOrigin]]:
     """Read the origin of each kernel by the label of its process, by correlation and start.
 
     Raises TraceError for a file that cannot be read.
     """
-    origins_by_label: dict[str, dict[tuple[int, int], KernelOrigin]] = {}
+    origins_by_label: dict[str, dict[KernelKey, KernelOrigin]] = {}
     for events in EventStream(path, JaxProgramEvent):
         for event in events:
             args = event.args

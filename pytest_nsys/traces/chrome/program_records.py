@@ -22,7 +22,7 @@ from msgspec import Raw, field
 
 from pytest_nsys.core.columns import Column, clip
 from pytest_nsys.core.model import NO_LAUNCH, OPEN_END_NS
-from pytest_nsys.core.tables import NO_SEQUENCE, BackwardLink, KernelOrigin, OpCalls, ProgramRecords, Ranges
+from pytest_nsys.core.tables import NO_SEQUENCE, BackwardLink, KernelKey, KernelOrigin, OpCalls, ProgramRecords, Ranges
 from pytest_nsys.traces.chrome.events import (
     ARROW_START,
     KERNEL_CATEGORIES,
@@ -163,7 +163,7 @@ class _ProgramColumns:
         self._text_threads = threads
         self.modules, self.ops, self.ranges, self.functions = (_SpanColumns(self._number_thread) for _ in range(4))
         self.sequence, self.forward_thread, self.is_backward = array("q"), array("q"), bytearray()
-        self.origins: dict[tuple[int, int], KernelOrigin] = {}
+        self.origins: dict[KernelKey, KernelOrigin] = {}
         self._link_ends: dict[tuple[str, object], tuple[int, int]] = {}
 
     def _number_thread(self, tid: int | str) -> int:
@@ -234,7 +234,7 @@ class _ProgramColumns:
         ]
         ops = OpCalls(self.ops.build_ranges(), self.sequence, self.is_backward, self.forward_thread)
         modules, ranges, functions = (spans.build_ranges() for spans in (self.modules, self.ranges, self.functions))
-        return ProgramRecords(modules, ops, ranges, functions, sorted(links), self.origins)
+        return ProgramRecords(ranges, modules, ops, functions, sorted(links), self.origins)
 
 
 def read_kineto_program(path: Path, threads_by_label: Mapping[str, KeyNumbers]) -> Mapping[str, ProgramRecords]:
@@ -250,10 +250,3 @@ def read_kineto_program(path: Path, threads_by_label: Mapping[str, KeyNumbers]) 
                 columns_by_label[label] = _ProgramColumns(threads_by_label.get(label, KeyNumbers()))
             columns_by_label[label].add_events(label_events)
     return {label: program_columns.build_records() for label, program_columns in columns_by_label.items()}
-
-
-def make_range_records(ranges: Ranges, origins: Mapping[tuple[int, int], KernelOrigin]) -> ProgramRecords:
-    """Return the records of a process that has nothing but ranges, and what its kernels say of themselves."""
-    no_spans = Ranges.from_ranges(())
-    no_ops = OpCalls(no_spans, array("q"), bytearray(), array("q"))
-    return ProgramRecords(no_spans, no_ops, ranges, no_spans, (), origins)

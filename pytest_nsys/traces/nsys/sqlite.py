@@ -42,6 +42,7 @@ from pytest_nsys.traces.nsys.calls import (
 )
 from pytest_nsys.traces.nsys.collectives import NSYS_SIZES_ADVICE, read_collectives
 from pytest_nsys.traces.nsys.gpu_metrics import SAMPLES_TABLE, describe_clock_capture, read_sm_clocks
+from pytest_nsys.traces.nsys.graph_nodes import GRAPH_NODES_TABLE, read_node_creations
 from pytest_nsys.traces.nsys.launch_records import read_launch_records
 from pytest_nsys.traces.nsys.memory import (
     MEMORY_EVENTS,
@@ -327,8 +328,10 @@ class NsysSqlite:
         return {}
 
     def program_records(self, _spans: Mapping[int, Interval]) -> Mapping[int, ProgramRecords]:
-        """Return none: what a program was doing is said by its ranges alone."""
-        return {}
+        """Return where the nodes of CUDA graphs were made; all else is said by the ranges alone."""
+        with self._report_damage(GRAPH_NODES_TABLE):
+            creations_by_process = read_node_creations(self._file)
+        return {pid: ProgramRecords(node_creations=creations) for pid, creations in creations_by_process.items()}
 
     def common_range_names(self, global_pid: int) -> Sequence[tuple[str, int]]:
         """Return the names that most ranges of a process have, with their counts."""
