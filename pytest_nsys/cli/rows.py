@@ -13,7 +13,14 @@ import click
 
 from pytest_nsys.analysis.captures.captures import Captures
 from pytest_nsys.analysis.metrics.names import FIRST_GATE_QUESTIONS, format_example, format_spoken_name
-from pytest_nsys.analysis.metrics.registry import MEASURED_WORD, METRICS, Metric, find_metric
+from pytest_nsys.analysis.metrics.registry import (
+    MEASURED_WORD,
+    METRICS,
+    SCOPE_METRICS,
+    SCOPE_TIME,
+    Metric,
+    find_metric,
+)
 from pytest_nsys.analysis.metrics.table import LabelledValue, NothingSelected, Selector, select_rows
 from pytest_nsys.analysis.windows.window_selection import OUTSIDE_TRACE_SPEC, WindowSpec
 from pytest_nsys.cli.options import (
@@ -32,6 +39,7 @@ from pytest_nsys.cli.terminal_text import echo
 from pytest_nsys.core.errors import NothingMeasured, UsageMistake
 from pytest_nsys.core.memoize import group_by_key
 from pytest_nsys.core.model import Note
+from pytest_nsys.core.scopes import ScopeKind
 from pytest_nsys.core.text_format import format_labels
 from pytest_nsys.core.units import find_stored_unit, to_plain_number
 from pytest_nsys.gates.selection import find_absent_ranks
@@ -200,7 +208,8 @@ def metrics(every: bool, format: Format) -> None:
     Each has a sentence to write. JSON and CSV have all of every metric.
     """
     if every or format in (Format.JSON, Format.CSV):
-        echo(Table(METRIC_COLUMNS, list(map(_build_metric_row, METRICS.values()))).render(format), nl=False)
+        listed_metrics = [*METRICS.values(), SCOPE_METRICS[SCOPE_TIME]]
+        echo(Table(METRIC_COLUMNS, list(map(_build_metric_row, listed_metrics))).render(format), nl=False)
         return
     first_metrics = [(format_example(METRICS[name]), question) for name, question in FIRST_GATE_QUESTIONS.items()]
     print_answer(
@@ -221,5 +230,8 @@ def _list_other_metrics() -> Iterator[str]:
             format_spoken_name(metric) for metric in subject_metrics if metric.name not in FIRST_GATE_QUESTIONS
         )
         yield from textwrap.wrap(f"{subject}: {names}", NAMES_WIDTH, subsequent_indent="  ")
+    example = format_example(SCOPE_METRICS[SCOPE_TIME])
+    scope_line = f"program: time, compute, exposed of a {', '.join(ScopeKind)}, as in {example}"
+    yield from textwrap.wrap(scope_line, NAMES_WIDTH, subsequent_indent="  ")
     yield ""
     yield "--all says what each is; pytest-nsys rows METRIC TRACE has its values"

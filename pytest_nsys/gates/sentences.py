@@ -34,7 +34,13 @@ from itertools import pairwise
 from typing import Self
 
 from pytest_nsys.analysis.explain.budget_lines import BLOCKED_PARTS
-from pytest_nsys.analysis.metrics.names import METRICS_BY_UNIT, UNITLESS_NAMES, propose_sentence, resolve_metric
+from pytest_nsys.analysis.metrics.names import (
+    METRICS_BY_UNIT,
+    UNITLESS_NAMES,
+    format_example,
+    propose_sentence,
+    resolve_metric,
+)
 from pytest_nsys.analysis.metrics.registry import (
     MEASURED_WORD,
     METRICS,
@@ -576,6 +582,8 @@ def _split_metric(words: list[SentenceWord]) -> tuple[list[SentenceWord], Metric
         return words[:measured_index], make_measured_metric(name)
     for start, name in _list_name_candidates(words, len(words)):
         if (metric := resolve_metric(name)) is not None:
+            if metric.name == SCOPE_TIME:
+                raise words[start].make_mistake(f"{name} of what? Write {format_example(metric)}")
             return words[:start], metric
         if (
             "_" in name and (advice := propose_sentence(name)) is not None

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from pytest_nsys.analysis.metrics.names import FIRST_GATE_QUESTIONS, format_example, format_spoken_name
-from pytest_nsys.analysis.metrics.registry import METRICS, OF_STEP_SUFFIX, Metric
+from pytest_nsys.analysis.metrics.registry import METRICS, OF_STEP_SUFFIX, SCOPE_TIME, Metric
 from pytest_nsys.core.conventions import BUILT_IN_CONVENTIONS
 from pytest_nsys.gates.model import GateFile, Location
 from pytest_nsys.gates.sentences import parse_sentence
@@ -308,7 +308,7 @@ def test_a_rank_without_the_row_of_others_is_warned_of(tmp_path: Path, asked: tu
 
 def test_json_holds_every_metric() -> None:
     rows = json.loads(run("metrics", "--format", "json").stdout)["rows"]
-    assert [row["name"] for row in rows] == list(METRICS)
+    assert [row["name"] for row in rows] == [*METRICS, SCOPE_TIME]
     overlap = next(row for row in rows if row["name"] == "overlap")
     assert (overlap["unit"], overlap["better"], overlap["dimensions"]) == ("%", "higher", ["rank", "stage"])
     assert overlap["definition"] == 1
@@ -331,7 +331,8 @@ def test_the_list_begins_with_what_a_first_gate_needs() -> None:
     )
     assert len(FIRST_GATE_QUESTIONS) == 10
     assert [line.split(":")[0] for line in rest.splitlines() if line[:1].isalpha()] == [
-        *dict.fromkeys(metric.subject for metric in METRICS.values())
+        *dict.fromkeys(metric.subject for metric in METRICS.values()),
+        "program",
     ]
     assert all(
         format_spoken_name(metric) in rest.replace("\n ", "")
@@ -340,7 +341,7 @@ def test_the_list_begins_with_what_a_first_gate_needs() -> None:
     )
     assert max(map(len, said.splitlines())) <= 100
     rows = json.loads(run("metrics", "--format", "json").stdout)["rows"]
-    assert [row["subject"] for row in rows] == [metric.subject for metric in METRICS.values()]
+    assert [row["subject"] for row in rows] == [*(metric.subject for metric in METRICS.values()), "program"]
     assert METRICS["wall_overlap"].summary in run("metrics", "--all", code=0).stdout
 
 

@@ -72,6 +72,7 @@ def test_other_sentences_mean_what_they_did() -> None:
         ("time of rank 3 <= 3ms", "time of what? Say before 'rank 3' which of module, op, range, source it is"),
         ("time of range forward chunk 0 <= 3ms", "'chunk' comes after the range: write selectors before 'time'"),
         ("time of module a|b <= 3ms", "one module at a time: a or b; '*' stands for several"),
+        ("scope_ns <= 3ms", "scope_ns of what? Write time of module layers.*.attn <= 3ms"),
         ("nonsense time of module a <= 3ms", "'nonsense' selects nothing"),
         ("time of module a >= baseline plus 5%", ""),
         ("time of module a <= 3GB", ""),

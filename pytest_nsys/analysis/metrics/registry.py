@@ -230,7 +230,7 @@ class Metric:
     @property
     def view(self) -> str:
         """Return the view that shows what is behind its rows, or ``cut`` if a trace viewer is needed."""
-        if self.program_scope is not None:
+        if self.program_scope is not None or self.name == SCOPE_TIME:
             return PROGRAM_VIEW
         if self.source in _VIEW_BY_SOURCE:
             return _VIEW_BY_SOURCE[self.source]
@@ -318,7 +318,11 @@ SCOPE_TIME = "scope_ns"
 
 
 def _find_scope_metric(name: str) -> Metric | None:
-    """Return the metric of a part of the program, ``compute_ns of module layers.*.attn``; None for any other name."""
+    """Return the metric of a part of the program, ``compute_ns of module layers.*.attn``, or of all of its parts; None
+    for any other name.
+    """
+    if name == SCOPE_TIME:
+        return SCOPE_METRICS[name]
     base, _, scope_text = name.partition(_OF)
     scope = parse_scope_selector(scope_text)
     return None if scope is None or base not in SCOPE_METRICS else make_scope_metric(base, scope)
@@ -727,7 +731,11 @@ _scope_metric = partial(_time_metric, subject="program")
 SCOPE_METRICS: Mapping[str, Metric] = {
     metric.name: metric
     for metric in (
-        _scope_metric("scopes.scope_rows:scope_ns", dimensions=("rank", "kind", "scope", "direction")),
+        _scope_metric(
+            "scopes.scope_rows:scope_ns",
+            dimensions=("rank", "kind", "scope", "direction"),
+            example="time of module layers.*.attn <= 3ms",
+        ),
         _scope_metric("scopes.scope_rows:compute_ns"),
         _scope_metric("scopes.scope_rows:exposed_ns", source=MetricSource.COMMUNICATION, depends_on_order=True),
     )

@@ -49,6 +49,7 @@ from pytest_nsys.core.scopes import (
     find_direction_word,
 )
 from pytest_nsys.core.tables import NO_RANGES, NO_SEQUENCE, KernelOrigin, Kernels, LaunchCalls, ProgramRecords, Ranges
+from pytest_nsys.traces.trace_queries import is_not_nccl_range
 
 NO_LAUNCH_CODE, OUTSIDE_CODE, IN_GRAPH_CODE, _ = (
     -1 - UNATTRIBUTED_REASONS.index(reason) for reason in UnattributedReason
@@ -131,14 +132,14 @@ class ProcessScopes:
     ) -> None:
         """Take what a trace records of the program; without it the names of ``ranges`` say what each is.
 
-        ``is_label`` says which ranges only label the process, and are no scopes.
+        ``is_label`` says which ranges only label the process, and are no scopes; nor are those of NCCL.
         """
         self._has_module_calls = records is not None and records.ranges is not None
         if records is None or records.ranges is None:
             node_creations = {} if records is None else records.node_creations
             records = sort_ranges_by_kind(ranges)._replace(node_creations=node_creations)
         named_ranges = NO_RANGES if records.ranges is None else records.ranges
-        flags = bytearray(not is_label(name) for name in named_ranges.names)
+        flags = bytearray(is_not_nccl_range(name) and not is_label(name) for name in named_ranges.names)
         self._ranges = named_ranges.take(find_nonzero(take(flags, named_ranges.name)))
         self._records = records
 

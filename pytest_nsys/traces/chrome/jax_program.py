@@ -20,6 +20,7 @@ from pytest_nsys.core.scopes import Direction
 from pytest_nsys.core.tables import KernelKey, KernelOrigin
 from pytest_nsys.traces.chrome.events import convert_to_ns, parse_whole_number
 from pytest_nsys.traces.chrome.json_stream import EventStream, JsonStruct
+from pytest_nsys.traces.chrome.kineto_metadata import replace_surrogates
 from pytest_nsys.traces.chrome.rank_labels import parse_rank_label
 
 TextOrNumber = int | str
@@ -150,7 +151,9 @@ def read_jax_origins(path: Path) -> Mapping[str, Mapping[KernelKey, KernelOrigin
             except ValueError:
                 continue
             # ``tf_op`` has the path in some versions, in others a word for the kind of program.
-            path_text = next((str(value) for value in (args.name, args.tf_op) if _is_path(value)), None)
+            path_text = next(
+                (replace_surrogates(str(value)) for value in (args.name, args.tf_op) if _is_path(value)), None
+            )
             texts = (
                 str(text) if isinstance(text, str) else None for text in (args.hlo_op, args.hlo_module, args.source)
             )

@@ -211,7 +211,7 @@ def _format_group_ranks(ranks_value: object) -> str | None:
     ranks = [str(rank).strip() for rank in rank_values]
     if len(ranks) > MAX_LISTED_RANKS and "..." not in ranks:
         ranks = [*ranks[: MAX_LISTED_RANKS - 1], "...", ranks[-1]]
-    return _replace_surrogates(f"[{', '.join(ranks)}]")
+    return replace_surrogates(f"[{', '.join(ranks)}]")
 
 
 class CollectiveArgs(JsonStruct, frozen=True):
@@ -273,10 +273,10 @@ def _build_collective(args: CollectiveArgs) -> Collective:
 
 
 def _read_text(value: object) -> str | None:
-    return _replace_surrogates(value) if isinstance(value, str) and value else None
+    return replace_surrogates(value) if isinstance(value, str) and value else None
 
 
-def _replace_surrogates(text: str) -> str:
+def replace_surrogates(text: str) -> str:
     """Replace lone surrogates, which are no characters, so that the text can be written anywhere."""
     return text.encode("utf-8", "replace").decode("utf-8")
 
@@ -320,7 +320,7 @@ def read_module_calls(path: Path) -> Mapping[str, Ranges]:
                 if NO_LAUNCH < start <= end < OPEN_END_NS:
                     thread = threads.setdefault(event.tid, len(threads))
                     calls_by_label[parse_rank_label(event.pid)].append(
-                        Range(start, end, thread, _replace_surrogates(event.name))
+                        Range(start, end, thread, replace_surrogates(event.name))
                     )
     return {label: Ranges.from_ranges(sorted(calls)) for label, calls in calls_by_label.items()}
 

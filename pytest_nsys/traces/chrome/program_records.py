@@ -33,7 +33,7 @@ from pytest_nsys.traces.chrome.events import (
     parse_whole_number,
 )
 from pytest_nsys.traces.chrome.json_stream import EventStream, JsonStruct
-from pytest_nsys.traces.chrome.kineto_metadata import MODULE_PREFIX
+from pytest_nsys.traces.chrome.kineto_metadata import MODULE_PREFIX, replace_surrogates
 from pytest_nsys.traces.chrome.rank_labels import group_by_label
 
 OP_CATEGORIES = frozenset({"cpu_op", "Operator"})
@@ -216,10 +216,11 @@ class _ProgramColumns:
         except ValueError:
             return
         if isinstance(args.module_fqn, str):
-            text = args.module_fqn.encode("utf-8", "replace").decode("utf-8")
-            self.origins[key] = KernelOrigin(tuple(text.split(".")), ".")
+            self.origins[key] = KernelOrigin(tuple(replace_surrogates(args.module_fqn).split(".")), ".")
 
     def _add_link_end(self, event: ProgramEvent) -> None:
+        if not isinstance(event.id, int | str):
+            return
         try:
             self._link_ends[event.ph, event.id] = self._number_thread(event.tid), convert_to_ns(event.ts)
         except ValueError:
