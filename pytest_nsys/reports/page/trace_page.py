@@ -173,11 +173,17 @@ WHOLE_LINE = " " * 200
 
 
 def _format_trace_headline(summary: Summary) -> str:
-    """Return how long a step is, and how its time is spent: ``Step 17.8 ms on rank 1: 82.8% compute, 16.3% …``."""
+    """Return how long a step is, and how its time is spent: ``Step 17.8 ms on rank 1: 82.8% compute, 16.3% …``.
+
+    If the window that is drawn is not as long, the shares are said to be of that.
+    """
     step = summary.step
     name = "step" if step.metric == STEP_METRIC else summary.environment.selection.measured_unit
     rank_text = f" on rank {step.slowest_rank}" if len(summary.budgets) > 1 else ""
-    parts = next((budget.shares for budget in summary.budgets if budget.rank == step.slowest_rank and budget.parts), {})
+    budget = next((budget for budget in summary.budgets if budget.rank == step.slowest_rank and budget.parts), None)
+    parts = budget.shares if budget is not None else {}
+    if budget is not None and abs(budget.window_ns - step.ns) >= MIN_NAMED_PART_SHARE * step.ns:
+        rank_text += f"; the window below, {format_value(budget.window_ns)}"
     largest = sorted(parts.items(), key=lambda part: (part[0] is not BudgetPart.COMPUTE, -part[1]))[:3]
     shares = [f"{format_percent(share)} {part}" for part, share in largest if share >= MIN_NAMED_PART_SHARE]
     return as_sentence(f"{name} {format_value(step.ns)}{rank_text}{': ' if shares else ''}{', '.join(shares)}")

@@ -71,6 +71,22 @@ def test_a_strip_shows_when_a_rank_computed_to_the_nanosecond(tmp_path: Path) ->
     assert starved["d"] == "M30000 10h43000"  # until the call that launched it, of 3 us, returned
 
 
+def test_the_first_line_says_where_the_window_is_shorter_than_a_step(tmp_path: Path) -> None:
+    """Shares are of the window that is drawn, not of the typical step."""
+    trace = TraceBuilder()
+    gpu = trace.process()
+    at = 0
+    for length_ms in (4, 4, 4, 40, 40, 40, 40):
+        gpu.range("step", at, at + length_ms * 1_000_000)
+        gpu.kernel("gemm", at + 1_000, at + 3_000_000, launch_ns=at + 500)
+        at += length_ms * 1_000_000
+    path = trace.write(tmp_path / "run.sqlite")
+    (headline,) = read_page(path, "--anchor", "step", "--window", "1").texts["h1"]
+    assert headline.replace("\u00a0", " ") == "Step 40 ms; the window below, 4 ms: 75% compute, 25% between steps"
+    (alike,) = read_page(path, "--anchor", "step", "--window", "4").texts["h1"]
+    assert "; the window below" not in alike
+
+
 @pytest.mark.parametrize("view", VIEWS)
 def test_a_view_alone_is_a_page_with_its_notes(view: str, trace: Path) -> None:
     page, told = read_page(trace, "--view", view), answer(trace, "--view", view)
