@@ -65,6 +65,7 @@ def build_budget_view(
     head = _drop_unchanged_delays(head, [facts for _, facts in named_budgets[:-1]])
     return {
         "title": title,
+        "is_alike": _are_alike([parts for _, _, parts in grouped_budgets]),
         "bars": [
             _build_budget_bar(name, facts, parts, longest, scale, title) for name, facts, parts in grouped_budgets
         ],
@@ -73,6 +74,14 @@ def build_budget_view(
         "notes": [budget_report.CEILING_NOTE, *describe_uncertain_edges(facts for _, facts in named_budgets)],
         "tables": [_build_budget_table(name, facts) for name, facts in named_budgets],
     }
+
+
+def _are_alike(budgets: Sequence[Mapping[ShownPart, int]]) -> bool:
+    """Whether the bars of base and head would look the same: no share changed by a part that is named."""
+    if len(budgets) < 2:
+        return False
+    base, head = ({part: Fraction(ns, sum(parts.values())) for part, ns in parts.items()} for parts in budgets)
+    return all(abs(head.get(part, Fraction()) - base.get(part, Fraction())) < MIN_TOLD_SHARE for part in {*base, *head})
 
 
 def find_css_class(part: ShownPart) -> str:

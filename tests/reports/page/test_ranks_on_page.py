@@ -15,7 +15,8 @@ from pytest_nsys.reports.drawings.pictures import RankPicture
 from pytest_nsys.reports.page.rank_view import build_rank_view, describe_slowest
 from tests.support.browser import chromium, needs_browser
 from tests.support.commands import run
-from tests.support.fault_programs import BACK_GEMM, data_parallel
+from tests.support.fault_programs import BACK_GEMM, data_parallel, dense
+from tests.support.fault_runs import Do, Op, Program
 from tests.support.page import Page
 from tests.support.quick_python import quick_python
 from tests.support.samples.formats import Format
@@ -31,11 +32,15 @@ def strip(rank: int, length_ms: int, *gaps_ms: tuple[int, int, BudgetPart]) -> R
 
 def write_straggler(folder: Path, ranks: int, slow_rank: int) -> Path:
     """The page of a run of which one rank computes longer."""
-    base = data_parallel(ranks=ranks, steps=5).write(folder / "base", Format.NSYS, 1)
     slow = data_parallel(ranks=ranks, steps=5)
     for op in slow.ops(BACK_GEMM, ranks=[slow_rank]):
         op.ns = op.ns * 13 // 10
-    head = slow.write(folder / "head", Format.NSYS, 2)
+    return write_page(folder, data_parallel(ranks=ranks, steps=5), slow)
+
+
+def write_page(folder: Path, before: Program, now: Program) -> Path:
+    """The page of a gate that ``init`` drafts of one program, for another."""
+    base, head = before.write(folder / "base", Format.NSYS, 1), now.write(folder / "head", Format.NSYS, 2)
     with contextlib.chdir(folder):
         run("init", base, code=0)
     words = ["-m", "pytest", "-q", "-p", "no:cacheprovider", f"--nsys-trace={head}", "--nsys-html=page.html", "."]
@@ -114,9 +119,23 @@ def test_a_straggler_is_seen_among_all_ranks(tmp_path: Path, ranks: int, slow_ra
     page.asks_for_nothing()
 
 
-def test_a_rank_that_is_alone_and_a_green_run_have_none(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("fault", "has_bars"), [(BACK_GEMM, False), ("", True)], ids=["compute", "gaps"])
+def test_bars_that_say_the_same_twice_give_way_to_the_waterfall(tmp_path: Path, fault: str, has_bars: bool) -> None:
+    """A longer kernel of a step that only computes leaves 99 % compute at 99 %; a gap does not."""
+    slow = dense(steps=5)
+    if fault:
+        for op in slow.ops(fault):
+            op.ns = op.ns * 13 // 10
+    else:
+        slow.edit(lambda step: [Op(Do.WORK, ns=4 * MS), *step])
+    page = Page(write_page(tmp_path, dense(steps=5), slow).read_text(encoding="utf-8"))
+    assert len(page.by_class("waterfall")) == 1
+    assert bool(page.by_class("budget")) is has_bars
+    assert not page.by_class("ranks")
+
+
+def test_a_green_run_has_none(tmp_path: Path) -> None:
     page = write_straggler(tmp_path, 2, 1)
-    (tmp_path / "green.html").unlink(missing_ok=True)
     words = ["-m", "pytest", "-q", "-p", "no:cacheprovider", "--nsys-trace=base/run.sqlite", "--nsys-html=green.html"]
     assert (
         subprocess.run([quick_python(), *words, "."], cwd=tmp_path, stdout=subprocess.DEVNULL, check=False).returncode
