@@ -94,6 +94,7 @@ def build_section_views(
     rank_pictures = {
         drawn.ranks.key: drawn.ranks for drawn in pictures.values() if drawn.ranks is not None and drawn.ranks.head
     }
+    drawn_ranks: list[RankPicture] = []
     cause_count = sum(section.root is not None for section in sections)
     for ordinal, section in enumerate(sections, 1):
         keys = [key for key in list_window_keys(section, pictures) if key in views]
@@ -124,7 +125,7 @@ def build_section_views(
             "said": section.description,
             "waterfall": next(filter(None, (draw_waterfall(record.verdict) for record in red_records)), None),
             "kernels": next(filter(None, (build_kernel_table(record.verdict) for record in red_records)), None),
-            "ranks": _build_ranks(section, pictures, rank_pictures, f"ranks-{ordinal}") if red_records else None,
+            "ranks": _build_ranks(section, pictures, rank_pictures, drawn_ranks) if red_records else None,
             "timeline": views[key] if key is not None else None,
             "waiting": views[waiting_key] if waiting_key is not None else None,
             "above": view_above,
@@ -138,21 +139,26 @@ def build_section_views(
 
 
 def _build_ranks(
-    section: Section, pictures: PicturesByAssertion, untold_pictures: dict[str, RankPicture], ident: str
+    section: Section,
+    pictures: PicturesByAssertion,
+    rank_pictures: Mapping[str, RankPicture],
+    drawn_ranks: list[RankPicture],
 ) -> TemplateData | None:
-    """Return the drawing of all ranks of the section's worst assertion, and take it from those not yet drawn.
+    """Return the drawing of all ranks of the section's worst assertion, and add it to those that are drawn.
 
     None if there is none, or if it is drawn further up.
     """
     for record in section.records:
         drawn = pictures.get(record.identity)
-        picture = untold_pictures.pop(drawn.ranks.key, None) if drawn is not None and drawn.ranks is not None else None
-        if picture is not None:
+        picture = rank_pictures.get(drawn.ranks.key) if drawn is not None and drawn.ranks is not None else None
+        # Two workers of xdist name the same windows by other keys.
+        if picture is not None and all(picture.head != above.head for above in drawn_ranks):
+            drawn_ranks.append(picture)
             root = section.root
             changes = root.changes if root is not None else {}
             return build_rank_view(
                 picture,
-                ident,
+                f"ranks-{len(drawn_ranks)}",
                 cause_ranks={rank for address, rank in changes if address == record.address},
                 waiting_ranks=root.waiting_ranks if root is not None else (),
                 red_ranks={

@@ -182,7 +182,11 @@ def _format_trace_headline(summary: Summary) -> str:
     rank_text = f" on rank {step.slowest_rank}" if len(summary.budgets) > 1 else ""
     budget = next((budget for budget in summary.budgets if budget.rank == step.slowest_rank and budget.parts), None)
     parts = budget.shares if budget is not None else {}
-    if budget is not None and abs(Fraction(budget.window_ns) / Fraction(step.ns) - 1) >= MIN_NAMED_PART_SHARE:
+    if (
+        budget is not None
+        and step.ns
+        and abs(Fraction(budget.window_ns) / Fraction(step.ns) - 1) >= MIN_NAMED_PART_SHARE
+    ):
         rank_text += f"; the window below, {format_value(budget.window_ns)}"
     largest = sorted(parts.items(), key=lambda part: (part[0] is not BudgetPart.COMPUTE, -part[1]))[:3]
     shares = [f"{format_percent(share)} {part}" for part, share in largest if share >= MIN_NAMED_PART_SHARE]

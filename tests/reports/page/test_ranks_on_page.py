@@ -11,14 +11,17 @@ import pytest
 from pytest_nsys.analysis.budget.budget import GapPart
 from pytest_nsys.analysis.budget.strips import RankStrip
 from pytest_nsys.analysis.explain.budget_lines import BudgetPart
-from pytest_nsys.reports.drawings.pictures import RankPicture
+from pytest_nsys.gates.model import Outcome
+from pytest_nsys.reports.drawings.pictures import RankPicture, VerdictPictures
 from pytest_nsys.reports.page.rank_view import build_rank_view, describe_slowest
+from pytest_nsys.reports.page.root_view import Section, build_section_views
 from tests.support.browser import chromium, needs_browser
 from tests.support.commands import run
 from tests.support.fault_programs import BACK_GEMM, data_parallel, dense
 from tests.support.fault_runs import Do, Op, Program
 from tests.support.page import Page
 from tests.support.quick_python import quick_python
+from tests.support.reports import record
 from tests.support.samples.formats import Format
 
 MS = 1_000_000
@@ -162,3 +165,15 @@ def test_64_ranks_take_600_kb_and_a_second_of_script(tmp_path: Path) -> None:
         assert bottom <= 900  # the first screen has it
         assert browser.run("document.documentElement.scrollWidth") <= 1280
         assert browser.errors == []
+
+
+def test_ranks_are_drawn_once_however_their_windows_are_named() -> None:
+    """Two workers of xdist read the windows of a baseline from folders of their own."""
+    records = [record(name, line=line, outcome=Outcome.FAILED) for line, name in enumerate(("one", "two", "three"), 1)]
+    heads = [[strip(0, 10), strip(1, length_ms)] for length_ms in (10, 10, 30)]
+    drawn = [RankPicture(f"worker {n}", (), head) for n, head in enumerate(heads)]
+    pictures = {
+        each.identity: VerdictPictures((), None, ranks=ranks) for each, ranks in zip(records, drawn, strict=True)
+    }
+    views = build_section_views([Section(each.name, [each]) for each in records], pictures, {})
+    assert [view["ranks"] and view["ranks"]["length_ns"] for view in views] == [10 * MS, None, 30 * MS]
