@@ -137,10 +137,12 @@ def _draw_ranks(
 
 
 def _list_stacked_strips(explaining: ExplainingWindows, ranks: Sequence[int]) -> list[RankStrip]:
-    """Return what each rank's window is made of; nothing if the windows cannot be read."""
-    index = explaining.window_index
+    """Return what the window of each of these ranks that the run has is made of; nothing if none can be read."""
+    run_ranks = {rank.number for rank in explaining.run.ranks}
+    own_ranks = [rank for rank in ranks if rank in run_ranks]
     with contextlib.suppress(NsysError):  # the stored windows of the base may lack this one
-        return [strip.stack_parts() for strip in list_rank_strips(explaining.run, explaining.spec, ranks, index)]
+        strips = list_rank_strips(explaining.run, explaining.spec, own_ranks, explaining.window_index)
+        return [strip.stack_parts() for strip in strips]
     return []
 
 

@@ -137,6 +137,12 @@ def test_bars_that_say_the_same_twice_give_way_to_the_waterfall(tmp_path: Path, 
     assert not page.by_class("ranks")
 
 
+def test_a_rank_that_the_base_lacks_has_its_head_alone() -> None:
+    picture = RankPicture("one", [strip(0, 10)], [strip(0, 10), strip(1, 12)])
+    view = build_rank_view(picture, "ranks-1", cause_ranks=(), waiting_ranks=(), red_ranks=())
+    assert [(len(row["sides"]), row["lengths"]) for row in view["rows"]] == [(2, "10 → 10 ms"), (1, "12 ms")]
+
+
 def test_a_green_run_has_none(tmp_path: Path) -> None:
     page = write_straggler(tmp_path, 2, 1)
     words = ["-m", "pytest", "-q", "-p", "no:cacheprovider", "--nsys-trace=base/run.sqlite", "--nsys-html=green.html"]
