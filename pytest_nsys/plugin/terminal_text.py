@@ -19,7 +19,6 @@ def print_terminal_line(terminalreporter: Any, line: str, **markup: bool) -> Non
 def print_coloured_lines(terminalreporter: Any, lines: Iterable[str]) -> None:
     """Print lines on verdicts, with the colours that pytest's terminal shows: ``--color`` and ``NO_COLOR`` decide."""
     for pieces in colour_lines(map(sanitize_text, lines)):
-        terminalreporter.ensure_newline()
         for text, tone in pieces:
             terminalreporter.write(text, **({} if tone is None else {tone.value: True}))
         terminalreporter.line("")

@@ -19,7 +19,6 @@ from pytest_nsys.core.numbers import MULTIPLE_FROM, format_change, format_distin
 from pytest_nsys.core.text_format import format_count, format_labels, format_rank_ranges, sanitize_line
 from pytest_nsys.core.units import HASH, SHARE_UNITS, TIME
 from pytest_nsys.gates.model import JudgedRow, Outcome
-from pytest_nsys.reports.session.comparison_tables import describe_claims
 from pytest_nsys.reports.session.record import AssertionRecord
 from pytest_nsys.reports.session.root_sentence import choose_story_names, describe_addresses, format_root_sentence
 from pytest_nsys.reports.session.session import Session, describe_not_run, format_counts, list_state_counts
@@ -381,6 +380,8 @@ def _describe_good(session: Session, story: Story) -> Iterator[str]:
     """Yield what deserves a look, how many assertions held, and the least headroom."""
     records = session.records
     if session.comparison is not None:
+        from pytest_nsys.reports.session.comparison_tables import describe_claims  # it measures, and a gate need not
+
         yield from describe_claims(session.comparison)
     if story.is_warning:
         yield f"warning: {describe_story(story)}"
