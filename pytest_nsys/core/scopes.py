@@ -145,6 +145,20 @@ def make_scope_matcher(kind: ScopeKind, pattern: str) -> Callable[[str], bool]:
     return matches
 
 
+_FOLDED_NUMBERS = {
+    ScopeKind.MODULE: re.compile(r"(?<=\[)\d+(?=\])|(?<=[./_])\d+(?=[./]|\Z)"),
+    ScopeKind.RANGE: re.compile(r"\d+"),
+}
+
+
+def fold_numbers(kind: ScopeKind, path: str) -> str:
+    """Return a path, or one name of it, with ``*`` for the numbers by which alike scopes differ: a pattern for all of
+    them.
+    """
+    numbers = _FOLDED_NUMBERS.get(kind)
+    return path if numbers is None else numbers.sub(_WILDCARD, path)
+
+
 class ScopeSelector(NamedTuple):
     """Says whose kernels count: those of one pass, or of all, in what a pattern names, taken together or each."""
 

@@ -14,7 +14,14 @@ from pytest_nsys.analysis.scopes.scope_times import ScopeTimes, ScopeUsage, sum_
 from pytest_nsys.analysis.windows.rank_window import RankWindow
 from pytest_nsys.core.errors import NoRows
 from pytest_nsys.core.model import Label, Value
-from pytest_nsys.core.scopes import Direction, ScopeKind, ScopeSelector, make_scope_matcher, unify_separators
+from pytest_nsys.core.scopes import (
+    Direction,
+    ScopeKind,
+    ScopeSelector,
+    fold_numbers,
+    make_scope_matcher,
+    unify_separators,
+)
 from pytest_nsys.core.text_format import sanitize_line
 
 _TO_SEE: Mapping[ScopeKind, str] = {
@@ -104,7 +111,6 @@ def _suggest_other_kind(window: RankWindow, scope: ScopeSelector) -> str:
     return ""
 
 
-_NUMBER = re.compile(r"(?<=\[)\d+(?=\])|(?<=[./_])\d+(?=[./]|\Z)")
 _SEPARATORS = {ScopeKind.MODULE: re.compile(r"[./]")}
 _SLASH = re.compile("/")
 
@@ -123,7 +129,7 @@ def find_nearest_patterns(kind: ScopeKind, pattern: str, paths: Iterable[str]) -
         ends = (path[start:] for start in starts)
         end = next((end for end in ends if count_elements(end) >= count_elements(pattern)), path)
         # Without the number of a layer one pattern stands for all of them.
-        candidates.setdefault(_NUMBER.sub("*", end))
+        candidates.setdefault(fold_numbers(kind, end))
     near = difflib.get_close_matches(pattern, candidates, n=_MAX_NEAREST, cutoff=0.5)
     return near or [*candidates][:_MAX_NEAREST]
 

@@ -5,8 +5,7 @@ What differs in its number alone is one row: ``TransformerBlock[*]``. Each row i
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 
@@ -16,7 +15,7 @@ from pytest_nsys.analysis.scopes.scope_times import NO_USAGE, ScopeTimes, ScopeU
 from pytest_nsys.analysis.windows.rank_window import RankWindow
 from pytest_nsys.core.exact import simplify_fraction
 from pytest_nsys.core.model import Note
-from pytest_nsys.core.scopes import ROOT, Direction, ScopeKind
+from pytest_nsys.core.scopes import ROOT, Direction, ScopeKind, fold_numbers
 from pytest_nsys.reports.tables.formats import (
     CellKind,
     Column,
@@ -28,10 +27,6 @@ from pytest_nsys.reports.views.view import AnyColumn, RowCells, View, ViewReques
 
 _INDENT = "  "
 _MAX_ROWS = 60
-_FOLDED_NUMBERS: Mapping[ScopeKind, re.Pattern[str]] = {
-    ScopeKind.MODULE: re.compile(r"(?<=\[)\d+(?=\])|(?<=[./_])\d+\Z"),
-    ScopeKind.RANGE: re.compile(r"\d+"),
-}
 
 
 @dataclass
@@ -57,12 +52,12 @@ class _Branch:
 
 def _grow_tree(times: ScopeTimes) -> _Branch:
     """Return the tree of all scopes with a kernel, folded."""
-    root, tree, numbers = _Branch(""), times.tree, _FOLDED_NUMBERS.get(times.kind)
+    root, tree = _Branch(""), times.tree
     for (code, direction), usage in times.exclusive.items():
         branch, around = root, ROOT
         for number in reversed(tree.list_ancestors(max(code, ROOT))):
             name = tree.texts[number][len(tree.texts[around]) :]
-            folded_name = name if numbers is None else numbers.sub("*", name)
+            folded_name = fold_numbers(times.kind, name)
             branch = branch.branches.setdefault(folded_name, _Branch(folded_name))
             branch.names.add(name)
             branch.usages.setdefault(direction, []).append(usage)
