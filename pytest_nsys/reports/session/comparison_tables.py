@@ -275,7 +275,10 @@ def _build_moved_table(
     ]
     if any(verdict.address != BUILT_IN_GATE for verdict, _ in rows):
         columns.append(
-            (Column("asserted in", CellKind.NAME), lambda verdict_row: verdict_row[0].assertion.location.file_and_line)
+            (
+                Column("asserted in", CellKind.NAME, dispensable=True),
+                lambda verdict_row: verdict_row[0].assertion.location.file_and_line,
+            )
         )
     return build_table(caption, columns, rows, limit, folded=folded)
 

@@ -831,7 +831,11 @@ def test_a_straggler_over_files_is_named_and_next_leads_to_it(project: Project, 
     assert "rank 3: gemm 80% longer (500 → 900 us); rank 0 waits in AllReduce for it" in why
     assert "longer" not in parts
     step = next(line for line in said.splitlines() if "next:" in line)
-    told = project.command(*shlex.split(step.split("pytest-nsys ")[1]), code=0)
+    words = shlex.split(step.split("pytest-nsys ")[1])
+    assert words[-4:] == ["--view", "kernels", "--rank", "3"]
+    (gemm,) = [line for line in project.command(*words, code=0).splitlines() if line.lstrip().startswith("gemm  ")][:1]
+    assert "  900 us  600 us  " in gemm  # on rank 3, and on the mean of the ranks
+    told = project.command("head", "--view=collectives", code=0)
     assert "straggler of mesh_dp AllReduce: rank 3 waits 400 us less than the longest" in told
 
 
