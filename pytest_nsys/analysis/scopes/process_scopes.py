@@ -214,6 +214,15 @@ class ProcessScopes:
                 forward_ops[i] = op
         return _Passes(directions, deciders, forward_ops, enclosing)
 
+    @property
+    def lacks_forward_ops(self) -> bool:
+        """Whether an op of the backward pass names a forward op that is not among those that were read."""
+        passes, sequence = self._passes, take(self._records.ops.sequence, self._ops.order)
+        return any(
+            passes.directions[i] == BACKWARD and passes.deciders[i] == i and i not in passes.forward_ops
+            for i in find_zeros(mark_equal(sequence, NO_SEQUENCE))
+        )
+
     def _find_linked_ops(self, sequence: Column, own: Column) -> Mapping[int, int]:
         """Return the forward op of each op that an arrow leads to, where it has no sequence number; mark both."""
         if not (links := self._records.links):

@@ -13,7 +13,7 @@ from functools import cached_property
 from typing import NamedTuple
 
 from pytest_nsys.analysis.scopes.process_scopes import KernelLaunch, KernelScopes, ProcessScopes, mark_unattributed
-from pytest_nsys.analysis.windows.rank_track import RankTrack, TraceContext
+from pytest_nsys.analysis.windows.rank_track import MAX_COLUMN_NS, RankTrack, TraceContext
 from pytest_nsys.analysis.windows.rank_window import RankWindow
 from pytest_nsys.core.columns import (
     Column,
@@ -31,6 +31,7 @@ from pytest_nsys.core.columns import (
 from pytest_nsys.core.conventions import NO_STAGE
 from pytest_nsys.core.intervals import find_hull
 from pytest_nsys.core.memoize import group_by_key, memoize_method
+from pytest_nsys.core.model import Interval
 from pytest_nsys.core.scopes import (
     DIRECTIONS,
     ROOT,
@@ -53,7 +54,21 @@ def _load_processes(trace_context: TraceContext) -> Mapping[int, ProcessScopes]:
         for pid, span in spans.items()
         if (process_records := records.get(pid, ProgramRecords())).ranges is None
     }
-    ranges = trace_context.trace.ranges_around(range_spans) if range_spans else {}
+    is_label = trace_context.convention.parse_setup
+    processes = {pid: ProcessScopes(records[pid], NO_RANGES, is_label) for pid in spans if pid not in range_spans}
+    processes |= _read_ranges(trace_context, range_spans, records)
+    # The forward pass of what a window launches may lie before the window.
+    longer_spans = {
+        pid: (-MAX_COLUMN_NS, end_ns) for pid, (_, end_ns) in range_spans.items() if processes[pid].lacks_forward_ops
+    }
+    return processes | _read_ranges(trace_context, longer_spans, records)
+
+
+def _read_ranges(
+    trace_context: TraceContext, spans: Mapping[int, Interval], records: Mapping[int, ProgramRecords]
+) -> dict[int, ProcessScopes]:
+    """Read the ranges of processes whose ranges alone say what each is."""
+    ranges = trace_context.trace.ranges_around(spans) if spans else {}
     is_label = trace_context.convention.parse_setup
     return {pid: ProcessScopes(records.get(pid), ranges.get(pid, NO_RANGES), is_label) for pid in spans}
 

@@ -113,6 +113,28 @@ def test_the_thread_that_a_backward_op_names_decides_between_equal_numbers(tmp_p
     assert scopes(path, "module") == 3 * [("Student", "backward")]
 
 
+def test_where_no_thread_is_named_the_last_of_equal_numbers_counts(tmp_path: Path) -> None:
+    gpu = (trace := TraceBuilder()).process()
+    for thread, start, module in ((300, 1_000, "student.0.mlp"), (301, 2_000, "teacher.0.mlp")):
+        gpu.range(module, start, start + 900, thread=thread)
+        gpu.range("aten::mm, seq = 7, op_id = 1", start + 100, start + 500, thread=thread)
+    gpu.range("MmBackward0, seq = 7, op_id = 2", 5_000, 6_000, thread=400)
+    gpu.kernel("gemm", 50_000, 51_000, launch_ns=5_500, thread=400)
+    path = Path(trace.write(tmp_path / "trace.sqlite"))
+    assert scopes(path, "module") == [("teacher.0.mlp", "backward")]
+
+
+def test_an_op_inside_a_backward_op_that_says_no_number_belongs_to_that(tmp_path: Path) -> None:
+    trace = KinetoBuilder()
+    trace.module("Model_0", 1_000, 2_000)
+    trace.event("cpu_op", "Custom", 1_100, 1_900, args={"Sequence number": 4, "Fwd thread id": 0})
+    backward_op(trace, "CustomBackward", 10_000, 14_000, 4)
+    backward_op(trace, "autograd::engine::evaluate_function: Inner", 11_000, 13_000, None)
+    trace.kernel("gemm", 50_000, 51_000, launch_ns=12_000, launch_length_ns=10, thread=200)
+    trace.write(path := tmp_path / "trace.json")
+    assert scopes(path, "module") == [("Model", "backward")]
+
+
 def test_what_hooks_launch_and_what_lies_before_the_capture_is_backward_without_a_module(tmp_path: Path) -> None:
     trace = KinetoBuilder()
     trace.module("Model_0", 1_000, 2_000)
@@ -135,6 +157,32 @@ def test_an_arrow_from_the_forward_pass_stands_for_a_missing_number(tmp_path: Pa
     trace.kernel("gemm", 50_000, 51_000, launch_ns=10_500, launch_length_ns=10, thread=200)
     trace.write(path := tmp_path / "trace.json")
     assert scopes(path, "module") == [("Model", "backward")]
+
+
+def test_a_module_that_the_backward_pass_calls_runs_again_whatever_its_ops_say(tmp_path: Path) -> None:
+    trace = KinetoBuilder()
+    trace.module("Model_0", 1_000, 9_000)
+    trace.event("cpu_op", "CheckpointFunction", 1_500, 4_000, args={"Sequence number": 8, "Fwd thread id": 0})
+    trace.module("Block_0", 1_600, 3_900)
+    backward_op(trace, "CheckpointFunctionBackward", 20_000, 29_000, 8)
+    trace.module("Block_0", 21_000, 24_000, thread=200)
+    trace.kernel("gemm", 50_000, 51_000, launch_ns=22_000, launch_length_ns=10, thread=200)
+    trace.kernel("gemm", 52_000, 53_000, launch_ns=26_000, launch_length_ns=10, thread=200)
+    trace.write(path := tmp_path / "trace.json")
+    assert scopes(path, "module") == [("Model/Block", "recompute"), ("Model", "backward")]
+
+
+def test_a_module_around_the_whole_backward_pass_is_not_what_runs_again(tmp_path: Path) -> None:
+    trace = KinetoBuilder()
+    trace.module("Trainer_0", 500, 40_000)
+    trace.module("Model_0", 1_000, 9_000)
+    trace.event("cpu_op", "CheckpointFunction", 1_500, 4_000, args={"Sequence number": 8, "Fwd thread id": 0})
+    args = {"Sequence number": 8, "Fwd thread id": 1}
+    trace.event("cpu_op", "CheckpointFunctionBackward", 20_000, 29_000, args=args)
+    trace.event("cpu_op", "aten::mm", 22_000, 23_000, args={"Sequence number": 3, "Fwd thread id": 0})
+    trace.kernel("gemm", 50_000, 51_000, launch_ns=22_500, launch_length_ns=10)
+    trace.write(path := tmp_path / "trace.json")
+    assert scopes(path, "module") == [("Trainer/Model", "recompute")]
 
 
 def checkpointed(path: Path, *, inner_module: bool) -> Path:
@@ -179,10 +227,11 @@ def test_modules_are_numbered_by_occurrence_whatever_numbers_the_profiler_gave(t
             at = 200_000 + 20_000 * number + 5_000 * place
             trace.kernel("gemm", at, at + 100, launch_ns=begin + 500, launch_length_ns=10)
     trace.write(path := tmp_path / "trace.json")
-    assert [scope for scope, _ in scopes(path, "module")] == [
-        *2 * ["Model/Block[0]/Linear"],
-        *("Model/Block[1]/Linear[0]", "Model/Block[1]/Linear[1]"),
-        *2 * ["Model/Block[2]/Norm"],
+    # Nothing says more of the pass than that a module is called: forward.
+    assert scopes(path, "module") == [
+        *2 * [("Model/Block[0]/Linear", "forward")],
+        *(("Model/Block[1]/Linear[0]", "forward"), ("Model/Block[1]/Linear[1]", "forward")),
+        *2 * [("Model/Block[2]/Norm", "forward")],
     ]
 
 
