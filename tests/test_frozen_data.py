@@ -31,7 +31,7 @@ ANY = "{}"
 """In a path of keys, one that the trace or the gate file gives, such as a stage or an axis of the mesh."""
 
 GOOD, BAD, PIPELINE = "nsys-demo/traces/good", "nsys-demo/traces/regressed", "dual/traces/regressed.sqlite"
-VIEWS = ("ranks", "overlap", "streams", "kernels", "collectives", "budget")
+VIEWS = ("ranks", "overlap", "streams", "kernels", "collectives", "budget", "program")
 HEAD = ("trace", "kernels", "definition", "windows", "notes")
 """What every command that measures says first."""
 

@@ -96,14 +96,16 @@ def _list_program_rows(request: ViewRequest) -> Iterator[RowCells]:
                 by_direction = {direction: branch.sum_usage(direction) for direction in Direction}
                 yield {
                     **_build_cells(window, kind, branch.sum_usage()),
-                    "scope": _INDENT * level + branch.name.lstrip("/." if level else ""),
-                    "path": branch.path,
+                    "tree": _INDENT * level + branch.name.lstrip("/." if level else ""),
+                    "scope": branch.path,
                     "scopes": len(branch.names),
                     **{f"{direction}_ns": usage.time_ns or None for direction, usage in by_direction.items()},
                 }
             for reason, usage in sorted(times.unattributed.items(), key=lambda item: -item[1].time_ns):
-                yield {**_build_cells(window, kind, usage), "scope": f"({reason})", "path": None, "scopes": None} | {
-                    f"{direction}_ns": None for direction in Direction
+                yield {
+                    **_build_cells(window, kind, usage),
+                    **dict.fromkeys(("tree", "scope"), f"({reason})"),
+                    **dict.fromkeys(("scopes", *(f"{direction}_ns" for direction in Direction))),
                 }
 
 
@@ -122,7 +124,7 @@ def _list_program_columns(request: ViewRequest) -> Sequence[AnyColumn]:
     """Return the columns; people see the kind of a row only where they ask for kinds."""
     direction_titles = {f"{direction}_ns": str(direction) for direction in Direction} | {"none_ns": "neither"}
     return (
-        *("rank", Column("scope"), Column("path", CellKind.UNIT), Column("scopes", CellKind.DETAIL)),
+        *("rank", Column("tree", title="scope"), Column("scope", CellKind.UNIT), Column("scopes", CellKind.DETAIL)),
         *make_time_columns("time_ns"),
         *make_ratio_columns("share"),
         *make_number_columns("launches"),

@@ -31,7 +31,7 @@ def rows(trace: Path, *options: str) -> list[dict[str, Any]]:
 
 
 def test_the_tree_is_folded_and_the_widest_comes_first(torch: Path) -> None:
-    table = [(row["scope"], row["path"], row["scopes"], row["time_ns"]) for row in rows(torch)]
+    table = [(row["tree"], row["scope"], row["scopes"], row["time_ns"]) for row in rows(torch)]
     assert table == [
         ("Model", "Model", 1, ALL_NS),
         ("  Block[*]", "Model/Block[*]", 3, ALL_NS),
@@ -67,7 +67,7 @@ def test_the_range_of_the_step_is_no_part_of_the_sentence(tmp_path: Path) -> Non
 def test_other_kinds_and_other_depths(torch: Path) -> None:
     assert [row["scope"] for row in rows(torch, "--depth=1")] == ["Model"]
     assert {row["kind"] for row in rows(torch, "--where", "kind=range")} == {"range"}
-    ops = [row["path"] for row in rows(torch, "--where", "kind=op", "--depth=2")]
+    ops = [row["scope"] for row in rows(torch, "--where", "kind=op", "--depth=2")]
     assert ops[0] == "autograd::engine::evaluate_function: MlpBackward0"
     assert "aten::attn/aten::mm" in ops
 
