@@ -508,13 +508,16 @@ def _parse_scope(
     metric_word, prefix, part = words[metric_index], words[:metric_index], words[metric_index + 2 :]
     is_each = bool(part) and part[0].text == _EACH_WORD
     part = part[is_each:]
+    has_stages = metric_word.text not in _STAGED_WORDS
+    if has_stages and not is_each and [word.text for word in part[:1]] == [ScopeKind.STAGE]:
+        return None  # ``exposed of stage none`` selects rows, as ``none exposed`` does
     kind = ScopeKind.STAGE
     if part and part[0].text in _SCOPE_KINDS:
         kind, part = ScopeKind(part[0].text), part[1:]
         if not part:
             example = _SCOPE_EXAMPLES[kind]
             raise words[-1].make_mistake(f"the {kind} is missing, as in 'time of {kind} {example}'")
-    elif metric_word.text not in _STAGED_WORDS or len(part) != 1:
+    elif has_stages or len(part) != 1:
         if metric_word.text == "time":
             raise metric_word.make_mistake(_explain_no_part(part))
         return None  # of a metric that has stages a stage is a selector, as ``rank 3`` is of each

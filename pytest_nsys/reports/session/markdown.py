@@ -19,7 +19,7 @@ from pytest_nsys.merge_base.base_verdict import TITLE, BaseVerdict
 from pytest_nsys.merge_base.differences import count_differences
 from pytest_nsys.reports.session.comparison_tables import MOVED_CAPTIONS, build_comparison_tables, describe_comparison
 from pytest_nsys.reports.session.headline import as_sentence, format_headline
-from pytest_nsys.reports.session.record import AssertionRecord
+from pytest_nsys.reports.session.record import AssertionRecord, expects_no_row
 from pytest_nsys.reports.session.session import (
     NOTHING_JUDGED,
     NotRunFile,
@@ -243,6 +243,8 @@ def _list_base_to_head_cells(record: AssertionRecord, row: JudgedRow | None, oth
     configuration = f"{record.configuration}, {other_count} more" if other_count else ""
     if row is None or row.value is None or not record.worst["value"]:
         return mark, name, "", record.worst["value"], "", "", "; ".join(filter(None, (configuration, record.message)))
+    if expects_no_row(record.assertion) and row.outcome is Outcome.PASSED:  # how many kernels were looked at
+        return mark, name, "", record.worst["value"], "", "", configuration
     unit, base = record.verdict.unit, "—"
     head = format_value_and_limit(row, unit)[0]
     if row.baseline is not None:

@@ -193,9 +193,13 @@ def test_one_sentence_looks_at_both_sides(project: Project) -> None:
 def test_what_passed_says_how_many_kernels_were_judged(project: Project, sentence: str) -> None:
     against(project, f"- {sentence}", kernels("a"), kernels("a"), 0, "--nsys-summary=summary.md")
     summary = project.root / "summary.md"
-    assert f"| passed | `{sentence}` | none of 3 kernels |  |  |  |  |" in summary.read_text()
+    rows = [line for line in summary.read_text().replace("\u00a0", " ").splitlines() if f"`{sentence}`" in line]
+    assert rows == [  # base and head of all assertions, then the gate file
+        f"| ✅ passed | `{sentence}` |  | none of 3 kernels |  |  |  |",
+        f"| ✅ passed | `{sentence}` | none of 3 kernels |  |  |  |  |",
+    ]
     against(project, f"- {sentence}", kernels("a", "b"), kernels("a", "c"), 1, "--nsys-summary=summary.md")
-    assert summary.read_text().count("none of") == 1  # the summary goes on, and a red shows its kernel
+    assert summary.read_text().count("none of") == 2  # the summary goes on, and a red shows its kernel
 
 
 def test_small_kernels_may_come_and_go(project: Project) -> None:
