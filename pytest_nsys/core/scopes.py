@@ -36,6 +36,25 @@ class Direction(enum.StrEnum):
     NONE = "none"
 
 
+class KernelPlace(NamedTuple):
+    """Says where in the program a kernel is launched."""
+
+    kind: ScopeKind
+    pattern: str  # of one scope its path, of several that differ in their number alone a pattern for all
+    direction: Direction | None  # None: in several passes
+    source: str | None  # the line of the user's files; None where there are several, or none is known
+
+    @property
+    def source_line(self) -> str | None:
+        """Return the line as people write it, without folders: ``model.py:212``; None where it is not known."""
+        if self.source is None or (match := _SOURCE_LINE.fullmatch(self.source)) is None:
+            return None
+        return f"{match['file']}:{match['line'] or match['line_in_brackets']}"
+
+
+# torch.profiler writes "model.py(212): forward", JAX "/home/me/model.py:212".
+_SOURCE_LINE = re.compile(r"(?:.*[\\/])?(?P<file>[^\\/]+?)(?:\((?P<line_in_brackets>\d+)\).*|:(?P<line>\d+))")
+
 DIRECTIONS = tuple(Direction)
 """Lists the directions by their number in columns."""
 

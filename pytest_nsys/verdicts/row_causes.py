@@ -28,6 +28,7 @@ from pytest_nsys.core.errors import NsysError
 from pytest_nsys.core.exact import distance
 from pytest_nsys.core.memoize import memoize_method
 from pytest_nsys.core.model import Label, Value
+from pytest_nsys.core.scopes import KernelPlace
 from pytest_nsys.core.units import TIME
 from pytest_nsys.gates.model import OUTSIDE_LIMIT, JudgedLabels, JudgedRow, Outcome, Verdict, resolve_window_spec
 from pytest_nsys.verdicts.window_breakdowns import MEDIAN_PERIOD, RunBreakdowns, WindowBreakdown, use_median_period
@@ -52,6 +53,10 @@ GPU_ROOT_KINDS = (RowActivity.KERNEL, RowActivity.COLLECTIVE, RowActivity.COPY, 
 """Kinds of root causes that are the same on all ranks. Host activity is not among them: a waiting rank shows other host
 activity.
 """
+
+
+PLACED_ACTIVITIES = (RowActivity.KERNEL, RowActivity.COLLECTIVE)
+"""The activities whose place in the program is told."""
 
 
 class RowExplanations(NamedTuple):
@@ -385,7 +390,22 @@ class _RowExplainer:
         kernel_names = frozenset(
             name for breakdown in breakdowns if breakdown is not None for name in breakdown.kernel_names
         )
-        return explained._replace(alike_on_all_ranks=other_changes, window_kernels=kernel_names)
+        return explained._replace(
+            alike_on_all_ranks=other_changes,
+            window_kernels=kernel_names,
+            places=self._find_places(explained.root_causes, sides),
+        )
+
+    def _find_places(self, changes: Sequence[Change], sides: _ExplainingWindows) -> dict[RootCause, KernelPlace]:
+        """Return where in the program the kernels of the root causes are launched, as far as the traces say so."""
+        baseline = self.current if sides.of_one_run else self.baseline
+        places: dict[RootCause, KernelPlace] = {}
+        for change in changes:
+            if change.root.activity in PLACED_ACTIVITIES and change.root not in places:
+                place = self.current.find_kernel_place(baseline, sides[:2], change)
+                if place is not None:
+                    places[change.root] = place
+        return places
 
     @memoize_method
     def _find_step_roots(self) -> RootCauses | None:

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import cached_property
 from typing import TYPE_CHECKING
 
 from pytest_nsys.analysis.captures.captures import Captures
-from pytest_nsys.analysis.explain.breakdown_model import Breakdown, RankWait
+from pytest_nsys.analysis.explain.breakdown_model import Breakdown, Change, RankWait, RootCause
 from pytest_nsys.analysis.metrics.registry import Metric, MetricScope
 from pytest_nsys.analysis.metrics.throughput import PERIOD_STATISTICS, find_slowest_rank, select_counted_periods
 from pytest_nsys.analysis.windows.rank_window import RankWindow
@@ -21,8 +21,10 @@ from pytest_nsys.analysis.windows.run import Run, RunWindow
 from pytest_nsys.analysis.windows.window_selection import ExaminedWindow, UsedWindow, WindowSpec, marks_steps
 from pytest_nsys.core.errors import NoRows, NothingMeasured, NsysError
 from pytest_nsys.core.exact import distance
+from pytest_nsys.core.kernel_names import make_stable_name
 from pytest_nsys.core.memoize import memoize_method
 from pytest_nsys.core.model import KernelsMode, Label, Span, Value
+from pytest_nsys.core.scopes import KernelPlace, ScopeKind
 from pytest_nsys.gates.model import JudgedLabels
 
 if TYPE_CHECKING:
@@ -32,6 +34,10 @@ MEDIAN_PERIOD = "p50"
 
 ALIKE_STEP_DIVISOR = 50
 """Two steps count as alike where their lengths differ by no more than one part in this many."""
+
+
+TOLD_KINDS = (ScopeKind.MODULE, ScopeKind.RANGE)
+"""The kinds of places that say more than a root cause says by itself: it has its stage, and its kernel names the op."""
 
 
 class WindowBreakdown:
@@ -54,6 +60,7 @@ class RunBreakdowns:
 
     captures: Captures
     peer_ranks: frozenset[int] | None = None  # ranks that others may wait for: those of the other run; None: all
+    _places: dict[RootCause, KernelPlace | None] = field(default_factory=dict)
 
     @cached_property
     def ranks(self) -> frozenset[int]:
@@ -238,6 +245,31 @@ class RunBreakdowns:
                 return capture, step_spec, n
         return None
 
+    def find_rank_window(self, breakdown: WindowBreakdown, rank: int) -> RankWindow | None:
+        """Return the window of a rank that was broken down; None where the rank has none."""
+        location = breakdown.location
+        if rank not in breakdown.lengths_ns:
+            return None
+        run = self.captures.runs[location.capture]
+        return run.load_windows(location.spec).windows_by_rank[rank][location.position]
+
+    def find_kernel_place(
+        self,
+        baseline_run: RunBreakdowns,
+        sides: tuple[WindowBreakdown, WindowBreakdown],
+        change: Change,
+    ) -> KernelPlace | None:
+        """Return where in the program the kernels of a root cause are launched that account for the change from a
+        baseline window to a window of these traces; None where nothing says so.
+
+        It is looked for on the first rank that is asked for: another rank's trace would be read anew for it.
+        """
+        root = change.root
+        if root not in self._places:
+            windows = baseline_run.find_rank_window(sides[0], change.rank), self.find_rank_window(sides[1], change.rank)
+            self._places[root] = _find_place(*windows, root.name)
+        return self._places[root]
+
     @memoize_method
     def _break_down_rank_window(self, capture: int, spec: WindowSpec, n: int, rank: int) -> Breakdown:
         from pytest_nsys.analysis.budget.breakdown import break_down_window  # only rows that moved pay for the import
@@ -259,6 +291,21 @@ class RunBreakdowns:
         }
         nth_windows = {number: windows[n] for number, windows in peer_windows.items() if len(windows) == count}
         return nth_windows, measure_waits_over_files(nth_windows)
+
+
+def _find_place(base: RankWindow | None, head: RankWindow | None, kernel_name: str) -> KernelPlace | None:
+    """Return where the kernels of a stable name are launched; of a kernel that is gone, where it was."""
+    from pytest_nsys.analysis.scopes.kernel_place import find_kernel_place  # only a red pays for the import
+
+    def is_wanted(short: str, full: str) -> bool:
+        return make_stable_name(full or short) == kernel_name
+
+    for window, earlier_window in ((head, base), (base, None)):
+        if window is not None:
+            place = find_kernel_place(window, is_wanted, earlier_window)
+            if place is not None:
+                return place if place.kind in TOLD_KINDS else None
+    return None
 
 
 def use_median_period(labels: JudgedLabels) -> JudgedLabels:

@@ -18,6 +18,7 @@ from typing import NamedTuple
 
 from pytest_nsys.analysis.explain.budget_lines import BudgetPart
 from pytest_nsys.core.model import Label
+from pytest_nsys.core.scopes import KernelPlace
 
 
 class RowActivity(enum.StrEnum):
@@ -319,6 +320,7 @@ class RowExplanation(NamedTuple):
     is_claimed: bool = False  # whether a sentence claims that it got better: then all of its change is told
     lost_gain: LostGain | None = None  # of a claimed row
     window_kernels: frozenset[str] = frozenset()  # the kernels of both windows, for distinct display names
+    places: Mapping[RootCause, KernelPlace] = {}  # where in the program the kernel of a root cause is launched
 
 
 UNCHANGED_SHARE = Fraction(5, 1000)

@@ -5,25 +5,15 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import NamedTuple
 
 from pytest_nsys.analysis.scopes.changed_scope import TELLING_KINDS
 from pytest_nsys.analysis.scopes.scope_times import find_track_directions, find_track_scopes
 from pytest_nsys.analysis.windows.rank_window import RankWindow
 from pytest_nsys.core.columns import Column, find_distinct_rows, find_nonzero, sum_values_by, take
-from pytest_nsys.core.scopes import DIRECTIONS, Direction, ScopeKind, fold_numbers
+from pytest_nsys.core.scopes import DIRECTIONS, KernelPlace, ScopeKind, fold_numbers
 
 _MOST_PERCENT = 90
 """What the scopes of one pattern must have of a kernel's time, or of its change, in percent: then it is called so."""
-
-
-class KernelPlace(NamedTuple):
-    """Says where a kernel is launched."""
-
-    kind: ScopeKind
-    pattern: str  # of one scope its path, of several that differ in their number alone a pattern for all
-    direction: Direction | None  # None: in several passes
-    source: str | None  # the line of the user's files; None where there are several, or none is known
 
 
 WantsKernel = Callable[[str, str], bool]

@@ -71,6 +71,7 @@ def _build_root(finding: Finding, summary: Summary) -> BriefRoot:
         ranks=format_brief_ranks(finding.ranks),
         waiting="",
         stages=[format_brief_text(str(finding.figures["stage"]))] if finding.figures.get("stage") else [],
+        scope="",
         amount_ns=finding.win_ns,
     )
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pytest_nsys.core.file_names import GateAddress
 from pytest_nsys.core.text_format import format_count, format_rank_ranges, sanitize_line
 from pytest_nsys.reports.session.story import Story, StoryRoot
-from pytest_nsys.reports.words.change_text import RootChange, choose_display_names, describe_root_change
+from pytest_nsys.reports.words.change_text import RootChange, choose_display_names, describe_root_change, format_place
 
 
 def choose_story_names(story: Story) -> dict[str, str]:
@@ -41,7 +41,11 @@ def format_root_sentence(
     ``effect`` is the text of what it did to a row, with its leading punctuation.
     """
     ranks, addresses = describe_root_places(story_root, story)
-    words = describe_story_root(story_root, display_names, on_all_ranks=happened_everywhere(story_root, story)) + effect
+    place_text = format_place(story_root.place)
+    if "," in place_text and not effect:
+        place_text += ","
+    words = describe_story_root(story_root, display_names, on_all_ranks=happened_everywhere(story_root, story))
+    words += place_text + effect
     if story_root.waiting_ranks or not (ranks or addresses):
         words = words.removesuffix(",")
     if story_root.waiting_ranks:

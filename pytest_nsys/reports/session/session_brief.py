@@ -22,6 +22,7 @@ from pytest_nsys.reports.tables.brief import (
     format_brief_text,
     render_brief,
 )
+from pytest_nsys.reports.words.change_text import format_place
 
 MAX_STEPS = 3
 """The most gate files, or configurations, whose step is told."""
@@ -57,6 +58,7 @@ def build_session_brief(session: Session) -> Brief:
                 ranks=format_brief_ranks(root.ranks),
                 waiting=format_brief_ranks(root.waiting_ranks),
                 stages=[format_brief_text(stage) for stage in root.stages[:MAX_STEPS]],
+                scope=format_brief_text(format_place(root.place).removeprefix(" in ")),
                 amount_ns=root.largest.change_ns,
             )
             for root in story.roots

@@ -19,6 +19,7 @@ from pytest_nsys.analysis.windows.window_selection import RUN, choose_window_nou
 from pytest_nsys.core.conventions import NO_STAGE
 from pytest_nsys.core.memoize import group_by_key
 from pytest_nsys.core.model import KernelsMode, Label
+from pytest_nsys.core.scopes import KernelPlace
 from pytest_nsys.gates.model import JudgedRow, Outcome
 from pytest_nsys.reports.session.record import AssertionRecord
 
@@ -107,6 +108,8 @@ class StoryRoot(NamedTuple):
     """The ranks that wait for a rank on which it changed."""
     waiting_kernel: str = ""
     """The kernel in which the waiting ranks wait."""
+    place: KernelPlace | None = None
+    """Where in the program its kernels are launched; None where the traces do not say, or not of all its stages."""
 
     @property
     def ranks(self) -> list[int]:
@@ -501,7 +504,14 @@ def _build_story_roots(reds: Sequence[AssertionRecord], root_index: _RootIndex) 
             tuple(reds_by_root.get(root, ())),
             tuple(ranks),
             _find_waiting_kernel(waiting_rows),
+            _find_place(explained_changes),
         )
+
+
+def _find_place(explained_changes: Iterable[tuple[str, RowExplanation, Change]]) -> KernelPlace | None:
+    """Return the place that all rows name for the changes of one root; None where they name several, or none."""
+    places = {row.places.get(change.root) for _, row, change in explained_changes}
+    return places.pop() if len(places) == 1 else None
 
 
 def _drop_stage(root: RootCause) -> RootCause:

@@ -6,6 +6,7 @@ from typing import Any
 
 from pytest_nsys.analysis.explain.breakdown_model import Change
 from pytest_nsys.core.file_names import GateAddress
+from pytest_nsys.core.scopes import KernelPlace
 from pytest_nsys.core.text_format import sanitize_line
 from pytest_nsys.reports.session.headline import describe_step_length
 from pytest_nsys.reports.session.root_sentence import choose_story_names, format_root_sentence
@@ -73,7 +74,17 @@ def _build_root_json(root: StoryRoot, text: str) -> Json:
         "changes": [{**build_change_json(change), **_build_address_json(address)} for (address, _), change in changes],
         "waiting": [*root.waiting_ranks],
         "waits_in": sanitize_line(root.waiting_kernel, LONGEST_NAME),
+        "scope": None if root.place is None else _build_place_json(root.place),
         "reds": [_build_red_json(red) for red in root.reds],
+    }
+
+
+def _build_place_json(place: KernelPlace) -> Json:
+    return {
+        "kind": place.kind,
+        "path": sanitize_line(place.pattern, LONGEST_NAME),
+        "direction": place.direction,
+        "source": None if place.source_line is None else sanitize_line(place.source_line, LONGEST_NAME),
     }
 
 

@@ -28,6 +28,7 @@ from pytest_nsys.reports.words.change_text import (
     describe_lost_gain,
     describe_root_change,
     format_before_after,
+    format_place,
 )
 
 MAX_PARTS = 3
@@ -220,6 +221,7 @@ def _describe_root(row: RowExplanation, change: Change, display_names: Mapping[s
         RowActivity.IDLE,
     ):
         text += f" ({format_before_after(*format_distinctly(change.baseline_ns, change.current_ns, TIME))})"
+    text += format_place(row.places.get(root))
     if row.labels.get("rank", change.rank) != change.rank:
         kernel = next(iter(_list_waiting_kernels(row)), "")
         waiting_rank = format_row_labels({"rank": row.labels["rank"]})

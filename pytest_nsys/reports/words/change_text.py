@@ -6,6 +6,7 @@ All outputs use these functions.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterable, Mapping
 from fractions import Fraction
 from typing import NamedTuple
@@ -32,6 +33,7 @@ from pytest_nsys.core.numbers import (
     format_signed,
     format_value,
 )
+from pytest_nsys.core.scopes import Direction, KernelPlace
 from pytest_nsys.core.text_format import format_count
 from pytest_nsys.core.units import TIME
 
@@ -43,6 +45,7 @@ ALIKE_CHANGE_SHARE = Fraction(10, 100)
 
 MAX_NAMED_STAGES = 2
 MAX_NAME_LENGTH = 60
+MAX_PATH_LENGTH = 40
 
 _NOUNS = {
     RowActivity.KERNEL: "kernel",
@@ -96,7 +99,7 @@ def _is_communication_name(name: str) -> bool:
 def describe_root_change(
     root_change: RootChange, display_names: Mapping[str, str], *, on_all_ranks: bool = False, with_amount: bool = True
 ) -> str:
-    """Return what changed at a root, without the place.
+    """Return what changed at a root, without its place: rank, and part of the program.
 
     The time of work that is new or gone is only included ``with_amount``. ``on_all_ranks``: the same happened on all
     ranks, and the text says so.
@@ -131,6 +134,25 @@ def describe_root_change(
         case ChangeKind.ELSEWHERE:
             return f"{name}{_format_stages(root_change)} runs on another stream"
     return f"{name}{_format_stages(root_change)} {_format_share_change(root_change)}"
+
+
+def format_place(place: KernelPlace | None) -> str:
+    """Return where in the program a kernel is launched: `` in MLPBlock/FusedMoE, backward (model.py:212)``.
+
+    Empty where that is not known.
+    """
+    if place is None:
+        return ""
+    pass_text = "" if place.direction in (None, Direction.NONE) else f", {place.direction}"
+    source_text = "" if place.source_line is None else f" ({place.source_line})"
+    return f" in {_shorten_path(place.pattern)}{pass_text}{source_text}"
+
+
+def _shorten_path(path: str) -> str:
+    """Return the end of a path, by which a sentence of a gate file finds it, too."""
+    while len(path) > MAX_PATH_LENGTH and (separator := re.search(r"[./]", path)) is not None:
+        path = path[separator.end() :]
+    return path
 
 
 def _format_moment(root: RootCause, name: str) -> str:

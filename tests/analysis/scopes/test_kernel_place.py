@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from pytest_nsys.analysis.scopes.kernel_place import KernelPlace, find_kernel_place
-from pytest_nsys.core.scopes import Direction, ScopeKind
+from pytest_nsys.analysis.scopes.kernel_place import find_kernel_place
+from pytest_nsys.core.scopes import Direction, KernelPlace, ScopeKind
 from tests.analysis.scopes.test_changed_scope import FAULTS
 from tests.analysis.scopes.test_paths import whole_run
 from tests.support.samples.builder import TraceBuilder

@@ -31,7 +31,7 @@ TEXTS = st.text(max_size=2_000).map(format_brief_text)
 
 def with_items(text: str, roots: int = 0, reds: int = 0, doubtful: int = 0) -> Brief:
     """A brief in which every text is the same."""
-    root = BriefRoot(text, text, text, text, text, [text] * 3, 1)
+    root = BriefRoot(text, text, text, text, text, [text] * 3, text, 1)
     return Brief(
         subject=BriefSubject.SESSION,
         verdict="failed",
