@@ -403,7 +403,8 @@ class _RowExplainer:
         for change in changes:
             if change.root.activity in PLACED_ACTIVITIES and change.root not in places:
                 place = self.current.find_kernel_place(baseline, sides[:2], change)
-                if place is not None:
+                # "in stage4_f" of a convention says it where its range is taken for a module of that name.
+                if place is not None and not (change.root.stage and change.root.stage in place.pattern):
                     places[change.root] = place
         return places
 

@@ -19,6 +19,7 @@ from pytest_nsys.analysis.metrics.throughput import PERIOD_STATISTICS, find_slow
 from pytest_nsys.analysis.windows.rank_window import RankWindow
 from pytest_nsys.analysis.windows.run import Run, RunWindow
 from pytest_nsys.analysis.windows.window_selection import ExaminedWindow, UsedWindow, WindowSpec, marks_steps
+from pytest_nsys.core.conventions import make_pattern_matcher
 from pytest_nsys.core.errors import NoRows, NothingMeasured, NsysError
 from pytest_nsys.core.exact import distance
 from pytest_nsys.core.kernel_names import make_stable_name
@@ -267,7 +268,11 @@ class RunBreakdowns:
         root = change.root
         if root not in self._places:
             windows = baseline_run.find_rank_window(sides[0], change.rank), self.find_rank_window(sides[1], change.rank)
-            self._places[root] = _find_place(*windows, root.name)
+            place = _find_place(*windows, root.name)
+            anchor = self.captures.convention.range_anchor
+            # A step is no part of the program; of a few short ones most kernels are launched in one.
+            is_step = place is not None and anchor is not None and make_pattern_matcher(anchor)(place.pattern)
+            self._places[root] = None if is_step else place
         return self._places[root]
 
     @memoize_method
@@ -294,7 +299,10 @@ class RunBreakdowns:
 
 
 def _find_place(base: RankWindow | None, head: RankWindow | None, kernel_name: str) -> KernelPlace | None:
-    """Return where the kernels of a stable name are launched; of a kernel that is gone, where it was."""
+    """Return where the kernels of a stable name are launched; of a kernel that is gone, where it was.
+
+    None where nothing says so, and where nearly all kernels are launched, as in the range of the step.
+    """
     from pytest_nsys.analysis.scopes.kernel_place import find_kernel_place  # only a red pays for the import
 
     def is_wanted(short: str, full: str) -> bool:
@@ -304,7 +312,9 @@ def _find_place(base: RankWindow | None, head: RankWindow | None, kernel_name: s
         if window is not None:
             place = find_kernel_place(window, is_wanted, earlier_window)
             if place is not None:
-                return place if place.kind in TOLD_KINDS else None
+                usual_place = find_kernel_place(window, lambda _short, _full: True)
+                says_something = usual_place is None or usual_place.pattern != place.pattern
+                return place if place.kind in TOLD_KINDS and says_something else None
     return None
 
 

@@ -58,6 +58,8 @@ def write_graph(path: Path, *extra: str) -> Path:
     trace.module("Model_0", 1_500, 80_000)
     trace.module("Attention_0", 2_000, 70_000)
     trace.event("python_function", "model/layers.py(212): forward", 2_500, 60_000, args={})
+    trace.module("FeedForward_0", 71_000, 79_000)
+    trace.kernel("gemm", 200_000, 260_000, launch_ns=72_000, launch_length_ns=100)
     for number, name in enumerate(("flash", *extra)):
         start = 100_000 + 20_000 * number
         trace.kernel(name, start, start + 15_000, launch_ns=3_000 + 1_000 * number, launch_length_ns=100)
