@@ -38,8 +38,6 @@ from pytest_nsys.cli import main
 from pytest_nsys.cli.command_group import COMMAND_GROUPS
 from pytest_nsys.core.conventions import BUILT_IN_CONVENTIONS, Convention
 from pytest_nsys.core.families import LIBRARIES
-from pytest_nsys.core.family_table import FAMILY_TABLE
-from pytest_nsys.core.memoize import group_by_key
 from pytest_nsys.core.model import KernelsMode, Span
 from pytest_nsys.plugin.settings import SETTINGS
 from pytest_nsys.reports.words.glossary import GLOSSARY
@@ -147,15 +145,6 @@ def conventions() -> str:
     return "\n".join(f"```yaml\n{convention_yaml(c)}```\n" for c in told)
 
 
-def families() -> str:
-    """The built-in families by what brings their kernels."""
-    lines = []
-    for source, rows in group_by_key((row.source, row) for row in FAMILY_TABLE).items():
-        own = group_by_key((f"`{row.family}`", f"`{glob}`") for row in rows for glob in row.globs)
-        lines.append(f"- {source}: {'; '.join(' '.join((family, *globs)) for family, globs in own.items())}\n")
-    return "".join(lines)
-
-
 def glossary() -> str:
     """Every word with its meaning, and a link to the page that says more."""
     return "".join(
@@ -171,7 +160,7 @@ def _page_of_docs(page: str) -> str:
 
 def libraries() -> str:
     """The known communication libraries."""
-    return "".join(f"- {own.name}: {' '.join(f'`{glob}`' for glob in own.globs)}\n" for own in LIBRARIES)
+    return f"{', '.join(own.name for own in LIBRARIES)}.\n"
 
 
 def commands() -> str:
@@ -226,7 +215,6 @@ GENERATED: Mapping[str, Callable[[], str]] = {
     "quality keys": bounds,
     "metrics": metrics,
     "conventions": conventions,
-    "families": families,
     "libraries": libraries,
     "glossary": glossary,
     "commands": commands,

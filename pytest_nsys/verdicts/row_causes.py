@@ -28,7 +28,7 @@ from pytest_nsys.core.errors import NsysError
 from pytest_nsys.core.exact import distance
 from pytest_nsys.core.memoize import memoize_method
 from pytest_nsys.core.model import Label, Value
-from pytest_nsys.core.scopes import KernelPlace
+from pytest_nsys.core.scopes import KernelPlace, ScopeSelector
 from pytest_nsys.core.units import TIME
 from pytest_nsys.gates.model import OUTSIDE_LIMIT, JudgedLabels, JudgedRow, Outcome, Verdict, resolve_window_spec
 from pytest_nsys.verdicts.window_breakdowns import MEDIAN_PERIOD, RunBreakdowns, WindowBreakdown, use_median_period
@@ -324,6 +324,8 @@ class _RowExplainer:
         from pytest_nsys.analysis.explain.causes import find_lost_gain
         from pytest_nsys.analysis.explain.root_cause_credits import find_count_changes, find_root_causes
 
+        if self.metric.program_scope is not None:
+            return self._explain_scope_row(row, labels, sides, self.metric.program_scope)
         metric, roots, parts = (
             self.metric,
             self.current.find_roots(sides.baseline, sides.current),
@@ -371,6 +373,34 @@ class _RowExplainer:
         )
         return RowExplanation(row_labels, explanation, changes, is_claimed=row.claim is not None, lost_gain=lost_gain)
 
+    def _explain_scope_row(
+        self, row: JudgedRow, labels: JudgedLabels, sides: _ExplainingWindows, scope: ScopeSelector
+    ) -> RowExplanation | None:
+        """Explain the time of a part of the program by the kernels that it launches; None where the row is of no single
+        rank, or a limit without a baseline found it unchanged.
+        """
+        from pytest_nsys.analysis.explain.root_cause_credits import select_most_credited
+        from pytest_nsys.analysis.scopes.scope_causes import EXPLAINED_METRICS, explain_scope
+
+        rank, name = labels.get("rank"), self.metric.name.partition(" ")[0]
+        baseline = self.current if sides.of_one_run else self.baseline
+        if not isinstance(rank, int) or name not in EXPLAINED_METRICS:
+            return None
+        base, head = baseline.find_rank_window(sides.baseline, rank), self.current.find_rank_window(sides.current, rank)
+        if base is None or head is None or row.value is None:
+            return None
+        path = labels.get("scope")
+        selector = scope if path is None else scope._replace(pattern=str(path))
+        explanation = explain_scope(selector, name, base, head)
+        credits_ns = {
+            cause: abs(cause.change_ns) for cause in explanation.causes if cause.change_ns * explanation.change_ns > 0
+        }
+        roots = select_most_credited(credits_ns, abs(explanation.change_ns))
+        place = KernelPlace(selector.kind, selector.pattern, selector.direction, None)
+        return RowExplanation(
+            labels, explanation, roots, is_claimed=row.claim is not None, places={root.root: place for root in roots}
+        )
+
     def add_other_ranks(self, explained: RowExplanation, sides: _ExplainingWindows) -> RowExplanation:
         """Return the explanation with its root causes on the other ranks, and with the kernels of the windows that were
         broken down.
@@ -393,7 +423,7 @@ class _RowExplainer:
         return explained._replace(
             alike_on_all_ranks=other_changes,
             window_kernels=kernel_names,
-            places=self._find_places(explained.root_causes, sides),
+            places=explained.places or self._find_places(explained.root_causes, sides),
         )
 
     def _find_places(self, changes: Sequence[Change], sides: _ExplainingWindows) -> dict[RootCause, KernelPlace]:

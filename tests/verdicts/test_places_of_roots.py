@@ -22,7 +22,7 @@ def compared(folder: Path, format_name: str, fault: int) -> tuple[Path, Path, li
     gate = folder / "gate.nsys.yaml"
     gate.write_text(
         f"version: 1\nconvention: {CONVENTIONS[format_name]}\nwindow: run\nkernels: contained\n"
-        "assertions: [compute_ns <= baseline + 0.1%]\n",
+        "assertions:\n- compute_ns <= baseline + 0.1%\n",
         encoding="utf-8",
     )
     return base, head, ["compare", str(base), str(head), f"--gate={gate}"]
@@ -77,3 +77,37 @@ def test_a_kernel_of_one_run_alone_says_where_it_is_or_was_launched(tmp_path: Pa
     (root,) = brief("compare", *(traces[::-1] if swapped else traces), f"--gate={gate}", code=1)["roots"]
     assert root["kind"] == ("gone" if swapped else "new")
     assert root["scope"] == "Model/Attention, forward (layers.py:212)"
+
+
+@pytest.mark.parametrize("format_name", WRITERS)
+@pytest.mark.parametrize("sentence", ["{direction} time of module {module}", "compute of module {module}"])
+def test_a_part_of_the_program_that_is_red_says_which_kernels_made_it_so(
+    tmp_path: Path, format_name: str, sentence: str
+) -> None:
+    _, _, words = compared(tmp_path, format_name, 3)
+    layer, module, direction = FAULTS[3]
+    path = name_module(format_name, layer, module)
+    gate = Path(words[-1].partition("=")[2])
+    told = sentence.format(direction=direction, module=path)
+    gate.write_text(gate.read_text().replace("compute_ns", told), encoding="utf-8")
+    report = json.loads(run(*words, "--format=json", code=1).stdout)
+    (assertion,) = report["gate_files"][0]["assertions"]
+    (why,), (row,) = assertion["causes"], assertion["rows"]
+    assert why["change_ns"] == row["change"]["exact"] == sum(part["change_ns"] for part in why["parts"])
+    assert why["unexplained_ns"] == 0
+    (root,) = report["story"]["roots"]
+    assert root["scope"]["path"] == path
+    assert f"in {path}" in report["headline"]
+    assert told in report["headline"] or "longer" in report["headline"]
+
+
+def test_a_kernel_that_is_new_in_a_part_is_its_cause(tmp_path: Path) -> None:
+    gate = tmp_path / "gate.nsys.yaml"
+    gate.write_text(
+        "version: 1\nconvention: kineto\nwindow: run\nassertions: [time of module Attention <= baseline + 1%]\n",
+        encoding="utf-8",
+    )
+    base, head = write_graph(tmp_path / "base.json"), write_graph(tmp_path / "head.json", "debug_check")
+    (root,) = brief("compare", base, head, f"--gate={gate}", code=1)["roots"]
+    assert (root["kind"], root["name"], root["amount_ns"], root["scope"]) == ("new", "debug_check", 15_000, "Attention")
+    assert "improved" in run("compare", head, base, f"--gate={gate}", code=0).stdout

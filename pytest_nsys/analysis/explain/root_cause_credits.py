@@ -55,7 +55,7 @@ def find_root_causes(
         if 2 * ledger.credited_ns.total() < abs(change_ns):
             ledger.credit_gaps()
         if 2 * ledger.credited_ns.total() >= abs(change_ns):
-            return _select_most_credited(ledger.credited_ns, abs(change_ns))
+            return select_most_credited(ledger.credited_ns, abs(change_ns))
     return ()
 
 
@@ -75,7 +75,7 @@ def find_count_changes(roots: RootCauses, ranks: Iterable[int], subject: str, na
     named_changes = [
         candidate for candidate in count_changes if any(kernel.startswith(name) for kernel in candidate.acting_kernels)
     ]
-    return _select_most_credited(
+    return select_most_credited(
         {
             candidate.change: max(candidate.change.baseline_ns, candidate.change.current_ns, 1)
             for candidate in (named_changes or count_changes)
@@ -84,7 +84,7 @@ def find_count_changes(roots: RootCauses, ranks: Iterable[int], subject: str, na
     )
 
 
-def _select_most_credited(credited_ns: Mapping[Change, int], change_ns: int) -> tuple[Change, ...]:
+def select_most_credited(credited_ns: Mapping[Change, int], change_ns: int) -> tuple[Change, ...]:
     """Return the root causes with the largest sums over ranks, as changes on each rank; small ones are left out."""
     sums, changes = Counter[RootCause](), group_by_key((change.root, change) for change in credited_ns)
     for change, ns in credited_ns.items():

@@ -199,7 +199,7 @@ class Metric:
         """Return how the time that its rows depend on is broken down, even if the rows themselves are not; None if
         nothing is.
         """
-        if self.program_scope is not None:
+        if self.program_scope is not None:  # explained by its kernels, without a breakdown of the window
             return None
         base = METRICS.get(self.name.removesuffix(OF_STEP_SUFFIX), self)
         import_path = base.parts_path or _PARTS_BY_SUBJECT.get(base.subject, "")
@@ -208,7 +208,8 @@ class Metric:
     @property
     def is_explained(self) -> bool:
         """Whether the breakdown of windows explains why its rows changed."""
-        return not self.is_outside_trace and (self.counts_kernels or self.underlying_parts is not None)
+        has_parts = self.underlying_parts is not None or self.program_scope is not None
+        return not self.is_outside_trace and (self.counts_kernels or has_parts)
 
     @property
     def reads_kernels(self) -> bool:

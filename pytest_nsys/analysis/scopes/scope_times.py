@@ -30,6 +30,7 @@ from pytest_nsys.core.columns import (
 )
 from pytest_nsys.core.conventions import NO_STAGE
 from pytest_nsys.core.intervals import find_hull
+from pytest_nsys.core.kernel_names import make_stable_name
 from pytest_nsys.core.memoize import group_by_key, memoize_method
 from pytest_nsys.core.model import Interval
 from pytest_nsys.core.scopes import (
@@ -196,14 +197,35 @@ class ScopeTimes:
 
         A kernel counts once, however many of its scopes match.
         """
+        rows, scopes = find_distinct_rows(self._number_matching(matches, direction))
+        usages = self._sum_columns(rows, len(scopes))
+        return {self.tree.texts[scope]: usage for (scope,), usage in zip(scopes, usages, strict=True) if scope != ROOT}
+
+    def sum_kernels(
+        self, matches: Callable[[str], bool], direction: Direction | None = None
+    ) -> Mapping[str, ScopeUsage]:
+        """Return the usage of each kernel, by its stable name, in the scopes that match; of one direction, or of
+        all.
+        """
+        name_codes, names = self._window.encode_names(lambda short, full: make_stable_name(full or short))
+        rows, keys = find_distinct_rows(self._number_matching(matches, direction), name_codes)
+        usages = group_by_key(
+            (names[name], usage)
+            for (scope, name), usage in zip(keys, self._sum_columns(rows, len(keys)), strict=True)
+            if scope != ROOT
+        )
+        return {name: sum_usages(usages[name]) for name in sorted(usages)}
+
+    def _number_matching(self, matches: Callable[[str], bool], direction: Direction | None) -> Column:
+        """Return for each kernel the number of its outermost scope that matches; ROOT without one, or in another
+        direction.
+        """
         outermost = array("q", self.tree.find_outermost(matches))
         numbers = take(outermost, clip(self._codes, ROOT, len(self.tree)))
         if direction is not None:
             others = find_zeros(mark_equal(self._directions, DIRECTIONS.index(direction)))
             as_vector(numbers)[as_vector(others)] = ROOT
-        rows, scopes = find_distinct_rows(numbers)
-        usages = self._sum_columns(rows, len(scopes))
-        return {self.tree.texts[scope]: usage for (scope,), usage in zip(scopes, usages, strict=True) if scope != ROOT}
+        return numbers
 
 
 @memoize_method

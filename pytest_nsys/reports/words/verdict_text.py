@@ -104,9 +104,15 @@ def format_row_place(row: JudgedRow, verdict: Verdict | None = None) -> str:
     return sanitize_line(f"{place_text} ({origin_text})".lstrip() if origin_text else place_text)
 
 
+SCOPE_TIME_WORDS = {"scope_ns": "time", "compute_ns": "compute", "exposed_ns": "exposed"}
+"""What a sentence calls each time of a part of the program."""
+
+
 def format_subject(assertion: Assertion) -> str:
     """Return the judged quantity: ``median overlap``, ``balance of compute_ns across pp``."""
-    metric = assertion.metric.removesuffix(OF_STEP_SUFFIX)
+    metric, scope = assertion.metric.removesuffix(OF_STEP_SUFFIX), assertion.measured_metric.program_scope
+    if scope is not None:
+        metric = f"{SCOPE_TIME_WORDS[metric.partition(' ')[0]]} of {scope}"
     if assertion.balance_across is not None:
         return f"balance of {assertion.metric} across {assertion.balance_across}"
     return " ".join([*(step.word for step in reversed(assertion.aggregates)), metric])
