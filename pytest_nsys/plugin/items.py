@@ -441,10 +441,12 @@ def _find_cause_elsewhere(verdict: Verdict, rank: int | None) -> Change | None:
 
 
 def _suggest_gpu_check(verdict: Verdict) -> Iterator[NextStep]:
-    """Suggest checking the GPU if one of several ranks is slower in all of its compute."""
+    """Suggest checking the GPU where all compute takes longer, on one of several ranks or on all."""
     slow_ranks = {
         root.rank for row in verdict.causes for root in row.root_causes[:1] if root.root.activity is RowActivity.ALL
     }
-    if len(slow_ranks) == 1 and len({window.rank for window in verdict.windows}) > 1:
+    if slow_ranks and verdict.outcome is Outcome.FAILED:
+        is_one_of_several = len(slow_ranks) == 1 and len({window.rank for window in verdict.windows}) > 1
+        place = f"on the node of rank {min(slow_ranks)}" if is_one_of_several else "on the node"
         purpose = "clocks, power, temperature; or run again on another node"
-        yield NextStep("nvidia-smi -q -d PERFORMANCE", f"on the node of rank {min(slow_ranks)}: {purpose}")
+        yield NextStep("nvidia-smi -q -d PERFORMANCE", f"{place}: {purpose}")

@@ -83,6 +83,7 @@ def _build_row(base: DrawnStrip | None, head: DrawnStrip, mark: str) -> Template
         ],
         "lengths": _join_lengths(lengths_ns),
         "change": format_change(lengths_ns[1], lengths_ns[0], TIME) if len(lengths_ns) == 2 else "",
+        "is_slower": len(lengths_ns) == 2 and lengths_ns[1] > lengths_ns[0],
         "why": strip.why,
     }
 

@@ -24,10 +24,14 @@ from pytest_nsys.reports.tables.formats import (
     make_number_column,
 )
 from pytest_nsys.reports.words.cause_text import format_row_labels, list_causes
+from pytest_nsys.reports.words.verdict_text import format_subject
 
 MAX_CAUSES = 6
 """So many causes have a step of their own; smaller ones share one."""
 
+
+REST_DIVISOR = 500
+"""What the causes leave of a change has a step of its own from one part in this many on: less cannot be seen."""
 
 MIN_CHANGE_SHARE = Fraction(1, 2)
 """Where base and head are more alike than this, the axis begins near them: else no cause would be seen."""
@@ -36,6 +40,7 @@ MIN_CHANGE_SHARE = Fraction(1, 2)
 class Waterfall(NamedTuple):
     """Holds how a row went from its baseline to its value: ``base_ns`` and the ns of all causes are ``head_ns``."""
 
+    quantity: str  # what is judged, such as ``compute_ns``: a step may change by another amount
     place: str  # the labels of the row
     base_ns: Value
     causes: Sequence[tuple[Value, str]]  # what each added, in ns, and its words
@@ -43,7 +48,7 @@ class Waterfall(NamedTuple):
 
     @property
     def title(self) -> str:
-        return f"What changed: {self.place}".rstrip()
+        return f"What changed: {', '.join(filter(None, (self.quantity, self.place)))}"
 
     @property
     def scale(self) -> Scale:
@@ -101,7 +106,7 @@ def find_waterfall(verdict: Verdict) -> Waterfall | None:
     for explanation in verdict.causes:
         row = _find_judged_row(verdict, explanation)
         if row is not None and row.value is not None and row.baseline is not None:
-            waterfall = build_waterfall(explanation, row.baseline, row.value)
+            waterfall = build_waterfall(explanation, format_subject(verdict.assertion), row.baseline, row.value)
             if waterfall is not None:
                 return waterfall
     return None
@@ -115,12 +120,12 @@ def _find_judged_row(verdict: Verdict, explanation: RowExplanation) -> JudgedRow
     return None
 
 
-def build_waterfall(explanation: RowExplanation, base_ns: Value, head_ns: Value) -> Waterfall | None:
+def build_waterfall(explanation: RowExplanation, quantity: str, base_ns: Value, head_ns: Value) -> Waterfall | None:
     """Return how the causes of a row lead from its baseline to its value; None where no cause has an amount."""
     causes: list[tuple[Value, str]] = [(ns, text) for ns, text in list_causes(explanation, MAX_CAUSES) if ns]
     rest_ns = Fraction(head_ns) - Fraction(base_ns) - sum(ns for ns, _ in causes)
     if not causes:
         return None
-    if rest_ns:
+    if abs(rest_ns) * REST_DIVISOR >= abs(Fraction(head_ns) - Fraction(base_ns)) and rest_ns:
         causes.append((rest_ns, "other changes"))
-    return Waterfall(format_row_labels(explanation.labels), base_ns, causes, head_ns)
+    return Waterfall(quantity, format_row_labels(explanation.labels), base_ns, causes, head_ns)

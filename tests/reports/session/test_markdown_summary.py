@@ -114,7 +114,7 @@ def test_a_red_summary(project: Project) -> None:
         ["+201 us", "`░░░░░░░░░░██████████`"],
         ["401 us", "`████████████████████`"],
     ]
-    assert "**What changed: rank 1 stage4\\_f**" in text
+    assert "**What changed: exposed\\_ns, rank 1 stage4\\_f**" in text
     title = "The rows of <code>exposed_ns below baseline plus tolerance</code> (line 5)"
     assert f"<details><summary>{title}</summary>" in text
     assert "#### failed: `exposed_ns below baseline plus tolerance` (line 5)\n\n1 of 4 rows above their limit." in text
