@@ -55,6 +55,9 @@ activity.
 """
 
 
+MAX_PLACED_CAUSES = 8
+"""How many kernels of a row, the largest changes first, have their place told beside the root causes."""
+
 PLACED_ACTIVITIES = (RowActivity.KERNEL, RowActivity.COLLECTIVE)
 """The activities whose place in the program is told."""
 
@@ -423,7 +426,8 @@ class _RowExplainer:
         return explained._replace(
             alike_on_all_ranks=other_changes,
             window_kernels=kernel_names,
-            places=explained.places or self._find_places(explained.root_causes, sides),
+            places=explained.places
+            or self._find_places([*explained.root_causes, *explained.explanation.causes[:MAX_PLACED_CAUSES]], sides),
         )
 
     def _find_places(self, changes: Sequence[Change], sides: _ExplainingWindows) -> dict[RootCause, KernelPlace]:

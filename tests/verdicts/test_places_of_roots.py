@@ -45,6 +45,7 @@ def test_every_report_names_it(tmp_path: Path, form: str) -> None:
     _, _, words = compared(tmp_path, "jax", FAULTS.index((1, "attn", FAULTS[3][2])))
     said = run(*words, f"--format={form}", code=1).stdout
     assert "in step/Model/layers_1/attn" in said.replace("\\_", "_")
+    assert ("launched in" in said) == (form == "html")  # the table of the kernels that changed
     assert "(model.py:11)" in said
     root = json.loads(run(*words, "--format=json", code=1).stdout)["story"]["roots"][0]
     assert root["scope"]["kind"] == "module"

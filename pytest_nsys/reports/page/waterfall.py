@@ -17,6 +17,7 @@ from pytest_nsys.gates.model import Verdict
 from pytest_nsys.reports.page.templating import TemplateData, format_css_percent
 from pytest_nsys.reports.tables.formats import Column, Table, build_text_table, make_number_columns
 from pytest_nsys.reports.words.cause_text import choose_row_names, format_row_labels
+from pytest_nsys.reports.words.change_text import format_place
 from pytest_nsys.reports.words.waterfall import Waterfall, find_waterfall
 
 
@@ -74,7 +75,7 @@ _KERNEL_ACTIVITIES = (RowActivity.KERNEL, RowActivity.COLLECTIVE)
 
 
 def _tabulate_kernels(explanation: RowExplanation, changes: Sequence[Change], omitted_count: int) -> Table:
-    names = choose_row_names(explanation)
+    names, places = choose_row_names(explanation), [_find_place(explanation, change) for change in changes]
     scale = choose_scale([ns for change in changes for ns in (change.baseline_ns, change.current_ns)], TIME)
     rows = [
         (
@@ -82,11 +83,19 @@ def _tabulate_kernels(explanation: RowExplanation, changes: Sequence[Change], om
             *(str(count) for count in (change.baseline_count, change.current_count)),
             *(format_value(ns, scale=scale) for ns in (change.baseline_ns, change.current_ns)),
             format_signed(change.change_ns, scale=scale),
+            *([place] if any(places) else []),
         )
-        for change in changes
+        for change, place in zip(changes, places, strict=True)
     ]
     smaller = f" ({format_count(omitted_count, 'smaller change')} left out)" if omitted_count else ""
     figures = ("launches, base", "launches, head", "time, base", "time, head", "change")
     columns: list[str | Column] = ["kernel", *make_number_columns(*figures)]
-    place = format_row_labels(explanation.labels)
-    return build_text_table(f"Kernels that changed{': ' if place else ''}{place}{smaller}", columns, rows)
+    columns += ["launched in"] if any(places) else []
+    row_text = format_row_labels(explanation.labels)
+    return build_text_table(f"Kernels that changed{': ' if row_text else ''}{row_text}{smaller}", columns, rows)
+
+
+def _find_place(explanation: RowExplanation, change: Change) -> str:
+    """Return the part of the program that launches the kernel of a change; empty where the traces do not say."""
+    places = {root.name: place for root, place in explanation.places.items()}
+    return format_place(places.get(change.root.name)).removeprefix(" in ")
