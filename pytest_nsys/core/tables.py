@@ -226,8 +226,6 @@ class ProgramRecords(NamedTuple):
     functions: Ranges = NO_RANGES  # calls of functions of the user's own files
     links: Sequence[BackwardLink] = ()
     origins: Mapping[KernelKey, KernelOrigin] = {}
-    # Where a node of a CUDA graph was made, of the kernels of which that is recorded: thread, and time in ns.
-    node_creations: Mapping[KernelKey, tuple[int, int]] = {}
 
 
 # When a level began that was there before the first event: before every time of a trace.

@@ -88,6 +88,16 @@ class Trace(Protocol):
         """Read the call that launched each kernel; of transfers and copies, too."""
         ...
 
+    def issue_calls(
+        self, kernels: Mapping[Lane, Kernels], launches: Mapping[Lane, LaunchCalls], /
+    ) -> Mapping[Lane, LaunchCalls]:
+        """Say where the program issued each kernel from.
+
+        That is its launch; of a kernel in a CUDA graph the creation of its node, if that is on record. Where no kernel
+        has another place than its launch, ``launches`` itself is returned.
+        """
+        ...
+
     def stream_waits(self) -> Mapping[int, Sequence[StreamWait]] | None:
         """Read every stream-wait by process, in the order of its place.
 

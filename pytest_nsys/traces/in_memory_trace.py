@@ -231,6 +231,12 @@ class InMemoryTrace:
             calls[lane] = process.launches.find_calls(lane_kernels.correlation)
         return calls
 
+    def issue_calls(
+        self, _: Mapping[Lane, Kernels], launches: Mapping[Lane, LaunchCalls], /
+    ) -> Mapping[Lane, LaunchCalls]:
+        """Return the launches: no format in memory says when the node of a CUDA graph was created."""
+        return launches
+
     def stream_waits(self) -> Mapping[int, Sequence[StreamWait]] | None:
         """Return every stream-wait by process, in the order of its place; None where there is none on record."""
         return self._collect_known(lambda process: process.waits)

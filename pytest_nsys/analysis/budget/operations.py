@@ -59,6 +59,11 @@ class _LaneOperations(NamedTuple):
     chosen_rows: Column | None = None
 
     @property
+    def issues_ns(self) -> Column:
+        """When the program issued each operation, which its stage is told by."""
+        return self.context.find_issue_times(self.lane) if self.chosen_rows is None else self.calls.start_ns
+
+    @property
     def calls(self) -> LaunchCalls:
         """The call that launched each operation."""
         if self.chosen_rows is None:
@@ -135,12 +140,14 @@ class Operations:
         return concatenate_columns([self.kernel_calls.start_ns, *(piece.calls.start_ns for piece in other_pieces)])
 
     def find_stages(self, operations: Column) -> tuple[Column, Sequence[str]]:
-        """Find the stage that each operation was launched for, as a number, and the stage of each number.
+        """Find the stage that each operation was issued for, as a number, and the stage of each number.
 
         Two numbers may have the same stage.
         """
-        launches = self.kernel_calls.start_ns if find_min_max(operations)[1] < self.kernel_count else self.launch_ns
-        times = fill_missing_launches(take(launches, operations), take(self.work.start_ns, operations))
+        has_kernels_alone = find_min_max(operations)[1] < self.kernel_count
+        pieces = self._kernel_pieces if has_kernels_alone else self._pieces
+        issues = concatenate_columns([piece.issues_ns for piece in pieces])
+        times = fill_missing_launches(take(issues, operations), take(self.work.start_ns, operations))
         codes, contexts, _ = self._contexts[0].find_label_index(self._global_pid).find_contexts(times)
         stages = [stage for stage, _ in contexts]
         if after := find_nonzero(take(self._is_after, operations)):

@@ -66,10 +66,11 @@ class KernelScopes(NamedTuple):
 
 
 class KernelLaunch(NamedTuple):
-    """Holds where kernels were launched: the columns of a LaunchCalls, and the kernels."""
+    """Holds where the program issued kernels."""
 
     kernels: Kernels
     calls: LaunchCalls
+    replays: LaunchCalls  # of kernels of a CUDA graph its launch: ``calls`` itself where none was issued elsewhere
 
 
 class _ForwardOps:
@@ -136,8 +137,7 @@ class ProcessScopes:
         """
         self._has_module_calls = records is not None and records.ranges is not None
         if records is None or records.ranges is None:
-            node_creations = {} if records is None else records.node_creations
-            records = sort_ranges_by_kind(ranges)._replace(node_creations=node_creations)
+            records = sort_ranges_by_kind(ranges)
         named_ranges = NO_RANGES if records.ranges is None else records.ranges
         flags = bytearray(is_not_nccl_range(name) and not is_label(name) for name in named_ranges.names)
         self._ranges = named_ranges.take(find_nonzero(take(flags, named_ranges.name)))
@@ -154,24 +154,6 @@ class ProcessScopes:
     @cached_property
     def _functions(self) -> SpanTree:
         return SpanTree(self._records.functions)
-
-    def _move_to_creations(self, launch: KernelLaunch) -> KernelLaunch:
-        """Return the launches with that of each graph node where it was made, as far as that is recorded."""
-        places = self.find_creations(launch)
-        if not places:
-            return launch
-        starts, threads = launch.calls.start_ns[:], launch.calls.thread[:]
-        for i, (thread, time_ns) in places.items():
-            threads[i], starts[i] = thread, time_ns
-        return launch._replace(calls=launch.calls._replace(start_ns=starts, thread=threads))
-
-    def find_creations(self, launch: KernelLaunch) -> Mapping[int, tuple[int, int]]:
-        """Return the thread and the time in ns where the node of each kernel was made, by index, as far as recorded."""
-        creations = self._records.node_creations
-        if not creations:
-            return {}
-        keys = zip(launch.kernels.correlation, launch.kernels.start_ns, strict=True)
-        return {i: creations[key] for i, key in enumerate(keys) if key in creations}
 
     # -- passes
 
@@ -238,7 +220,6 @@ class ProcessScopes:
 
     def find_directions(self, launch: KernelLaunch) -> Column:
         """Return the number of the direction of each kernel."""
-        launch = self._move_to_creations(launch)
         ops = self._ops.find_innermost(launch.calls.thread, launch.calls.start_ns)
         calls = self._module_calls.find_innermost(launch.calls.thread, launch.calls.start_ns)
         directions = as_vector(look_up(self._passes.directions, ops, NO_DIRECTION)).copy()
@@ -293,7 +274,7 @@ class ProcessScopes:
             ScopeKind.RANGE: self._find_ranges,
             ScopeKind.SOURCE: self._find_sources,
         }[kind]
-        numbers = find_numbers(self._move_to_creations(launch), tree)
+        numbers = find_numbers(launch, tree)
         if kind is ScopeKind.RANGE:
             numbers = self._add_launching_ranges(numbers, launch, tree)
         codes = mark_unattributed(numbers, launch)
@@ -334,12 +315,13 @@ class ProcessScopes:
 
     def _add_launching_ranges(self, numbers: Column, launch: KernelLaunch, tree: ScopeTree) -> Column:
         """Return the scopes with those of graph nodes below the ranges in which their graph was launched."""
-        created = [*self.find_creations(launch)]
-        if not created:
+        if launch.calls is launch.replays:
             return numbers
-        launching, rows = ScopeTree(), array("q", created)
-        kernels, calls = launch.kernels.take(rows), LaunchCalls(*(take(column, rows) for column in launch.calls))
-        launching_numbers = self._find_ranges(KernelLaunch(kernels, calls), launching)
+        is_created = as_vector(launch.calls.start_ns) != as_vector(launch.replays.start_ns)
+        created = array("q", numpy.flatnonzero(is_created).tobytes())
+        replays = LaunchCalls(*(take(column, created) for column in launch.replays))
+        launching = ScopeTree()
+        launching_numbers = self._find_ranges(KernelLaunch(launch.kernels.take(created), replays, replays), launching)
         moved = numbers[:]
         number_by_pair: dict[tuple[int, int], int] = {}
         for i, around in zip(created, launching_numbers, strict=True):
@@ -350,21 +332,6 @@ class ProcessScopes:
                 number_by_pair[pair] = tree.add_path(names)
             moved[i] = number_by_pair[pair]
         return moved
-
-    def find_stages(self, launch: KernelLaunch, find_stage: Callable[[str], str | None]) -> Mapping[int, str | None]:
-        """Return the stage in which the node of each kernel was made, by index, as far as recorded."""
-        created = self.find_creations(launch)
-        if not created:
-            return {}
-        stages = [find_stage(name) for name in self._ranges.names]
-        code_by_name = array("q", [0 if stage is None else 1 + i for i, stage in enumerate(stages)])
-        rows = array("q", created)
-        moved = self._move_to_creations(launch)
-        calls = LaunchCalls(*(take(column, rows) for column in moved.calls))
-        codes = self._find_innermost_codes(
-            self._ranges, take(code_by_name, self._ranges.name), moved._replace(calls=calls)
-        )
-        return {i: stages[code - 1] if code else None for i, code in zip(rows, codes, strict=True)}
 
     # -- modules and lines, of which the backward pass has those of the forward pass
 

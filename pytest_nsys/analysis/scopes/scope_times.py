@@ -29,7 +29,6 @@ from pytest_nsys.core.columns import (
     take,
 )
 from pytest_nsys.core.conventions import NO_STAGE
-from pytest_nsys.core.intervals import find_hull
 from pytest_nsys.core.kernel_names import make_stable_name
 from pytest_nsys.core.memoize import group_by_key, memoize_method
 from pytest_nsys.core.model import Interval
@@ -50,11 +49,7 @@ def _load_processes(trace_context: TraceContext) -> Mapping[int, ProcessScopes]:
     """Read what the trace records of the program of each process that ran a kernel, on first use."""
     spans = trace_context.launch_spans
     records = trace_context.trace.program_records(spans)
-    range_spans = {
-        pid: find_hull([span, *((at_ns, at_ns) for _, at_ns in process_records.node_creations.values())])
-        for pid, span in spans.items()
-        if (process_records := records.get(pid, ProgramRecords())).ranges is None
-    }
+    range_spans = {pid: span for pid, span in spans.items() if records.get(pid, ProgramRecords()).ranges is None}
     is_label = trace_context.convention.parse_setup
     processes = {pid: ProcessScopes(records[pid], NO_RANGES, is_label) for pid in spans if pid not in range_spans}
     processes |= _read_ranges(trace_context, range_spans, records)
@@ -75,7 +70,7 @@ def _read_ranges(
 
 
 def _get_launch(track: RankTrack) -> KernelLaunch:
-    return KernelLaunch(track.kernels, track.launch_calls)
+    return KernelLaunch(track.kernels, track.issue_calls, track.launch_calls)
 
 
 @memoize_method
@@ -92,18 +87,6 @@ def _find_stages(track: RankTrack) -> KernelScopes:
     tree, (codes, contexts, _), launch = ScopeTree(), track.contexts, _get_launch(track)
     numbers = [ROOT if stage == NO_STAGE else tree.add(ROOT, stage) for stage, _ in contexts]
     stage_numbers = take(array("q", numbers), codes)
-    if 1 in launch.kernels.graph_node:
-        find_context = track.convention.make_stage_and_purpose_parser()
-
-        def find_stage(name: str) -> str | None:
-            """Return the stage that the name of a range gives; None for one that gives none."""
-            context = find_context(name)
-            return None if context is None or context[0] == NO_STAGE else context[0]
-
-        process = _load_processes(track.trace_context)[track.rank.process.global_pid]
-        for i, stage in process.find_stages(launch, find_stage).items():
-            if stage is not None:
-                stage_numbers[i] = tree.add(ROOT, stage)
     return KernelScopes(mark_unattributed(stage_numbers, launch), tree)
 
 

@@ -209,6 +209,30 @@ class TraceContext:
         return self.trace.launch_calls(self.kernels)
 
     @cached_property
+    def issue_calls(self) -> Mapping[Lane, LaunchCalls]:
+        """Where the program issued the kernels from, by lane: their launch, or the creation of their node in a CUDA
+        graph.
+        """
+        return self.trace.issue_calls(self.kernels, self.launch_calls)
+
+    @memoize_method
+    def find_issue_times(self, lane: Lane) -> Column:
+        """Return the time at which the program issued each kernel of a lane, which its ranges say the stage of.
+
+        A node of a CUDA graph that was created outside of all ranges with a stage or purpose is issued by the graph's
+        launch: what the program did is told there alone.
+        """
+        issues_ns = (self.issue_calls.get(lane) or NO_LAUNCH_CALLS).start_ns
+        launches_ns = (self.launch_calls.get(lane) or NO_LAUNCH_CALLS).start_ns
+        if issues_ns is launches_ns:
+            return launches_ns
+        codes = self.find_label_index(lane.global_pid).find_contexts(issues_ns).codes
+        issues_ns = issues_ns[:]
+        for i in find_zeros(codes):
+            issues_ns[i] = launches_ns[i]
+        return issues_ns
+
+    @cached_property
     def transfer_calls(self) -> Mapping[Lane, LaunchCalls]:
         """The API calls that launched the transfers, by lane."""
         return self.trace.launch_calls(self.transfers or {})
@@ -284,22 +308,27 @@ class TraceContext:
 
     @cached_property
     def launch_spans(self) -> Mapping[int, Interval]:
-        """The time of each process from its first launch to its last, and in which the kernels ran."""
+        """The time of each process from where its first kernel was issued to its last launch, and in which they ran."""
         return _merge_spans_by_process(
-            (lane, self._find_launch_span(lane)) for lane, lane_kernels in self.kernels.items() if len(lane_kernels)
+            (lane, self._find_issue_span(lane)) for lane, lane_kernels in self.kernels.items() if len(lane_kernels)
         )
 
     @cached_property
     def _label_indexes(self) -> Mapping[int, RangeLabelIndex]:
-        """The index of the ranges around the launches of the kernels, by process."""
+        """The index of the ranges around the places that the kernels were issued from, by process."""
         find_context = self.convention.make_stage_and_purpose_parser()
         ranges_by_process = self.trace.ranges_around(self.launch_spans)
         return {pid: RangeLabelIndex(ranges, find_context) for pid, ranges in ranges_by_process.items()}
 
-    def _find_launch_span(self, lane: Lane) -> Interval:
-        starts, launches = self.kernels[lane].start_ns, self.launch_calls[lane].start_ns
-        first, last = find_min_max(take(launches, _find_launched_kernels(launches)) or starts)
+    def _find_issue_span(self, lane: Lane) -> Interval:
+        starts, (first, last) = self.kernels[lane].start_ns, self._find_call_span(lane, self.launch_calls)
+        if self.issue_calls is not self.launch_calls:
+            first = min(first, self._find_call_span(lane, self.issue_calls)[0])
         return min(starts[0], first), max(starts[-1], last)
+
+    def _find_call_span(self, lane: Lane, calls_by_lane: Mapping[Lane, LaunchCalls]) -> Interval:
+        calls_ns = calls_by_lane[lane].start_ns
+        return find_min_max(take(calls_ns, _find_launched_kernels(calls_ns)) or self.kernels[lane].start_ns)
 
     def find_label_index(self, global_pid: int) -> RangeLabelIndex:
         """Return the index of the ranges of a process; an empty one if it has none."""
@@ -609,6 +638,11 @@ class RankTrack:
         return self.trace_context.launch_calls.get(self.rank.lane) or NO_LAUNCH_CALLS
 
     @property
+    def issue_calls(self) -> LaunchCalls:
+        """Where the program issued each kernel from; ``launch_calls`` itself if it launched all of them one by one."""
+        return self.trace_context.issue_calls.get(self.rank.lane) or NO_LAUNCH_CALLS
+
+    @property
     def launch_or_start_ns(self) -> Column:
         """The time at which each kernel was launched; its start if no launch row exists."""
         return fill_missing_launches(self.launch_ns, self.kernels.start_ns)
@@ -671,8 +705,9 @@ class RankTrack:
 
     @cached_property
     def contexts(self) -> KernelContexts:
-        """The stage and purpose of every kernel."""
-        return self.trace_context.find_label_index(self.rank.process.global_pid).find_contexts(self.launch_or_start_ns)
+        """The stage and purpose of every kernel: those of where it was issued from."""
+        issues_ns = fill_missing_launches(self.trace_context.find_issue_times(self.rank.lane), self.kernels.start_ns)
+        return self.trace_context.find_label_index(self.rank.process.global_pid).find_contexts(issues_ns)
 
 
 def _find_launched_kernels(launches: Column) -> Column:

@@ -25,6 +25,7 @@ from typing import NamedTuple
 from pytest_nsys.core.model import NO_LAUNCH, Collective, Lane
 from pytest_nsys.core.tables import Kernels
 from pytest_nsys.traces.nsys.calls import read_launch_calls
+from pytest_nsys.traces.nsys.graph_nodes import read_issue_calls
 from pytest_nsys.traces.nsys.tables import KERNEL_TABLE, NVTX_TABLE, STRINGS_TABLE, THREAD_BITS
 from pytest_nsys.traces.sqlite.columns import InvalidValue, check_integers, check_text, collect_texts
 from pytest_nsys.traces.sqlite.conditions import build_name_condition
@@ -186,10 +187,11 @@ ONE_RANK_SIDES = {"ncclAllGather": (1, None), "ncclReduceScatter": (None, 1), "n
 
 
 class LaunchPoint(NamedTuple):
-    """Says where a kernel was launched."""
+    """Says where a kernel was issued."""
 
     start_ns: int
     thread: int
+    replay: int = NO_LAUNCH  # each replay of a CUDA graph has the kernels of a call once again
 
 
 class Communicator(NamedTuple):
@@ -214,16 +216,17 @@ def read_collectives(
     for row in read_payloads(file, NCCL_PREFIX):
         if NCCL_CALL.fullmatch(row.name):
             calls[row.global_tid & ~THREAD_BITS].append(row)
-    launches = read_launch_calls(file, kernels)
+    launches = read_issue_calls(file, kernels, read_launch_calls(file, kernels))
     collectives: dict[Lane, Sequence[Collective | None]] = {}
     for lane in kernels:
         process_calls = _ProcessCalls(calls.get(lane.global_pid, []))
         starts, _, threads = launches[lane]
-        starts_and_threads = zip(starts, threads, strict=True)
+        nodes, correlations = kernels[lane].graph_node, kernels[lane].correlation
+        replays = [correlation if node else NO_LAUNCH for node, correlation in zip(nodes, correlations, strict=True)]
         collectives[lane] = process_calls.find_collectives(
             [
-                None if start == NO_LAUNCH else LaunchPoint(start, lane.global_pid | thread)
-                for start, thread in starts_and_threads
+                None if start == NO_LAUNCH else LaunchPoint(start, lane.global_pid | thread, replay)
+                for start, thread, replay in zip(starts, threads, replays, strict=True)
             ]
         )
     return collectives
@@ -270,12 +273,12 @@ class _ProcessCalls:
         Kernels of one group share its calls: a single kernel has all of them, several kernels have one each.
         """
         range_places = [None if launch is None else self._find_outermost_range(launch) for launch in launches]
-        launches_by_range: dict[tuple[int, int], list[int]] = defaultdict(list)
-        for i, range_place in enumerate(range_places):
-            if range_place is not None:
-                launches_by_range[range_place].append(i)
+        launches_by_range: dict[tuple[int, int, int], list[int]] = defaultdict(list)
+        for i, (launch, range_place) in enumerate(zip(launches, range_places, strict=True)):
+            if launch is not None and range_place is not None:
+                launches_by_range[*range_place, launch.replay].append(i)
         collectives: list[Collective | None] = [None] * len(launches)
-        for (thread, index), members in launches_by_range.items():
+        for (thread, index, _), members in launches_by_range.items():
             members.sort(key=lambda i: launches[i] or LaunchPoint(NO_LAUNCH, 0))
             calls = self._list_calls(thread, index)
             if len(members) == 1:

@@ -42,7 +42,7 @@ from pytest_nsys.traces.nsys.calls import (
 )
 from pytest_nsys.traces.nsys.collectives import NSYS_SIZES_ADVICE, read_collectives
 from pytest_nsys.traces.nsys.gpu_metrics import SAMPLES_TABLE, describe_clock_capture, read_sm_clocks
-from pytest_nsys.traces.nsys.graph_nodes import GRAPH_NODES_TABLE, read_node_creations
+from pytest_nsys.traces.nsys.graph_nodes import read_issue_calls
 from pytest_nsys.traces.nsys.launch_records import read_launch_records
 from pytest_nsys.traces.nsys.memory import (
     MEMORY_EVENTS,
@@ -328,10 +328,8 @@ class NsysSqlite:
         return {}
 
     def program_records(self, _spans: Mapping[int, Interval]) -> Mapping[int, ProgramRecords]:
-        """Return where the nodes of CUDA graphs were made; all else is said by the ranges alone."""
-        with self._report_damage(GRAPH_NODES_TABLE):
-            creations_by_process = read_node_creations(self._file)
-        return {pid: ProgramRecords(node_creations=creations) for pid, creations in creations_by_process.items()}
+        """Return none: what a program was doing is said by its ranges alone."""
+        return {}
 
     def common_range_names(self, global_pid: int) -> Sequence[tuple[str, int]]:
         """Return the names that most ranges of a process have, with their counts."""
@@ -465,6 +463,12 @@ class NsysSqlite:
         """Return the earliest launch row of each kernel: several rows per id exist, kernels never multiply."""
         with self._report_damage(RUNTIME_TABLE):
             return read_launch_calls(self._file, kernels)
+
+    def issue_calls(
+        self, kernels: Mapping[Lane, Kernels], launches: Mapping[Lane, LaunchCalls], /
+    ) -> Mapping[Lane, LaunchCalls]:
+        """Return the launch of each kernel; of one in a CUDA graph the creation of its node, where it is on record."""
+        return read_issue_calls(self._file, kernels, launches)
 
     def stream_waits(self) -> Mapping[int, Sequence[StreamWait]] | None:
         """Return every stream-wait by process, in the order of its place; None where there is no row of one."""

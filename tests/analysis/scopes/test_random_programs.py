@@ -67,7 +67,7 @@ class Program:
         times, threads = (array("q", column) for column in zip(*self.launches, strict=True))
         numbers, zeros = array("q", range(count)), array("q", bytes(8 * count))
         kernels = Kernels(times, times, numbers, zeros, zeros, zeros, (Stream(0, 0, 7),), {0: "gemm"}, bytearray(count))
-        return KernelLaunch(kernels, LaunchCalls(times, times, threads))
+        return KernelLaunch(kernels, *2 * [LaunchCalls(times, times, threads)])
 
     # -- what a naive reader finds
 

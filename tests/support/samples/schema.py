@@ -28,6 +28,7 @@ MEMSET = "CUPTI_ACTIVITY_KIND_MEMSET"
 SYNCHRONIZATION = "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION"
 CUDA_EVENT = "CUPTI_ACTIVITY_KIND_CUDA_EVENT"
 GRAPH_TRACE = "CUPTI_ACTIVITY_KIND_GRAPH_TRACE"
+GRAPH_NODES = "CUDA_GRAPH_NODE_EVENTS"
 MEMORY_USAGE = "CUDA_GPU_MEMORY_USAGE_EVENTS"
 GPU_METRICS, GPU_METRIC_NAMES = "GPU_METRICS", "TARGET_INFO_GPU_METRICS"
 NVTX = "NVTX_EVENTS"
@@ -117,6 +118,7 @@ TABLES: Mapping[str, TableSchema] = {
     CUDA_EVENT: _table(
         "timestamp=0 deviceId!=0 contextId!=1 greenContextId streamId!=7 correlationId globalPid eventId!=0 eventSyncId"
     ),
+    GRAPH_NODES: _table("start! end eventClass!=0 globalTid nameId! graphNodeId! originalGraphNodeId", order="start"),
     GRAPH_TRACE: _table(_GPU_SPAN + "graphId!=1 graphExecId!=1", order="start"),
     MEMORY_USAGE: _table(
         "start! globalPid! deviceId!=0 contextId!=1 address! pc!=0 bytes! memKind!=2 memoryOperationType!=0 "

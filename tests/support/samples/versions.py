@@ -31,7 +31,8 @@ BROUGHT = {
     "3.13": f"DIAGNOSTIC_EVENT TARGET_INFO_SESSION_START_TIME.systemClockNs {KERNEL}.qmdBulkReleaseDone "
     f"{KERNEL}.qmdPreexitDone {KERNEL}.qmdLastCtaDone {KERNEL}.clusterX {KERNEL}.clusterY {KERNEL}.clusterZ "
     f"{KERNEL}.clusterSchedulingPolicy {KERNEL}.maxPotentialClusterSize {KERNEL}.maxActiveClusters",
-    "3.24": f"CUPTI_ACTIVITY_KIND_GRAPH_TRACE {KERNEL}.graphId {MEMCPY}.copyCount {SYNCHRONIZATION}.eventSyncId "
+    "3.24": "CUPTI_ACTIVITY_KIND_GRAPH_TRACE CUDA_GRAPH_NODE_EVENTS "
+    f"{KERNEL}.graphId {MEMCPY}.copyCount {SYNCHRONIZATION}.eventSyncId "
     f"{CUDA_EVENT}",
     "3.25": "TARGET_INFO_CUDA_DEVICE.uuid TARGET_INFO_CUDA_DEVICE.numMultiprocessors NVTX_PAYLOAD_SCHEMAS "
     f"NVTX_PAYLOAD_SCHEMA_ENTRIES {NVTX}.binaryData",
