@@ -139,14 +139,20 @@ class Operations:
         other_pieces = self._pieces[len(self._kernel_pieces) :]
         return concatenate_columns([self.kernel_calls.start_ns, *(piece.calls.start_ns for piece in other_pieces)])
 
+    @cached_property
+    def _kernel_issues_ns(self) -> Column:
+        return concatenate_columns([piece.issues_ns for piece in self._kernel_pieces])
+
+    @cached_property
+    def _issues_ns(self) -> Column:
+        return concatenate_columns([piece.issues_ns for piece in self._pieces])
+
     def find_stages(self, operations: Column) -> tuple[Column, Sequence[str]]:
         """Find the stage that each operation was issued for, as a number, and the stage of each number.
 
         Two numbers may have the same stage.
         """
-        has_kernels_alone = find_min_max(operations)[1] < self.kernel_count
-        pieces = self._kernel_pieces if has_kernels_alone else self._pieces
-        issues = concatenate_columns([piece.issues_ns for piece in pieces])
+        issues = self._kernel_issues_ns if find_min_max(operations)[1] < self.kernel_count else self._issues_ns
         times = fill_missing_launches(take(issues, operations), take(self.work.start_ns, operations))
         codes, contexts, _ = self._contexts[0].find_label_index(self._global_pid).find_contexts(times)
         stages = [stage for stage, _ in contexts]

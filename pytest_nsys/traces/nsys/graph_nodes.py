@@ -50,7 +50,7 @@ def read_issue_calls(
 
     Raises TraceError for a damaged row.
     """
-    graph_lanes = [lane for lane, lane_kernels in kernels.items() if any(lane_kernels.graph_node)]
+    graph_lanes = [lane for lane, lane_kernels in kernels.items() if 1 in lane_kernels.graph_node]
     if (
         not graph_lanes
         or not file.has_columns(GRAPH_NODES_TABLE, "start", "globalTid", "graphNodeId")
