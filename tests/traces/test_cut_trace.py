@@ -245,6 +245,7 @@ def test_it_holds_the_tables_and_columns_that_are_listed_and_no_other(tmp_path: 
         assert {*tables} == {*known} - {
             "CUPTI_ACTIVITY_KIND_MEMSET",
             "CUPTI_ACTIVITY_KIND_GRAPH_TRACE",
+            "CUDA_GRAPH_NODE_EVENTS",
             MEMORY_KINDS_TABLE,
         }
         for table in tables:

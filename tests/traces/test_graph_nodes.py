@@ -1,5 +1,6 @@
 """Does a CUDA graph whose nodes nsys saw being created give the stages, purposes and collectives of its eager twin?"""
 
+import sqlite3
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Literal, NamedTuple
@@ -7,6 +8,7 @@ from typing import Literal, NamedTuple
 import pytest
 
 from pytest_nsys.core.errors import TraceError
+from tests.support.commands import run
 from tests.support.measure import STEPS, captures, rows_of
 from tests.support.samples.builder import Process, TraceBuilder
 from tests.support.samples.nccl import NcclRanges
@@ -157,3 +159,15 @@ def test_a_damaged_time_of_a_node_is_a_clear_line(tmp_path: Path) -> None:
     execute(path, "UPDATE CUDA_GRAPH_NODE_EVENTS SET start = 'x'")
     with pytest.raises(TraceError, match="CUDA_GRAPH_NODE_EVENTS"):
         figures(path, ("kernel_launches",))
+
+
+def test_a_cut_keeps_where_its_nodes_were_created(tmp_path: Path) -> None:
+    path, cut = written(tmp_path / "graph.sqlite", "cloned"), tmp_path / "cut.sqlite"
+    gate = tmp_path / "gate.yaml"
+    convention = "convention: {name: own, anchor: step%, stage: '(?P<stage>stage[1-5]_[fbw])'}"
+    gate.write_text(f"version: 1\n{convention}\nassertions: [overlap >= 1%]\n")
+    run("cut", path, "--gate", gate, "-o", cut, code=0)
+    with sqlite3.connect(cut) as database:
+        assert len(database.execute("SELECT * FROM CUDA_GRAPH_NODE_EVENTS").fetchall()) == len(OPS)
+        names = {name for (name,) in database.execute("SELECT value FROM StringIds")}
+    assert {f"0_{op.stage}" for op in OPS} <= names

@@ -11,7 +11,8 @@ import contextlib
 import json
 import sqlite3
 from array import array
-from collections.abc import Iterator, Mapping, Sequence
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator, Mapping, Sequence, Set
 from itertools import chain
 from typing import TYPE_CHECKING
 
@@ -19,6 +20,7 @@ from pytest_nsys.core.columns import Column
 from pytest_nsys.core.file_names import CUT_MARK_TABLE
 from pytest_nsys.core.intervals import find_hull
 from pytest_nsys.core.model import NO_LAUNCH, OPEN_END_NS, Interval, Lane, Range
+from pytest_nsys.core.tables import Kernels
 from pytest_nsys.traces.copies_as_kernels import NCCL_CALL_PATTERNS
 from pytest_nsys.traces.cut_trace import CutPart, select_touching_any
 from pytest_nsys.traces.nsys.calls import (
@@ -34,6 +36,7 @@ from pytest_nsys.traces.nsys.collectives import COLLECTIVE_COLUMN
 from pytest_nsys.traces.nsys.memory import MEMORY_KINDS_TABLE
 from pytest_nsys.traces.nsys.tables import (
     CUDA_EVENT_TABLE,
+    GRAPH_NODES_TABLE,
     GRAPHS_TABLE,
     KERNEL_TABLE,
     MEMCPY_TABLE,
@@ -59,6 +62,7 @@ CUT_COLUMNS: Mapping[str, Sequence[str]] = {
     MEMCPY_TABLE: (*_OPERATION_COLUMNS, "copyKind", "srcKind", "dstKind"),
     MEMSET_TABLE: _OPERATION_COLUMNS,
     GRAPHS_TABLE: _OPERATION_COLUMNS,
+    GRAPH_NODES_TABLE: ("start", "end", "globalTid", "graphNodeId"),
     RUNTIME_TABLE: ("start", "end", "globalTid", "correlationId", "nameId"),
     NVTX_TABLE: ("start", "end", "eventType", "globalTid", "textId"),
     SYNCHRONIZATION_TABLE: ("start", *PLACE_COLUMNS, "correlationId", "eventSyncId", "syncType"),
@@ -69,6 +73,7 @@ CUT_COLUMNS: Mapping[str, Sequence[str]] = {
 TEXT_COLUMNS = {KERNEL_TABLE: (COLLECTIVE_COLUMN,), CUT_MARK_TABLE: ("mark",), MEMORY_KINDS_TABLE: ("label",)}
 
 PUSH_POP_RANGE = 59
+UNKNOWN_NODE = 1  # stands for each node of a graph of whose creation nothing is on record
 PAGE_BYTES = 4096
 # Where the header of a SQLite file counts its changes, twice, and names the SQLite that made it.
 CHANGE_COUNTER, VERSION_VALID_FOR, SQLITE_VERSION = slice(24, 28), slice(92, 96), slice(96, 100)
@@ -118,6 +123,8 @@ class _CutRows:
         self.trace, self.file, self.part, self.name_ids = trace, trace.file, part, name_ids
         self.cut_pids = {pid: part.map_process_id(pid) for pid in part.host_spans}
         self.correlations: dict[int, Column] = {pid: array("q") for pid in self.cut_pids}
+        # The creations of graph nodes by process, as start, end and thread, with the number that the cut gives a node.
+        self.creations: dict[int, dict[tuple[int, int, int], int]] = {pid: {} for pid in self.cut_pids}
 
     def iterate_tables(self) -> Iterator[tuple[str, Sequence[Sequence[object]]]]:
         """Yield the rows by table: those of the calls last, as the others say which they are."""
@@ -138,6 +145,14 @@ class _CutRows:
         )
         yield CUDA_EVENT_TABLE, [(*self._build_place(record), record.correlation, record.sync_id) for record in records]
         yield RUNTIME_TABLE, [*self._iterate_launch_rows(), *self._iterate_wait_rows()]
+        yield (
+            GRAPH_NODES_TABLE,
+            [
+                (start_ns, end_ns, self.cut_pids[pid] | thread, node)
+                for pid, creations in self.creations.items()
+                for (start_ns, end_ns, thread), node in creations.items()
+            ],
+        )
         yield NVTX_TABLE, [*self._iterate_range_rows()]
 
     def _number_text(self, text: str) -> int:
@@ -154,6 +169,7 @@ class _CutRows:
             }
             pid = self.cut_pids[lane.global_pid]
             collectives = (self.trace.collectives({lane: lane_kernels}) or {}).get(lane) or [None] * len(lane_kernels)
+            nodes = self._number_nodes(lane, lane_kernels)
             for i, stream in enumerate(map(lane_kernels.streams.__getitem__, lane_kernels.stream)):
                 yield (
                     lane_kernels.start_ns[i],
@@ -163,9 +179,24 @@ class _CutRows:
                     lane_kernels.correlation[i] if lane_kernels.correlation[i] != NO_LAUNCH else None,
                     text_numbers[lane_kernels.name[i]],
                     text_numbers.get(lane_kernels.full_name[i]),
-                    1 if lane_kernels.graph_node[i] else None,
+                    nodes.get(i, UNKNOWN_NODE) if lane_kernels.graph_node[i] else None,
                     json.dumps(collective) if (collective := collectives[i]) is not None else None,
                 )
+
+    def _number_nodes(self, lane: Lane, kernels: Kernels) -> Mapping[int, int]:
+        """Return the number of the node of each kernel whose creation is on record, by index."""
+        if 1 not in kernels.graph_node:
+            return {}
+        launches = self.trace.launch_calls({lane: kernels})
+        issues = self.trace.issue_calls({lane: kernels}, launches)
+        creations = self.creations[lane.global_pid]
+        return {
+            i: creations.setdefault(issue, UNKNOWN_NODE + 1 + len(creations))
+            for i, (issue, launch) in enumerate(
+                zip(zip(*issues[lane], strict=True), zip(*launches[lane], strict=True), strict=True)
+            )
+            if issue != launch
+        }
 
     def _iterate_operation_rows(
         self, table: str, called_ids: Mapping[int, frozenset[int]] | None = None
@@ -250,9 +281,22 @@ class _CutRows:
             touching_nccl = [
                 r for r in nccl_ranges.get(pid, ()) if _touches_times(r, low, high) and not is_not_nccl_range(r.name)
             ]
-            for r in sorted(chain(nearby_ranges.get(pid, ()), outside_ranges, touching_nccl)):
+            listed_ranges = [*chain(nearby_ranges.get(pid, ()), outside_ranges, touching_nccl)]
+            for r in sorted([*listed_ranges, *self._list_creation_ranges(pid, {*listed_ranges})]):
                 end = None if r.end_ns == OPEN_END_NS else r.end_ns
                 yield r.start_ns, end, PUSH_POP_RANGE, self.cut_pids[pid] | r.thread, self._number_text(r.name)
+
+    def _list_creation_ranges(self, pid: int, listed_ranges: Set[Range]) -> list[Range]:
+        """List the further ranges in which nodes of graphs were created."""
+        moments = sorted(start_ns for start_ns, _, _ in self.creations[pid])
+        if not moments:
+            return []
+        candidates = self.trace.ranges_around({pid: (moments[0], moments[-1])}).get(pid, ())
+        return [
+            r
+            for r in candidates
+            if r not in listed_ranges and bisect_left(moments, r.start_ns) < bisect_right(moments, r.end_ns)
+        ]
 
 
 def _touches_times(r: Range, low: int, high: int) -> bool:
