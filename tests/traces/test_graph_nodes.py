@@ -7,9 +7,10 @@ from typing import Literal, NamedTuple
 
 import pytest
 
+from pytest_nsys.core.conventions import Convention
 from pytest_nsys.core.errors import TraceError
 from tests.support.commands import run
-from tests.support.measure import STEPS, captures, rows_of
+from tests.support.measure import STEPS, captures, rows, rows_of
 from tests.support.samples.builder import Process, TraceBuilder
 from tests.support.samples.nccl import NcclRanges
 from tests.support.samples.schema import GRAPH_NODES
@@ -171,3 +172,6 @@ def test_a_cut_keeps_where_its_nodes_were_created(tmp_path: Path) -> None:
         assert len(database.execute("SELECT * FROM CUDA_GRAPH_NODE_EVENTS").fetchall()) == len(OPS)
         names = {name for (name,) in database.execute("SELECT value FROM StringIds")}
     assert {f"0_{op.stage}" for op in OPS} <= names
+    own = Convention(name="own", anchor="step%", stage="(?P<stage>stage[1-5]_[fbw])")
+    of_the_run, of_the_cut = (rows(trace, "exposed_ns", convention=own) for trace in (path, cut))
+    assert of_the_cut == of_the_run == {(0, "stage2_f"): 49_998, (0, "stage4_f"): 100_001}
