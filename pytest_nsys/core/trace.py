@@ -98,6 +98,13 @@ class Trace(Protocol):
         """
         ...
 
+    def stated_modules(self, kernels: Mapping[Lane, Kernels]) -> Mapping[Lane, Sequence[str]]:
+        """Read the module that each kernel itself names, empty for one that names none.
+
+        A lane is absent where none does. A kernel of a CUDA graph has it where the exporter annotated the graph.
+        """
+        ...
+
     def stream_waits(self) -> Mapping[int, Sequence[StreamWait]] | None:
         """Read every stream-wait by process, in the order of its place.
 

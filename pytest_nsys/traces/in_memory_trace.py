@@ -237,6 +237,10 @@ class InMemoryTrace:
         """Return the launches: no format in memory says when the node of a CUDA graph was created."""
         return launches
 
+    def stated_modules(self, _kernels: Mapping[Lane, Kernels]) -> Mapping[Lane, Sequence[str]]:
+        """Return none: the kernels of few profilers name a module."""
+        return {}
+
     def stream_waits(self) -> Mapping[int, Sequence[StreamWait]] | None:
         """Return every stream-wait by process, in the order of its place; None where there is none on record."""
         return self._collect_known(lambda process: process.waits)

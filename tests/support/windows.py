@@ -33,6 +33,9 @@ class SaidTrace:
     def issue_calls(self, _: object, launches: Mapping[Lane, LaunchCalls]) -> Mapping[Lane, LaunchCalls]:
         return launches
 
+    def stated_modules(self, _: object) -> Mapping[Lane, Sequence[str]]:
+        return {}
+
     def ranges_around(self, spans: Mapping[int, Interval]) -> Mapping[int, Ranges]:
         return dict.fromkeys(spans, self.ranges)
 

@@ -1,16 +1,20 @@
 """Does a CUDA graph whose kernels the exporter annotated and moved to lanes give the figures of its eager twin?"""
 
+from array import array
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from pytest_nsys.analysis.budget.operations import Operations
 from pytest_nsys.analysis.metrics.collectives import DTYPE_BYTES
-from pytest_nsys.core.conventions import BUILT_IN_CONVENTIONS
+from pytest_nsys.core.conventions import BUILT_IN_CONVENTIONS, Purpose
 from pytest_nsys.traces.chrome import json_stream
 from pytest_nsys.traces.chrome.kineto import KinetoTrace
 from pytest_nsys.traces.chrome.kineto_metadata import normalize_dtype
+from tests.analysis.scopes.test_paths import scopes, whole_run
 from tests.support.measure import captures, rows_of
 from tests.support.samples.kineto import KinetoBuilder
 
@@ -115,6 +119,101 @@ def test_a_graph_has_the_figures_of_its_eager_twin(tmp_path: Path, spell: Spelli
     assert eager["collective_bytes"] == {(r, "mesh_dp", "AllGather"): 2 * 2 * 1024 * ranks for r in (0, 1)}
     assert bool(eager["collective_wait_ns"]) == (ranks == 2)  # of 40 ranks two are here
     assert figures(written(tmp_path / "graph", spell, ranks, moved=moved)) == eager
+
+
+PARTS = replace(
+    KINETO,
+    stage=r"(?P<stage>layers\.\d+\.\w+)",
+    purposes=(Purpose("gather", stages=("*.attention",)), Purpose("dispatch", stages=("*.moe",))),
+)
+OF_STAGES = ("exposed_ns", "overlap", "kernel_launches", "comm_streams", "compute_ns", "collective_bytes", "idle_ns")
+WITHOUT_STAGE = "lm_head"
+Module = Callable[[str], object]
+
+
+def staged(folder: Path, name_module: Module | None, *, around: str | None = None) -> Path:
+    """The trace of a program whose stages are ranges, or what ``name_module`` writes of the module of each kernel of a
+    graph that is launched in a range ``around``.
+    """
+    trace = KinetoBuilder(0, 1)
+    for step in range(STEPS):
+        begin = STEP_NS * (step + 1)
+        trace.range(f"ProfilerStep#{step}", begin, begin + STEP_NS - 10_000)
+        graph = None if name_module is None else trace.api("cudaGraphLaunch", begin + 10_000, begin + 11_000)
+        if around is not None:
+            trace.range(around, begin + 9_000, begin + 12_000)
+        kernels = [
+            ("gemm", COMPUTE, 100_000, 400_000, "layers.0.attention.wq", {}),
+            ("ncclDevKernel_AllGather", COMMUNICATION, 300_001, 600_000, "layers.0.attention.wo", collective(2)),
+            ("gemm", COMPUTE, 610_003, 700_000, "layers.1.moe.experts", {}),
+            ("ncclDevKernel_AllGather", COMMUNICATION, 650_000, 800_002, "layers.1.moe", collective(2)),
+            ("gemm", COMPUTE, 820_000, 830_000, WITHOUT_STAGE, {}),
+        ]
+        for node, (name, stream, start, end, module, sizes) in enumerate(kernels, 1):
+            called, more = begin + 20_000 + 3_000 * node, dict(sizes)
+            if name_module is None:
+                trace.range(module, called - 500, called + 1_500)
+            else:
+                more = as_text(sizes) if sizes else {}
+                more |= {"graph node id": node, "graph id": 5, "module_fqn": name_module(module)}
+            trace.kernel(name, begin + start, begin + end, stream=stream, launch_ns=called, correlation=graph, **more)
+    return trace.write(folder / "rank0.json")
+
+
+def find_stages(path: Path) -> Mapping[str, object]:
+    """What the stages of all steps are measured to be, and the stage and purpose of each kernel of the run."""
+    with captures(path, convention=PARTS) as opened:
+        found: dict[str, object] = {
+            f"{metric} {window}": rows_of(opened, metric, opened.make_spec(window))
+            for metric in OF_STAGES
+            for window in ("median", "run")
+        }
+    with whole_run(path, PARTS) as window:
+        contexts, count = window.track.contexts, len(window.track.kernels)
+        operations = Operations(window.track, with_following=True, with_other_devices=True)
+        codes, stages = operations.find_stages(array("q", range(count)))
+        found["of the budget"] = [stages[code] for code in codes]
+        return found | {"contexts": [contexts.get_context(i) for i in range(count)]}
+
+
+@pytest.fixture
+def folders(tmp_path: Path) -> list[Path]:
+    made = [tmp_path / name for name in ("eager", "graph")]
+    for folder in made:
+        folder.mkdir()
+    return made
+
+
+def test_the_modules_of_a_graph_are_the_stages_of_its_eager_twin(folders: list[Path]) -> None:
+    eager, graph = staged(folders[0], None), staged(folders[1], str)
+    stages = ["layers.0.attention", "layers.0.attention", "layers.1.moe", "layers.1.moe", "none"]
+    purposes = ["gather", "gather", "dispatch", "dispatch", None]
+    expected = find_stages(eager)
+    assert expected["contexts"] == STEPS * [*zip(stages, purposes, strict=True)]
+    assert expected["of the budget"] == STEPS * stages
+    assert find_stages(graph) == expected
+    by_stage = [scopes(path, "stage", PARTS) for path in (eager, graph)]
+    assert by_stage[0][:5] == [(stage, "none") for stage in stages[:4]] + [("(outside of any scope)", "none")]
+    assert by_stage[1] == [
+        ("(inside a graph)" if path.startswith("(") else path, direction) for path, direction in by_stage[0]
+    ]
+
+
+def test_the_range_of_a_replay_wins_over_its_modules(folders: list[Path]) -> None:
+    found = find_stages(staged(folders[0], str, around="layers.7.moe"))
+    assert found["contexts"] == 5 * STEPS * [("layers.7.moe", "dispatch")]
+
+
+@pytest.mark.parametrize("named", [7, None, "", ["layers.0.attention"], "layers"], ids=str)
+def test_what_names_no_module_gives_no_stage(folders: list[Path], named: object) -> None:
+    found = find_stages(staged(folders[0], lambda _: named))
+    assert found["contexts"] == 5 * STEPS * [("none", None)]
+
+
+def test_a_broken_character_in_the_name_of_a_module_is_replaced(folders: list[Path]) -> None:
+    path = staged(folders[0], lambda module: f"{module}.\ud800")
+    assert scopes(path, "module", PARTS)[0] == ("layers.0.attention.wq.?", "none")
+    assert find_stages(path)["contexts"] == find_stages(staged(folders[1], str))["contexts"]
 
 
 def test_a_copy_of_a_graph_is_on_its_own_stream_too(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ transfers, then the operations of other devices of the process, which its kernel
 
 from __future__ import annotations
 
+from array import array
 from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
@@ -62,6 +63,11 @@ class _LaneOperations(NamedTuple):
     def issues_ns(self) -> Column:
         """When the program issued each operation, which its stage is told by."""
         return self.context.find_issue_times(self.lane) if self.chosen_rows is None else self.calls.start_ns
+
+    @property
+    def module_codes(self) -> Column | None:
+        """The context that the module of each operation gives; None where none is named, as by transfers."""
+        return self.context.find_module_codes(self.lane) if self.chosen_rows is None else None
 
     @property
     def calls(self) -> LaunchCalls:
@@ -147,6 +153,15 @@ class Operations:
     def _issues_ns(self) -> Column:
         return concatenate_columns([piece.issues_ns for piece in self._pieces])
 
+    @cached_property
+    def _module_codes(self) -> Column | None:
+        """The context that the module of each operation gives, 0 for none; None where no operation names one."""
+        codes_by_piece = [piece.module_codes for piece in self._pieces]
+        if all(codes is None for codes in codes_by_piece):
+            return None
+        no_codes = (array("q", bytes(8 * len(piece.work))) for piece in self._pieces)
+        return concatenate_columns([n if c is None else c for c, n in zip(codes_by_piece, no_codes, strict=True)])
+
     def find_stages(self, operations: Column) -> tuple[Column, Sequence[str]]:
         """Find the stage that each operation was issued for, as a number, and the stage of each number.
 
@@ -154,12 +169,13 @@ class Operations:
         """
         issues = self._kernel_issues_ns if find_min_max(operations)[1] < self.kernel_count else self._issues_ns
         times = fill_missing_launches(take(issues, operations), take(self.work.start_ns, operations))
-        codes, contexts, _ = self._contexts[0].find_label_index(self._global_pid).find_contexts(times)
+        modules = None if self._module_codes is None else take(self._module_codes, operations)
+        codes, contexts, _ = self._contexts[0].find_label_index(self._global_pid).find_contexts(times, modules)
         stages = [stage for stage, _ in contexts]
         if after := find_nonzero(take(self._is_after, operations)):
-            codes_after, contexts, _ = (
-                self._contexts[1].find_label_index(self._global_pid).find_contexts(take(times, after))
-            )
+            index_after = self._contexts[1].find_label_index(self._global_pid)
+            modules_after = None if modules is None else take(modules, after)
+            codes_after, contexts, _ = index_after.find_contexts(take(times, after), modules_after)
             for i, code in zip(after, codes_after, strict=True):
                 codes[i] = len(stages) + code
             stages += (stage for stage, _ in contexts)

@@ -6,7 +6,8 @@ part of one rank, shared by all of its windows.
 A kernel's stage and purpose are those of the innermost range around its launch that carries a stage or a purpose, found
 in one sweep. All ranges of the process that contain the launch time count, on any thread, because the autograd thread
 launches backward kernels inside the main thread's ranges; innermost means the shortest. It may have started any time
-before. A kernel without a launch row is looked up at its GPU start.
+before. A kernel without a launch row is looked up at its GPU start. Where no range says anything, the module does that
+a kernel of a CUDA graph names itself.
 
 A stream on which kernels run wholly inside others is no ordered stream: a profiler merged queues, or lost their ids, so
 its order proves nothing. A kernel that merely starts before the previous one ended is a programmatic dependent launch,
@@ -71,6 +72,7 @@ from pytest_nsys.core.model import (
 from pytest_nsys.core.tables import (
     NO_KERNELS,
     NO_LAUNCH_CALLS,
+    NO_RANGES,
     Kernels,
     LaunchCalls,
     Memory,
@@ -104,10 +106,13 @@ class KernelContexts(NamedTuple):
 class RangeLabelIndex:
     """Finds the stage and purpose that the ranges of a process give at any time.
 
-    It is built in one sweep; all kernels are then looked up at once. ``ranges`` are sorted by start.
+    It is built in one sweep; all kernels are then looked up at once. ``ranges`` are sorted by start. ``modules`` are
+    names that kernels say themselves, which may give a stage and purpose, too.
     """
 
-    def __init__(self, ranges: Ranges, find_context: Callable[[str], KernelContext | None]) -> None:
+    def __init__(
+        self, ranges: Ranges, find_context: Callable[[str], KernelContext | None], modules: Iterable[str] = ()
+    ) -> None:
         code_by_context = {NO_KERNEL_CONTEXT: 0}
         codes_by_name = array(
             "q",
@@ -123,14 +128,27 @@ class RangeLabelIndex:
             *(take(column, labelled_ranges) for column in columns)
         )
         self._codes = narrow_column(codes)
+        self._code_by_module = {
+            module: code_by_context.setdefault(find_context(module) or NO_KERNEL_CONTEXT, len(code_by_context))
+            for module in modules
+        }
         self._contexts = tuple(code_by_context)
 
-    def find_contexts(self, times_ns: Column) -> KernelContexts:
-        """Return the stage and purpose at each time, which may come in any order."""
+    def find_module_codes(self, modules: Iterable[str]) -> Column:
+        """Return the index of the stage and purpose that each of some modules gives; 0 for one that gives none."""
+        return array("q", [self._code_by_module.get(module, 0) for module in modules])
+
+    def find_contexts(self, times_ns: Column, module_codes: Column | None = None) -> KernelContexts:
+        """Return the stage and purpose at each time, which may come in any order; where ranges say none, that of the
+        module.
+        """
         segments = count_edges_before(self._edges_ns, times_ns)
-        return KernelContexts(
-            take(self._codes, segments), self._contexts, sum_column(take(self._claimed_twice, segments))
-        )
+        codes = take(self._codes, segments)
+        if module_codes is not None:
+            codes = array("q", codes)
+            for i in find_zeros(codes):
+                codes[i] = module_codes[i]
+        return KernelContexts(codes, self._contexts, sum_column(take(self._claimed_twice, segments)))
 
 
 EMPTY_LABEL_INDEX = RangeLabelIndex(Ranges.from_ranges(()), lambda _: None)
@@ -318,7 +336,23 @@ class TraceContext:
         """The index of the ranges around the places that the kernels were issued from, by process."""
         find_context = self.convention.make_stage_and_purpose_parser()
         ranges_by_process = self.trace.ranges_around(self.launch_spans)
-        return {pid: RangeLabelIndex(ranges, find_context) for pid, ranges in ranges_by_process.items()}
+        modules_by_process: dict[int, set[str]] = {pid: set() for pid in ranges_by_process}
+        for lane, modules in self._stated_modules.items():
+            modules_by_process.setdefault(lane.global_pid, set()).update(modules)
+        return {
+            pid: RangeLabelIndex(ranges_by_process.get(pid, NO_RANGES), find_context, sorted(modules))
+            for pid, modules in modules_by_process.items()
+        }
+
+    @cached_property
+    def _stated_modules(self) -> Mapping[Lane, Sequence[str]]:
+        return self.trace.stated_modules(self.kernels)
+
+    @memoize_method
+    def find_module_codes(self, lane: Lane) -> Column | None:
+        """Return the index of the context that the module of each kernel of a lane gives; None where none is named."""
+        modules = self._stated_modules.get(lane)
+        return None if modules is None else self.find_label_index(lane.global_pid).find_module_codes(modules)
 
     def _find_issue_span(self, lane: Lane) -> Interval:
         starts, (first, last) = self.kernels[lane].start_ns, self._find_call_span(lane, self.launch_calls)
@@ -707,7 +741,8 @@ class RankTrack:
     def contexts(self) -> KernelContexts:
         """The stage and purpose of every kernel: those of where it was issued from."""
         issues_ns = fill_missing_launches(self.trace_context.find_issue_times(self.rank.lane), self.kernels.start_ns)
-        return self.trace_context.find_label_index(self.rank.process.global_pid).find_contexts(issues_ns)
+        module_codes = self.trace_context.find_module_codes(self.rank.lane)
+        return self.trace_context.find_label_index(self.rank.process.global_pid).find_contexts(issues_ns, module_codes)
 
 
 def _find_launched_kernels(launches: Column) -> Column:

@@ -27,7 +27,7 @@ from pytest_nsys.core import columns
 from pytest_nsys.core.columns import Column, Flags
 from pytest_nsys.core.errors import TraceError
 from pytest_nsys.core.model import NO_LAUNCH, NO_STREAM, OPEN_END_NS, ImpossibleRows, Stream
-from pytest_nsys.core.tables import LaunchPlace
+from pytest_nsys.core.tables import KernelKey, LaunchPlace
 from pytest_nsys.core.text_format import sanitize_line
 from pytest_nsys.traces.chrome.json_stream import JsonStruct
 from pytest_nsys.traces.copies_as_kernels import COPY_ID, MEMSET_ID, TRANSFER_NAMES
@@ -63,7 +63,7 @@ MISSING_END_NS = NO_LAUNCH
 
 
 class EventArgs(JsonStruct, frozen=True):
-    """Holds what is read of an event's ``args``: whole numbers."""
+    """Holds what is read of an event's ``args``: whole numbers, and the module that a kernel of a graph names."""
 
     device: int | None = None
     context: int | None = None
@@ -74,6 +74,7 @@ class EventArgs(JsonStruct, frozen=True):
     wait_on_stream: int | None = None
     record_correlation: int | None = field(default=None, name="wait_on_cuda_event_record_corr_id")
     original_stream: int | None = None
+    module_fqn: str | None = None
 
     @property
     def actual_stream(self) -> int | None:
@@ -90,9 +91,12 @@ class EventArgs(JsonStruct, frozen=True):
         values = dict(zip(cls.__struct_fields__, map(json_members.get, cls.__struct_encode_fields__), strict=True))
         # Streams were called ``stream 7`` once.
         place_members = {name: parse_first_number(values.pop(name)) for name in ("device", "stream", "original_stream")}
-        node = int(bool(values.pop("graph_node")))
+        node, module = int(bool(values.pop("graph_node"))), values.pop("module_fqn")
         return cls(
-            **place_members, graph_node=node, **{name: parse_whole_number(value) for name, value in values.items()}
+            **place_members,
+            graph_node=node,
+            module_fqn=module if isinstance(module, str) else None,
+            **{name: parse_whole_number(value) for name, value in values.items()},
         )
 
 
@@ -245,6 +249,8 @@ class EventColumns:
         self.calls = CallRows(array("q"), array("q"), array("q"), array("i"), array("q"))
         self.ranges = RangeRows(array("q"), array("q"), array("q"), array("i"))
         self.waits: list[StreamWaitEvent] = []
+        self.stated_modules: dict[KernelKey, str] = {}
+        """The module that a kernel itself names, as annotated kernels of CUDA graphs do."""
         # What is wrong where few ask for it: for each kind and name of event the first.
         self.damage_errors: dict[tuple[str, str], TraceError] = {}
         self.call_pids: set[int | str] = set()
@@ -290,6 +296,14 @@ class EventColumns:
             self._raise_first_damage(events)
         place_numbers = {key: self.kernels.places[place] for key, place in places_by_key.items()}
         self._add_gpu_rows(self.kernels, events, KERNEL, [place_numbers[key] for key in keys])
+        if naming_events := [event for event in events if event.args and event.args.module_fqn]:
+            keys_of_kernels = zip(
+                _read_correlations(naming_events),
+                convert_column_to_ns([event.ts for event in naming_events]),
+                strict=True,
+            )
+            for key, event in zip(keys_of_kernels, naming_events, strict=True):
+                self.stated_modules[key] = (event.args or NO_ARGS).module_fqn or ""
 
     def _raise_first_damage(self, kernels: Sequence[Event]) -> None:
         """Check kernels one by one. Raises TraceError for the first that is damaged."""

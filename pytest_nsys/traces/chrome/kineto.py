@@ -44,6 +44,8 @@ from pytest_nsys.core.model import (
     TraceFacts,
 )
 from pytest_nsys.core.tables import (
+    KernelKey,
+    KernelOrigin,
     Kernels,
     LaunchCalls,
     LaunchPlace,
@@ -81,6 +83,7 @@ from pytest_nsys.traces.chrome.kineto_metadata import (
     read_module_calls,
     read_profiler_messages,
     read_torch_version,
+    replace_surrogates,
 )
 from pytest_nsys.traces.chrome.program_records import read_kineto_program
 from pytest_nsys.traces.chrome.rank_labels import (
@@ -531,7 +534,16 @@ class KinetoProcess:
     @property
     def program_records(self) -> ProgramRecords | None:
         """What is recorded of the program; None where nothing is."""
-        return self._further_passes.program.get(self.label)
+        if (records := self._further_passes.program.get(self.label)) is None:
+            return None
+        return records._replace(
+            origins={key: KernelOrigin(tuple(module.split(".")), ".") for key, module in self.stated_modules.items()}
+        )
+
+    @cached_property
+    def stated_modules(self) -> Mapping[KernelKey, str]:
+        """The modules that kernels themselves name."""
+        return {key: replace_surrogates(module) for key, module in self._events.stated_modules.items()}
 
 
 class KinetoTrace(InMemoryTrace):
@@ -621,6 +633,15 @@ class KinetoTrace(InMemoryTrace):
             return device
         launch_count = sum(process.launch_count for process in processes)
         return describe_missing_gpu(launch_count, TO_SEE_LAUNCHED) if launch_count else TO_SEE_KERNELS
+
+    def stated_modules(self, kernels: Mapping[Lane, Kernels]) -> Mapping[Lane, Sequence[str]]:
+        """Return the module that each kernel of a CUDA graph names where its exporter annotated it."""
+        modules_by_process = {pid: process.stated_modules for pid, process in self.processes.items()}
+        return {
+            lane: [modules.get(key, "") for key in zip(lane_kernels.correlation, lane_kernels.start_ns, strict=True)]
+            for lane, lane_kernels in kernels.items()
+            if (modules := modules_by_process.get(lane.global_pid))
+        }
 
     def module_calls(self) -> Mapping[int, Ranges]:
         """Return the calls of modules by process; recorded with ``with_stack`` or ``with_modules``."""

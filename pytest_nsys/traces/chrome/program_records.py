@@ -22,10 +22,9 @@ from msgspec import Raw, field
 
 from pytest_nsys.core.columns import Column, clip
 from pytest_nsys.core.model import NO_LAUNCH, OPEN_END_NS
-from pytest_nsys.core.tables import NO_SEQUENCE, BackwardLink, KernelKey, KernelOrigin, OpCalls, ProgramRecords, Ranges
+from pytest_nsys.core.tables import NO_SEQUENCE, BackwardLink, OpCalls, ProgramRecords, Ranges
 from pytest_nsys.traces.chrome.events import (
     ARROW_START,
-    KERNEL_CATEGORIES,
     PYTHON_CATEGORY,
     KeyNumbers,
     convert_column_to_ns,
@@ -33,7 +32,7 @@ from pytest_nsys.traces.chrome.events import (
     parse_whole_number,
 )
 from pytest_nsys.traces.chrome.json_stream import EventStream, JsonStruct
-from pytest_nsys.traces.chrome.kineto_metadata import MODULE_PREFIX, replace_surrogates
+from pytest_nsys.traces.chrome.kineto_metadata import MODULE_PREFIX
 from pytest_nsys.traces.chrome.rank_labels import group_by_label
 
 OP_CATEGORIES = frozenset({"cpu_op", "Operator"})
@@ -45,12 +44,10 @@ EVALUATED_BACKWARD = "autograd::engine::evaluate_function"
 
 
 class ProgramArgs(JsonStruct, frozen=True):
-    """Holds what is read of the ``args`` of an operator or a kernel."""
+    """Holds what is read of the ``args`` of an operator."""
 
-    correlation: int | None = None
     sequence: int | None = field(default=None, name="Sequence number")
     forward_thread: int | None = field(default=None, name="Fwd thread id")
-    module_fqn: str | None = None
 
 
 class ProgramEvent(JsonStruct, frozen=True):
@@ -163,7 +160,6 @@ class _ProgramColumns:
         self._text_threads = threads
         self.modules, self.ops, self.ranges, self.functions = (_SpanColumns(self._number_thread) for _ in range(4))
         self.sequence, self.forward_thread, self.is_backward = array("q"), array("q"), bytearray()
-        self.origins: dict[KernelKey, KernelOrigin] = {}
         self._link_ends: dict[tuple[str, object], tuple[int, int]] = {}
 
     def _number_thread(self, tid: int | str) -> int:
@@ -189,10 +185,6 @@ class _ProgramColumns:
                 self._add_ops([e for e in category_events if not e.name.startswith(_STEP_MARK)])
             elif category in ANNOTATION_CATEGORIES:
                 self.ranges.add(category_events, [event.name for event in category_events])
-            elif category in KERNEL_CATEGORIES:
-                for event in category_events:
-                    if event.args is not None and event.args.module_fqn:
-                        self._add_origin(event, event.args)
             elif category in LINK_CATEGORIES:
                 for event in category_events:
                     self._add_link_end(event)
@@ -208,15 +200,6 @@ class _ProgramColumns:
             thread > 0 or name.startswith(EVALUATED_BACKWARD)
             for thread, name in zip(forward_threads, names, strict=True)
         )
-
-    def _add_origin(self, event: ProgramEvent, args: ProgramArgs) -> None:
-        correlation = parse_whole_number(args.correlation)
-        try:
-            key = NO_LAUNCH if correlation is None else correlation, convert_to_ns(event.ts)
-        except ValueError:
-            return
-        if isinstance(args.module_fqn, str):
-            self.origins[key] = KernelOrigin(tuple(replace_surrogates(args.module_fqn).split(".")), ".")
 
     def _add_link_end(self, event: ProgramEvent) -> None:
         if not isinstance(event.id, int | str):
@@ -235,7 +218,7 @@ class _ProgramColumns:
         ]
         ops = OpCalls(self.ops.build_ranges(), self.sequence, self.is_backward, self.forward_thread)
         modules, ranges, functions = (spans.build_ranges() for spans in (self.modules, self.ranges, self.functions))
-        return ProgramRecords(ranges, modules, ops, functions, sorted(links), self.origins)
+        return ProgramRecords(ranges, modules, ops, functions, sorted(links))
 
 
 def read_kineto_program(path: Path, threads_by_label: Mapping[str, KeyNumbers]) -> Mapping[str, ProgramRecords]:

@@ -103,8 +103,9 @@ def _read_creations(file: SqliteFile) -> Mapping[NodeKey, Creation]:
             creations[key] = min(creations.get(key, creation), creation)
     creations_by_node: dict[NodeKey, Creation] = {}
     for key in {*creations, *originals}:
-        if (creation := creations.get(_find_first_original(key, originals))) is not None:
-            creations_by_node[key] = creation
+        first = _find_first_original(key, originals)
+        if first is not None and first in creations:
+            creations_by_node[key] = creations[first]
     return creations_by_node
 
 

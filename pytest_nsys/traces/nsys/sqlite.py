@@ -470,6 +470,10 @@ class NsysSqlite:
         """Return the launch of each kernel; of one in a CUDA graph the creation of its node, where it is on record."""
         return read_issue_calls(self._file, kernels, launches)
 
+    def stated_modules(self, _kernels: Mapping[Lane, Kernels]) -> Mapping[Lane, Sequence[str]]:
+        """Return none: kernels of nsys name no module."""
+        return {}
+
     def stream_waits(self) -> Mapping[int, Sequence[StreamWait]] | None:
         """Return every stream-wait by process, in the order of its place; None where there is no row of one."""
         return read_stream_waits(self._file, lambda: self._kernel_places, self._report_damage)
