@@ -15,6 +15,7 @@ from pytest_nsys.traces.chrome import json_stream
 from pytest_nsys.traces.chrome.kineto import KinetoTrace
 from pytest_nsys.traces.chrome.kineto_metadata import normalize_dtype
 from tests.analysis.scopes.test_paths import scopes, whole_run
+from tests.support.commands import run
 from tests.support.measure import captures, rows_of
 from tests.support.samples.kineto import KinetoBuilder
 
@@ -197,6 +198,13 @@ def test_the_modules_of_a_graph_are_the_stages_of_its_eager_twin(folders: list[P
     assert by_stage[1] == [
         ("(inside a graph)" if path.startswith("(") else path, direction) for path, direction in by_stage[0]
     ]
+
+
+def test_a_cut_of_a_graph_keeps_its_modules(folders: list[Path]) -> None:
+    path, cut = staged(folders[0], str), folders[1] / "cut.json"
+    run("cut", path, "--convention", "kineto", "--window", "run", "-o", cut, code=0)
+    assert find_stages(cut)["contexts"] == find_stages(path)["contexts"]
+    assert scopes(cut, "module", PARTS) == scopes(path, "module", PARTS)
 
 
 def test_the_range_of_a_replay_wins_over_its_modules(folders: list[Path]) -> None:

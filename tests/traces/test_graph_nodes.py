@@ -1,5 +1,6 @@
 """Does a CUDA graph whose nodes nsys saw being created give the stages, purposes and collectives of its eager twin?"""
 
+import contextlib
 import sqlite3
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -9,6 +10,7 @@ import pytest
 
 from pytest_nsys.core.conventions import Convention
 from pytest_nsys.core.errors import TraceError
+from pytest_nsys.traces.nsys.sqlite import NsysSqlite
 from tests.support.commands import run
 from tests.support.measure import STEPS, captures, rows, rows_of
 from tests.support.samples.builder import Process, TraceBuilder
@@ -175,3 +177,18 @@ def test_a_cut_keeps_where_its_nodes_were_created(tmp_path: Path) -> None:
     own = Convention(name="own", anchor="step%", stage="(?P<stage>stage[1-5]_[fbw])")
     of_the_run, of_the_cut = (rows(trace, "exposed_ns", convention=own) for trace in (path, cut))
     assert of_the_cut == of_the_run == {(0, "stage2_f"): 49_998, (0, "stage4_f"): 100_001}
+
+
+def test_nodes_of_one_number_are_those_of_their_process(tmp_path: Path) -> None:
+    trace = TraceBuilder()
+    for pid in (100, 200):
+        gpu = trace.process(pid, device=pid // 200)
+        create(gpu, 7, 1_000 + pid)
+        replay = gpu.api("cudaGraphLaunch_v10000", 5_000, 6_000)
+        gpu.kernel("gemm", 7_000, 8_000, correlation=replay, graph_node=7)
+        gpu.kernel("gemm", 7_000, 8_000, stream=8, correlation=replay, graph_node=8)
+    with contextlib.closing(NsysSqlite(Path(trace.write(tmp_path / "trace.sqlite")))) as opened:
+        kernels = opened.kernels(dict.fromkeys(opened.lanes()))
+        launches = opened.launch_calls(kernels)
+        issued = [sorted(calls.start_ns) for calls in opened.issue_calls(kernels, launches).values()]
+    assert issued == [[1_100, 5_000], [1_200, 5_000]]

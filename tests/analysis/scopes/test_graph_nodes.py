@@ -10,6 +10,7 @@ from pytest_nsys.core.conventions import BUILT_IN_CONVENTIONS
 from pytest_nsys.core.errors import TraceError
 from pytest_nsys.core.scopes import ScopeKind
 from tests.analysis.scopes.test_paths import scopes, whole_run
+from tests.support.commands import run
 from tests.support.samples.builder import Process, TraceBuilder
 from tests.support.sql import execute
 
@@ -81,6 +82,13 @@ def test_a_graph_has_the_scopes_of_its_eager_twin(tmp_path: Path, kind: str, how
             for found in (sum_scopes(window, ScopeKind(kind)) for window in (first, second))
         ]
     assert times[0] == times[1]
+
+
+def test_a_cut_of_a_graph_has_its_scopes(tmp_path: Path) -> None:
+    path, cut = write_graph(tmp_path / "graph.sqlite"), tmp_path / "cut.sqlite"
+    run("cut", path, "--convention", "pithtrain", "--window", "run", "-o", cut, code=0)
+    for kind in ("module", "stage", "op", "range"):
+        assert scopes(cut, kind, PITHTRAIN) == scopes(path, kind, PITHTRAIN), kind
 
 
 def test_without_a_record_a_graph_is_one_launch(tmp_path: Path) -> None:
