@@ -1,5 +1,6 @@
 """Does a CUDA graph whose kernels the exporter annotated and moved to lanes give the figures of its eager twin?"""
 
+import json
 from array import array
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -216,6 +217,15 @@ def test_the_range_of_a_replay_wins_over_its_modules(folders: list[Path]) -> Non
 def test_what_names_no_module_gives_no_stage(folders: list[Path], named: object) -> None:
     found = find_stages(staged(folders[0], lambda _: named))
     assert found["contexts"] == 5 * STEPS * [("none", None)]
+
+
+def test_times_written_as_text_keep_their_modules(folders: list[Path]) -> None:
+    path = staged(folders[0], str)
+    expected, trace = find_stages(path), json.loads(path.read_text())
+    for event in trace["traceEvents"]:
+        event["ts"] = str(event["ts"])
+    path.write_text(json.dumps(trace))
+    assert find_stages(path) == expected
 
 
 def test_a_broken_character_in_the_name_of_a_module_is_replaced(folders: list[Path]) -> None:

@@ -297,12 +297,11 @@ class EventColumns:
         place_numbers = {key: self.kernels.places[place] for key, place in places_by_key.items()}
         self._add_gpu_rows(self.kernels, events, KERNEL, [place_numbers[key] for key in keys])
         if naming_events := [event for event in events if event.args and event.args.module_fqn]:
-            keys_of_kernels = zip(
-                _read_correlations(naming_events),
-                convert_column_to_ns([event.ts for event in naming_events]),
-                strict=True,
-            )
-            for key, event in zip(keys_of_kernels, naming_events, strict=True):
+            # One by one: a time that is written otherwise, as text, is refused where many are converted at once.
+            starts = [convert_to_ns(event.ts) for event in naming_events]
+            for key, event in zip(
+                zip(_read_correlations(naming_events), starts, strict=True), naming_events, strict=True
+            ):
                 self.stated_modules[key] = (event.args or NO_ARGS).module_fqn or ""
 
     def _raise_first_damage(self, kernels: Sequence[Event]) -> None:
