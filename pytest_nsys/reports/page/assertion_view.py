@@ -98,7 +98,7 @@ def describe_margin(margin: str, verdict: Verdict) -> str:
 
 
 def list_notes(record: AssertionRecord) -> list[str]:
-    """Return the notes below an assertion's rows; doubts about its trace stand above the table."""
+    """Return the notes below an assertion's rows; doubts about its trace have a section of their own."""
     return [*record.verdict.warnings, *(note.text for note in record.verdict.notes if not note.warning)]
 
 
