@@ -405,8 +405,12 @@ def _build_side_view(side: SideWindow, scene: _Scene) -> TemplateData:
     return {
         "name": side.name,
         "about": f"{facts_text} ({timeline.window_rule})",
-        "gaps": _build_gap_view(side, [*outside_paths, *added_paths], scene) if timeline.budget is not None else None,
-        "lanes": [_build_lane_view(lane, side, [*outside_paths, *added_paths], scene) for lane in timeline.lanes],
+        "gaps": _build_gap_view(side, outside_paths, scene) if timeline.budget is not None else None,
+        "lanes": [
+            # Compute tells what was added: on a lane of an exchange that did not change, it would look like one that did.
+            _build_lane_view(lane, side, [*outside_paths, *(added_paths if lane.kind == "compute" else ())], scene)
+            for lane in timeline.lanes
+        ],
         "bands": [
             *(outside_paths if by_colour else ()),
             *(_make_path(band, spans) for band, spans in sorted(by_colour.items())),

@@ -135,7 +135,6 @@ def test_lanes_that_are_as_good_as_empty_are_folded_and_every_mark_has_a_legend(
     assert {css for one in gaps for css in re.findall(r'path class="([^"]+)"', one)} <= {
         "part-rest",
         "outside",
-        "added",
     }
 
 
