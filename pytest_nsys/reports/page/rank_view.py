@@ -24,6 +24,9 @@ MAX_FULL_ROWS = 8
 MAX_HIGH_ROWS = 32
 """Up to so many ranks have bars of full height."""
 
+MIN_NAMED_SHARE = Fraction(1, 500)
+"""The legend names a part from this share of a window on: that is a pixel of a bar."""
+
 DrawnStrip = tuple[RankStrip, TemplateData]
 """What a window is made of, and how that is drawn."""
 
@@ -52,7 +55,7 @@ def build_rank_view(
     parts = [
         part
         for part in BudgetPart
-        if any(strip.ns_by_part[part] >= MIN_TOLD_SHARE * strip.length_ns > 0 for strip in strips)
+        if any(strip.ns_by_part[part] >= MIN_NAMED_SHARE * strip.length_ns > 0 for strip in strips)
     ]
     which_ranks = "Both" if len(rows) == 2 else f"All {len(rows)}" if not picture.omitted_count else str(len(rows))
     omitted_text = f", {format_count(picture.omitted_count, 'more rank')} left out" if picture.omitted_count else ""

@@ -141,7 +141,7 @@ def _format_counts(session: Session, headline: str) -> str:
     """Return the number of assertions by state; empty if the headline says it."""
     count_line = session.headline
     all_alike = len(session.counts) == 1 and count_line == format_counts(session.records)
-    return "" if all_alike or count_line.lower() == headline.lower() else count_line
+    return "" if all_alike or count_line.lower() == headline.lower() else count_line.removesuffix(f"; {headline}")
 
 
 def choose_windows(

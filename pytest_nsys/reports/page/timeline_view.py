@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from pytest_nsys.analysis.budget.strips import RankStrip
 from pytest_nsys.analysis.budget.timeline import Bar, Timeline, TimelineLane
-from pytest_nsys.analysis.explain.breakdown_model import RowActivity, RowExplanation
+from pytest_nsys.analysis.explain.breakdown_model import NEXT_STEP, RowActivity, RowExplanation
 from pytest_nsys.analysis.explain.budget_lines import BudgetPart
 from pytest_nsys.core.conventions import NO_STAGE
 from pytest_nsys.core.family_table import XLA_ONLY_FAMILIES
@@ -243,7 +243,13 @@ def _build_timeline_view(
     side_views = [_build_side_view(side, scene) for side in named_windows]
     bars = [bar for lane in lanes for bar in lane.bars]
     drawn_names = {_find_bar_name_in_causes(bar) for bar in bars}
-    causes = [*dict.fromkeys(mark.name for mark in marks if mark.name in drawn_names or mark.is_host)]
+    causes = [
+        *dict.fromkeys(
+            mark.name.strip("[]")
+            for mark in marks
+            if mark.name in drawn_names or (mark.is_host and _find_gap_of_host(mark) in named_parts)
+        )
+    ]
     joined_kernels = sum(bar.kernel_count for bar in bars if bar.kernel_count > 1)
     notes = [f"{joined_kernels} short kernels are drawn together with their neighbours"] if joined_kernels else []
     quiet_lanes = len({lane.name for lane in lanes} - main_lanes) + any(
@@ -492,7 +498,8 @@ def _build_gap_view(side: SideWindow, ground_paths: Sequence[_Path], scene: _Sce
     paths = []
     for part, part_spans in sorted(spans.items(), key=lambda item: str(item[0])):
         paths += _make_part_paths(part, part_spans, scene.ident, scene.length_ns)
-    late_spans = spans.get(BudgetPart.STARVED, ()) if any(mark.is_host for mark in scene.marks) else ()
+    late_parts = sorted({_find_gap_of_host(mark) for mark in scene.marks if mark.is_host})
+    late_spans = [span for part in late_parts for span in spans.get(part, ())]
     paths.append(
         _make_path(
             "marked", [span for span in late_spans if span[1] - span[0] >= PHONE_PIXEL * scene.length_ns], MARK_SHAPE
@@ -505,6 +512,11 @@ def _build_gap_view(side: SideWindow, ground_paths: Sequence[_Path], scene: _Sce
         "said": description,
         "is_quiet": not scene.named_parts,
     }
+
+
+def _find_gap_of_host(mark: BlamedKernels) -> BudgetPart:
+    """Return the part of the budget in which the GPU waits for what the host did."""
+    return BudgetPart.BETWEEN if mark.name == NEXT_STEP else BudgetPart.STARVED
 
 
 def _make_part_paths(part: ShownPart, spans: Sequence[tuple[int, int]], ident: str, length_ns: int) -> list[_Path]:
