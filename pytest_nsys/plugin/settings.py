@@ -402,7 +402,7 @@ _TABLE = (
     ),
     Setting(
         "nsys_artifacts",
-        "write the window of each failed assertion into this folder as a small trace, beside that of the run before",
+        "write the window of each failed assertion into this folder as a small trace, beside that of the base",
         "DIR",
         ini="folder of the windows of failed assertions, relative to the ini file",
         needs_value=True,

@@ -465,7 +465,7 @@ def _list_baseline_run_notes(
             if assertion.limit_target.unit == HASH
             else f": {format_value(baseline_value, assertion.limit_target.unit)} there"
         )
-        yield Note(f"the windows of the run before are of another run than this baseline{value_text}")
+        yield Note(f"the windows of the base are of another run than this baseline{value_text}")
     with contextlib.suppress(NsysError):
         spec, own_texts = (
             resolve_window_spec(context.captures.convention, assertion),
@@ -482,7 +482,7 @@ def _list_baseline_run_notes(
             if fact.note.warning and (text := shorten_paths(fact.note.text.replace(path_prefix, ""))) not in own_texts
             if is_gate_trace or fact.name != "missing_ranks"  # a baseline keeps the windows of some ranks only
         ]
-        yield from [Note(f"the run before: {'; '.join(doubts)}", True)] if doubts else []
+        yield from [Note(f"the base: {'; '.join(doubts)}", True)] if doubts else []
 
 
 def _find_contradicting_window_value(

@@ -82,7 +82,7 @@ class _ExplainingWindows(NamedTuple):
 
 
 GIVE_TRACE_HINT = "give its trace with --nsys-against"
-NO_WINDOWS_KEPT = f"no windows of the run before are kept: {GIVE_TRACE_HINT}"
+NO_WINDOWS_KEPT = f"no windows of the base are kept: {GIVE_TRACE_HINT}"
 WINDOWS_LOST = (
     "{} is gone, or not the file that the baseline names: take it from git, or give the trace with --nsys-against"
 )
@@ -303,13 +303,13 @@ class _RowExplainer:
         rank = labels.get("rank")
         if sides is not None:
             has_rank = not isinstance(rank, int) or rank in sides.baseline.lengths_ns
-            return "" if has_rank else f"no windows of rank {rank} are kept of the run before: {GIVE_TRACE_HINT}"
+            return "" if has_rank else f"no windows of rank {rank} are kept of the base: {GIVE_TRACE_HINT}"
         if (
             row.value is not None
             and self.current.break_down_row(self.metric, self.spec, use_median_period(labels), row.value) is None
         ):
             return "the trace does not hold a step that all ranks have, of the convention's anchors, in full"
-        return f"the windows that are kept of the run before are others: {GIVE_TRACE_HINT}"
+        return f"the windows that are kept of the base are others: {GIVE_TRACE_HINT}"
 
     def _divide_by_steps(self, lengths_ns: Mapping[int, int]) -> Mapping[int, int]:
         """Return the length of one step, in ns, by rank, if the number of steps in a window is stated; else the given

@@ -80,7 +80,7 @@ def test_a_red_stays_red_however_often_it_is_run(main: Project, commits: str, mo
 def test_a_red_says_that_its_why_needs_a_run(main: Project) -> None:
     """The history has values alone."""
     next_commit(main)
-    line = "note: no why: no windows of the run before are kept: give its trace with --nsys-against"
+    line = "note: no why: no windows of the base are kept: give its trace with --nsys-against"
     said = judged(main, "slow", 1)
     assert line in " ".join(said.split())
     assert "why:    " not in said

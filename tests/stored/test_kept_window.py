@@ -171,7 +171,7 @@ def test_of_a_large_world_the_ranks_are_kept_that_tell_most(
     project.trace("head.sqlite", {**WORLD, (0, "stage2_f"): 650}, ranks=5)
     said = project.pytest("--nsys-trace=head.sqlite", code=1)
     assert "why:    " not in said
-    line = "note: no why: no windows of rank 0 are kept of the run before: give its trace with --nsys-against"
+    line = "note: no why: no windows of rank 0 are kept of the base: give its trace with --nsys-against"
     assert line in " ".join(said.split())
     assert "warning" not in said
     assert "why:    rank 0 stage2_f, +450 us:" in project.pytest(
@@ -261,7 +261,7 @@ def test_windows_of_other_rows_are_told(project: Project) -> None:
     project.trace("other.sqlite", 500)
     assert "though not all rows are of it" in project.refresh("--nsys-trace=other.sqlite", "-k", "overlap")
     said = " ".join(project.pytest("--nsys-trace=other.sqlite", code=1).split())
-    assert "note: the windows of the run before are of another run than this baseline: 500 us there" in said
+    assert "note: the windows of the base are of another run than this baseline: 500 us there" in said
     project.refresh("--nsys-trace=other.sqlite")
     project.trace("third.sqlite", 700)
     assert "of another run" not in project.pytest("--nsys-trace=third.sqlite", code=1)
@@ -283,8 +283,8 @@ def test_what_is_doubtful_about_the_run_before_is_told_beside_it(project: Projec
     more = ["--nsys-against=base.sqlite"] if against else []
     cases = project.cases("--nsys-trace=head.sqlite", *more, code=1)
     said = " ".join(cases["exposed_ns <= baseline + 50us"].text.split())
-    assert said.count("the run before: 6 of 88 kernels") == 1, said
-    assert "the run before" not in project.pytest("--nsys-trace=head.sqlite", *more, "-k", "compute_ns", code=0)
+    assert said.count("the base: 6 of 88 kernels") == 1, said
+    assert "the base:" not in project.pytest("--nsys-trace=head.sqlite", *more, "-k", "compute_ns", code=0)
 
 
 # -- pruning

@@ -93,7 +93,7 @@ class CaptureCache:
 
     def open_window_bytes(self, content: bytes, convention: Convention, workload: Workload) -> Captures:
         """Open the run whose windows are stored in this content, which may come from a commit. Raises TraceError."""
-        with convert_os_errors(TraceError, "the windows of the run before cannot be laid down to be read"):
+        with convert_os_errors(TraceError, "the windows of the base cannot be laid down to be read"):
             path = Path(self._scratch_folder.name, f"{sha256(content).hexdigest()}{WINDOW_SUFFIX}")
             path.write_bytes(content)
         return self.open_captures([path.name], path.parent, convention, workload)

@@ -413,7 +413,7 @@ def _build_side_view(side: SideWindow, scene: _Scene) -> TemplateData:
         "about": f"{facts_text} ({timeline.window_rule})",
         "gaps": _build_gap_view(side, outside_paths, scene) if timeline.budget is not None else None,
         "lanes": [
-            # Compute tells what was added: on a lane of an exchange that did not change, it would look like one that did.
+            # Not on the lane of an exchange: one that did not change would look as if it had.
             _build_lane_view(lane, side, [*outside_paths, *(added_paths if lane.kind == "compute" else ())], scene)
             for lane in timeline.lanes
         ],
