@@ -155,3 +155,27 @@ def test_of_a_kernel_that_is_gone_one_picture_and_what_it_did_to_each_row(page_o
     (row,) = summaries(beside)
     assert re.search("improved .* because weight_grad_gemm_kernel is gone$", row)
     assert "cause 1 of 1" not in plain(first)
+
+
+def test_what_is_doubtful_stands_below_the_evidence_and_is_named_above(page_of: PageOf) -> None:
+    text = page_of("one slow rank").text
+    assert re.search(r'<header>.*<a href="#doubtful">1 doubt, below</a>.*</header>', text, re.DOTALL)
+    assert text.index('<section class="root"') < text.index('<section id="doubtful">')
+    assert text.count(">What is doubtful<") == 1
+
+
+def test_the_gap_between_steps_is_marked_and_named_where_the_next_step_is_late(page_of: PageOf) -> None:
+    text = page_of("one rank reads its batch late").text
+    (base, head) = re.findall(r'<svg class="gaps".*?</svg>', text[text.index('class="plot"') :], re.DOTALL)[:2]
+    assert ('"marked"' in base, '"marked"' in head) == (False, True)
+    assert "<b>cause</b> the next step" in text
+
+
+def test_added_time_is_hatched_on_lanes_of_compute_alone(page_of: PageOf) -> None:
+    text = page_of("one rank reads its batch late").text
+    rows = re.findall(r'<span class="name">([^<]*) <i>([^<]*)</i></span>\s*<svg class="lane".*?</svg>', text, re.DOTALL)
+    hatched = re.findall(
+        r'<i>([^<]*)</i></span>\s*<svg class="lane"(?:(?!</svg>).)*path class="added"', text, re.DOTALL
+    )
+    assert {purpose for _, purpose in rows} > {"compute"}
+    assert {*hatched} == {"compute"}
