@@ -33,6 +33,9 @@ from pytest_nsys.reports.words.change_text import (
 
 MAX_PARTS = 3
 MAX_CAUSES = 3
+MOST_MADE_UP = 10
+"""Root causes that changed so many times more than a row are not told as its causes."""
+
 MIN_PART_SHARE = Fraction(5, 100)
 """A part that is less than this share of the whole is merged with others, or left out."""
 
@@ -162,9 +165,11 @@ def _list_claim_texts(row: RowExplanation) -> list[str]:
 
 
 def _list_change_causes(row: RowExplanation, max_causes: int | None) -> list[Cause]:
-    if not row.root_causes:
-        return [*list_parts(row, max_causes)]
     change_ns, roots = row.explanation.change_ns, _select_own_roots(row)
+    root_ns = sum(abs(root.change_ns) for root in roots)
+    # What nearly all was made up for explains nothing of what is left: the parts do.
+    if not roots or (change_ns and root_ns > MOST_MADE_UP * abs(change_ns) and row.explanation.causes):
+        return [*list_parts(row, max_causes)]
     # Of several ranks only the roots are known: those of a gain took less time.
     is_gain = change_ns < 0 or (not change_ns and row.is_claimed and sum(root.change_ns for root in roots) < 0)
     sign = -1 if is_gain else 1
@@ -177,7 +182,9 @@ def _list_change_causes(row: RowExplanation, max_causes: int | None) -> list[Cau
     if len(causes) < len(amounts):
         causes.append((sum(amounts[max_causes:]), format_count(len(amounts) - len(causes), "smaller cause")))
     straggler_causes = [
-        cause for cause in row.explanation.causes if cause.root.activity is RowActivity.RANK and cause.change_ns
+        cause
+        for cause in row.explanation.causes
+        if cause.root.activity is RowActivity.RANK and abs(cause.change_ns) >= abs(change_ns) * MIN_PART_SHARE > 0
     ]
     causes += [(cause.change_ns, describe_cause(cause, display_names)) for cause in straggler_causes]
     left_ns = change_ns - sum(amounts) - sum(cause.change_ns for cause in straggler_causes)

@@ -61,11 +61,13 @@ class Waterfall(NamedTuple):
         return [*accumulate((Fraction(ns) for ns, _ in self.causes), initial=Fraction(self.base_ns))]
 
     def choose_axis(self) -> tuple[Fraction, Fraction]:
-        """Return where the axis begins and ends: at 0, or near the values where all of them are far from it."""
+        """Return where the axis begins and ends: at 0, or near the values where all of them are far from it; below 0
+        where causes take more than the base, which others make up for.
+        """
         levels = [*self.levels, Fraction(self.head_ns)]
         low, high = min(levels), max(levels)
         if low < MIN_CHANGE_SHARE * high:
-            return Fraction(0), high or Fraction(1)
+            return min(low, Fraction(0)), high or Fraction(1)
         room = max(high - low, Fraction(1))
         return Fraction(max(0, round(low - room))), high
 

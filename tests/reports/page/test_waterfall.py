@@ -20,7 +20,7 @@ from pytest_nsys.gates.model import JudgedRow, Outcome
 from pytest_nsys.reports.page.templating import TemplateData
 from pytest_nsys.reports.page.waterfall import _build_bars, _tabulate_kernels, draw_waterfall
 from pytest_nsys.reports.words.cause_text import list_cause_cells
-from pytest_nsys.reports.words.waterfall import build_waterfall
+from pytest_nsys.reports.words.waterfall import BAR_CELLS, build_waterfall, build_waterfall_table
 from tests.support.browser import Browser, needs_browser
 from tests.support.gates import Project
 from tests.support.page import Page
@@ -125,3 +125,15 @@ def test_a_red_time_has_one_and_a_phone_shows_the_timeline_first(
     assert browser.run("document.documentElement.scrollWidth") <= width
     tops = browser.run("['.waterfall', '.timeline'].map(s => document.querySelector(s).getBoundingClientRect().top)")
     assert (tops[0] < tops[1]) is (width > 1_000)
+
+
+def test_an_axis_reaches_below_0_where_causes_take_more_than_there_was() -> None:
+    """What took 5 ms off 1 ms was made up for elsewhere: no bar may leave its lane."""
+    row = explain(-5 * MS, unexplained_ns=9 * MS // 2)
+    waterfall = build_waterfall(row, "idle_ns", MS, MS // 2)
+    assert waterfall is not None
+    assert waterfall.choose_axis()[0] < 0
+    bars = [str(bar) for _, bar, _ in build_waterfall_table(waterfall).rows]
+    assert {len(bar) for bar in bars} == {BAR_CELLS}
+    drawing = _build_bars(waterfall)
+    assert all(0 <= edge <= 100.01 for bar in drawing["bars"] for edge in find_edges(bar))
