@@ -358,8 +358,9 @@ def _judge_by_baseline(
             judged_rows.append(judge_row(labels, value, accepted))
         elif value is not None:
             judged_rows.append(JudgedRow(labels, value, None, Outcome.NO_DATA))
-        elif not _is_certainly_better(assertion, unseen_bounds.get(key), baseline := median(accepted)):
-            judged_rows.append(JudgedRow(labels, None, None, Outcome.NO_DATA, baseline=baseline))
+        # Below the baseline by an unknown amount is not as much better as claimed.
+        elif limit.is_claim or not _is_certainly_better(assertion, unseen_bounds.get(key), median(accepted)):
+            judged_rows.append(JudgedRow(labels, None, None, Outcome.NO_DATA, baseline=median(accepted)))
     if limit.is_claim:
         return summarize_rows(judged_rows)
     if (

@@ -329,6 +329,8 @@ def evaluate(assertion: Assertion, context: GateContext) -> Verdict:
     reference = context.find_reference(assertion)
     baseline_reference = reference if isinstance(reference, Reference) else None
     raw_judgement = _judge_table(assertion, context, table, reference)
+    if assertion.is_claim and raw_judgement.outcome is Outcome.PASSED:
+        raw_judgement = _refuse_unlike_work(raw_judgement, _explain_judgement(assertion, raw_judgement, context).step)
     has_failed = raw_judgement.outcome is Outcome.FAILED
     bad_runs = (
         context.history.find_own_bad_runs(assertion)
@@ -647,6 +649,16 @@ def _format_outcome_warnings(
 
 _FASTER_WORDS = {"step": "faster", "window": "shorter"}
 """The word for a step or a window that became shorter."""
+
+
+def _refuse_unlike_work(judgement: Judgement, step: StepChange | None) -> Judgement:
+    """Return the judgement of a claim; *no data* where less work, not faster work, makes it hold."""
+    if step is None or step.unlike_counts is None:
+        return judgement
+    before, now = step.unlike_counts
+    rows = tuple(replace(row, outcome=Outcome.NO_DATA) for row in judgement.rows)
+    reason = f"the windows are of unlike work ({before} → {now} kernels), and a claim is of the same work"
+    return replace(judgement, outcome=Outcome.NO_DATA, rows=rows, reason=reason)
 
 
 def _find_objection(context: GateContext, step: StepChange | None, spec: WindowSpec) -> str:

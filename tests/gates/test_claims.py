@@ -2,6 +2,7 @@
 
 import statistics
 from collections.abc import Sequence
+from dataclasses import replace
 from fractions import Fraction
 from itertools import product
 
@@ -425,3 +426,14 @@ def test_what_shows_a_claim_fails_the_other_way_round(
         reference = Reference([table_of(row.value)], decisions={KEY: swapped})
         other = judge_rows(asked(f"{name} {way} {percent / 2}%"), table_of(row.baseline), reference)
         assert other.outcome is Outcome.FAILED
+
+
+def test_a_row_below_what_clocks_can_tell_is_no_gain_of_a_known_amount() -> None:
+    """It is less than its baseline, by nobody knows how much."""
+    claim = claimed("window_ns at least 10% below baseline")
+    first, second = (("rank", 0),), (("rank", 1),)
+    shown = decide_claim(Trial((100_000, 100_001, 100_002), (80_000, 80_001, 80_002), 1))
+    head = replace(table_of(80_001), unseen={(1,): 99_999})
+    judgement = judge_rows(claim, head, Reference([table_of(100_001, 100_000)], decisions={first: shown}))
+    assert judgement.outcome is Outcome.NO_DATA
+    assert {tuple(row.labels.items()): row.outcome for row in judgement.rows}[second] is Outcome.NO_DATA

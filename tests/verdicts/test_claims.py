@@ -10,6 +10,7 @@ from pytest_nsys.core.errors import ArgumentMistake
 from pytest_nsys.gates.model import Outcome
 from pytest_nsys.reports.words.cause_text import render_cause_lines
 from pytest_nsys.stored.baselines import baseline_file
+from tests.support.commands import run
 from tests.support.gates import MS, Project, write_trace
 from tests.support.samples.builder import Process, TraceBuilder
 
@@ -262,3 +263,26 @@ def test_a_gate_file_with_a_claim_is_not_judged(project: Project) -> None:
     said = project.pytest("gate.nsys.yaml", "--nsys-trace=run.sqlite", code=2)
     assert "gate.nsys.yaml:3:14: 'at least 3% below baseline' would fail an unchanged run" in said
     assert "--claim 'exposed_ns at least 3% below baseline'" in said
+
+
+def test_less_work_is_no_gain(tmp_path: Path) -> None:
+    """Half of the kernels take half of the time: nothing became faster."""
+
+    def write_run(name: str, kernels: int, noise_ns: int) -> Path:
+        trace = TraceBuilder()
+        gpu = trace.process()
+        for number in range(kernels):
+            launch_ns, start_ns = 1_000 + 2_000 * number, 50_000 + number * (50_000 + noise_ns)
+            name_of_kernel = f"gemm{number % 5}"
+            gpu.kernel(name_of_kernel, start_ns, start_ns + 40_000 + noise_ns, launch_ns=launch_ns)
+        return Path(trace.write(tmp_path / f"{name}.sqlite"))
+
+    base, head = (
+        [write_run(f"{side}{noise_ns}", kernels, noise_ns) for noise_ns in (0, 20, -20)]
+        for side, kernels in (("base", 30), ("head", 15))
+    )
+    sides = [word for side, paths in (("--base", base), ("--head", head)) for path in paths for word in (side, path)]
+    claim = ("--claim", "window_ns at least 3% below baseline")
+    said = run("compare", *sides, "--window", "run", *claim).stdout
+    assert "the windows are of unlike work (30 → 15 kernels), and a claim is of the same work" in said
+    assert "shown:" not in said

@@ -172,3 +172,51 @@ def test_copies_of_a_merged_file_do_not_share_scopes(tmp_path: Path) -> None:
     path.write_text(json.dumps({"traceEvents": events}), encoding="utf-8")
     assert verdict(path, "time of module Model <= 3us").outcome is Outcome.PASSED
     assert verdict(path, "sum time of module Model <= 3us").outcome is Outcome.FAILED
+
+
+def half_recorded(path: Path, *, in_graph: bool) -> Path:
+    """Two layers, of which the second runs eagerly or as a node of a graph whose creation nobody recorded."""
+    trace = TraceBuilder()
+    gpu = trace.process()
+    gpu.range("layers.0.attn", 1_500, 2_500)
+    gpu.kernel("gemm", 10_000, 20_000, launch_ns=2_000)
+    if not in_graph:
+        gpu.range("layers.1.attn", 3_500, 4_500)
+    gpu.kernel("gemm", 20_000, 80_000, launch_ns=4_000, graph_node=1 if in_graph else None)
+    return Path(trace.write(path))
+
+
+@pytest.mark.parametrize(
+    "sentence", ["time of module layers.*.attn <= 30us", "compute of module attn <= 30us", "time of module attn <= 1ms"]
+)
+def test_what_was_not_recorded_may_be_of_the_part(tmp_path: Path, sentence: str) -> None:
+    eager, graph = (half_recorded(tmp_path / f"{each}.sqlite", in_graph=each) for each in (False, True))
+    assert verdict(eager, sentence).outcome is (Outcome.PASSED if "1ms" in sentence else Outcome.FAILED)
+    said = verdict(graph, sentence)
+    assert said.outcome is Outcome.NO_DATA
+    assert "86% of the kernels' time is of no known module (inside a graph): some may be of this one" in said.message
+
+
+def test_less_of_a_part_on_record_is_no_improvement(tmp_path: Path) -> None:
+    eager, graph = (half_recorded(tmp_path / f"{each}.sqlite", in_graph=each) for each in (False, True))
+    assert verdict(graph, "time of module attn below baseline plus 5%", eager).outcome is Outcome.NO_DATA
+
+
+def test_a_backward_pass_without_its_forward_may_be_of_the_part(tmp_path: Path) -> None:
+    """The forward operators of the first layer lie before the capture: nothing says whose their backward is."""
+    path = write_torch(tmp_path / "trace.json", None)
+    found = json.loads(path.read_text())
+    found["traceEvents"] = [
+        event
+        for event in found["traceEvents"]
+        if event.get("cat") != "cpu_op"
+        or event["args"].get("Fwd thread id") != 0
+        or event["args"].get("Sequence number", 0) > len(("norm", "attn", "mlp"))
+    ]
+    (tmp_path / "part.json").write_text(json.dumps(found), encoding="utf-8")
+    for sentence in ("backward time of module Attention <= 45us", "time of module Attention <= 75us"):
+        assert verdict(path, sentence).outcome is Outcome.FAILED
+        said = verdict(tmp_path / "part.json", sentence)
+        assert said.outcome is Outcome.NO_DATA
+        assert "33% of the backward pass is of no known module" in said.message
+    assert verdict(tmp_path / "part.json", "forward time of module Attention <= 30us").outcome is Outcome.PASSED

@@ -9,15 +9,19 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Callable, Iterable, Mapping
+from fractions import Fraction
 
 from pytest_nsys.analysis.scopes.scope_times import ScopeTimes, ScopeUsage, sum_scopes
 from pytest_nsys.analysis.windows.rank_window import RankWindow
 from pytest_nsys.core.errors import NoRows
 from pytest_nsys.core.model import Label, Value
+from pytest_nsys.core.numbers import format_percent
 from pytest_nsys.core.scopes import (
+    ROOT,
     Direction,
     ScopeKind,
     ScopeSelector,
+    UnattributedReason,
     fold_numbers,
     make_scope_matcher,
     unify_separators,
@@ -81,10 +85,48 @@ def _measure(
     usages = times.sum_matching(matches, scope.direction)
     if not usages:
         raise NoRows(_explain_no_kernel(window, times, scope))
+    if problem := _explain_partial_record(times, scope):
+        raise NoRows(problem)
     values = {path: value for path, usage in usages.items() if (value := read_value(usage)) is not None}
     if not values:
         raise NoRows(f"{scope.kind} {_quote(scope.pattern)} launches no {needed} in the window")
     return {(path,): value for path, value in values.items()} if scope.is_each else {(): sum(values.values())}
+
+
+_MOST_UNKNOWN_PERCENT = 1
+"""How much of the time of all kernels may have no scope because nothing recorded it: any of it may be of the part."""
+
+_MOST_HOMELESS_PERCENT = 10
+"""How much of the compute of a backward pass may have no module because its forward was not recorded. What sums up
+gradients has none by nature.
+"""
+
+
+def _explain_partial_record(times: ScopeTimes, scope: ScopeSelector) -> str:
+    """Return why the time of a part of the program may be more than what is known of it; empty where it is all."""
+    total_ns = sum(usage.time_ns for usage in times.exclusive.values())
+    unknown = {
+        reason: usage.time_ns
+        for reason, usage in times.unattributed.items()
+        if reason is not UnattributedReason.OUTSIDE and usage.time_ns
+    }
+    if 100 * sum(unknown.values()) > _MOST_UNKNOWN_PERCENT * total_ns:
+        share = format_percent(Fraction(sum(unknown.values()), total_ns), 2)
+        return (
+            f"{share} of the kernels' time is of no known {scope.kind} ({', '.join(unknown)}): some may be of this one"
+        )
+    if scope.kind not in (ScopeKind.MODULE, ScopeKind.SOURCE) or scope.direction not in (None, Direction.BACKWARD):
+        return ""
+    backward = {
+        code: usage.compute_ns for (code, passed), usage in times.exclusive.items() if passed is Direction.BACKWARD
+    }
+    homeless_ns, backward_ns = sum(ns for code, ns in backward.items() if code <= ROOT), sum(backward.values())
+    if 100 * homeless_ns <= _MOST_HOMELESS_PERCENT * backward_ns:
+        return ""
+    share = format_percent(Fraction(homeless_ns, backward_ns), 2)
+    return (
+        f"{share} of the backward pass is of no known {scope.kind}: its forward was not recorded; profile whole steps"
+    )
 
 
 def _explain_no_kernel(window: RankWindow, times: ScopeTimes, scope: ScopeSelector) -> str:
