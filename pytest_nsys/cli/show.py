@@ -133,7 +133,9 @@ def show(
     if opens_page:
         if output is None:
             output = _make_page_path(context, traces)
-        measure_options = _ask_for_page(measure_options)
+        if format_name not in (Format.TABLE, Format.HTML):
+            raise UsageMistake(f"--open shows a page: leave out --format {format_name}")
+        measure_options = dataclasses.replace(measure_options, format=Format.HTML)
     resolve_format(
         measure_options.format, output, {}, [(Path(trace), "is one of the traces") for trace in traces], default=""
     )
@@ -236,13 +238,6 @@ def _choose_format(name: str, *, is_view: bool) -> Format:
     if not is_view and name == Format.JSON:
         raise UsageMistake("the first screen is no table: give --format brief, or --view NAME --format json")
     return Format.JSON if name == BRIEF else Format(name)
-
-
-def _ask_for_page(measure_options: MeasureOptions) -> MeasureOptions:
-    """Return the options for a page. Raises UsageMistake if another format was requested."""
-    if measure_options.format not in (Format.TABLE, Format.HTML):
-        raise UsageMistake(f"--open shows a page: leave out --format {measure_options.format}")
-    return dataclasses.replace(measure_options, format=Format.HTML)
 
 
 def _make_page_path(context: click.Context, traces: Sequence[str]) -> str:
