@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from pytest_nsys.analysis.explain.breakdown_model import VIEW_BY_ACTIVITY
+from pytest_nsys.core.model import NextStep
+from pytest_nsys.core.text_format import quote_command
 from pytest_nsys.gates.model import Outcome
 from pytest_nsys.reports.session.headline import format_headline
 from pytest_nsys.reports.session.record import AssertionRecord
@@ -67,7 +70,7 @@ def build_session_brief(session: Session) -> Brief:
         doubtful=[*map(format_brief_text, _list_doubts(session))],
         next=[
             BriefCommand(format_brief_text(step.command), format_brief_text(step.purpose))
-            for step in list(dict.fromkeys(step for record in bad_records for step in record.next_steps))[:MAX_COMMANDS]
+            for step in list(dict.fromkeys(_list_commands(session, bad_records)))[:MAX_COMMANDS]
         ],
     )
 
@@ -88,6 +91,20 @@ def _build_ranks(session: Session, bad_records: list[AssertionRecord]) -> BriefR
         max(sorted(lengths_by_rank), key=lambda rank: lengths_by_rank[rank], default=None),
         format_brief_ranks(red_ranks),
     )
+
+
+def _list_commands(session: Session, bad_records: list[AssertionRecord]) -> Iterator[NextStep]:
+    """Yield what to type next: the steps of the reds; of a comparison the view of each root, on head and on base."""
+    for record in bad_records:
+        yield from record.next_steps
+    if (comparison := session.comparison) is None:
+        return
+    for root in session.story.roots:
+        view, rank = VIEW_BY_ACTIVITY.get(root.root.activity, "budget"), root.largest.rank
+        for name, side in (("head", comparison.head), ("base", comparison.base)):
+            for path in side.paths[:1]:
+                command = quote_command(["pytest-nsys", path, "--view", view, "--rank", str(rank)])
+                yield NextStep(command, f"where it happened, on the {name}")
 
 
 def _build_red(record: AssertionRecord) -> BriefRed:

@@ -1,13 +1,14 @@
 """What does a session or a comparison say in brief? The same as the other outputs, in 8 kB."""
 
 import json
+import shlex
 from typing import Any
 
 import jsonschema
 
 from pytest_nsys.reports.tables.brief import MAX_BRIEF_BYTES
 from tests.reports.tables.test_brief import SCHEMA
-from tests.support.commands import brief
+from tests.support.commands import brief, run
 from tests.support.gates import Project
 from tests.support.reports import report_of
 
@@ -84,6 +85,12 @@ def test_a_comparison(project: Project) -> None:
     assert (found["subject"], found["verdict"]) == ("comparison", "worse")
     assert found["reds"]
     assert found["roots"]
+    for step in found["next"]:
+        run(*shlex.split(step["command"])[1:], code=0)
+    assert {shlex.split(step["command"])[1] for step in found["next"]} == {
+        str(project.root / base),
+        str(project.root / head),
+    }
     same = project.root / "same.sqlite"
     project.trace("same.sqlite", 200)
     assert brief("compare", project.root / base, same)["verdict"] in ("nothing worse", "incomparable")
