@@ -52,7 +52,7 @@ class KernelPlace(NamedTuple):
         return f"{match['file']}:{match['line'] or match['line_in_brackets']}"
 
 
-# torch.profiler writes "model.py(212): forward", JAX "/home/me/model.py:212".
+# torch.profiler writes "model.py(212): forward", JAX "train/model.py:212".
 _SOURCE_LINE = re.compile(r"(?:.*[\\/])?(?P<file>[^\\/]+?)(?:\((?P<line_in_brackets>\d+)\).*|:(?P<line>\d+))")
 
 DIRECTIONS = tuple(Direction)

@@ -24,7 +24,7 @@ IMAGES = red_page.IMAGES
 RECORD = IMAGES / "pictures.json"
 """For each picture a hash of the text that it was taken of."""
 
-WIDTH, HEIGHT = 1280, 900
+WIDTH, HEIGHT = 1280, 830
 UNSEEN = {"script", "style", "title"}
 CHANGING = re.compile(rf"{re.escape(VERSION)}|\d{{4}}-\d\d-\d\d(?:[T ][\d:]+Z?)?|\b[0-9a-f]{{10,}}\b|/\S+/")
 """What differs from one day, version or machine to the next."""

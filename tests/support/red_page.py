@@ -12,8 +12,14 @@ from tests.support.quick_python import quick_python
 
 IMAGES = Path(__file__).resolve().parents[2] / "docs" / "images"
 PICTURE = IMAGES / "red-page.png"
-WIDTH = 920
-LEFT_OUT = (".producers", "figure.timeline :is(p.none, details, .readout, .tools)", ".about", ".assertion")
+WIDTH = 900
+LEFT_OUT = (
+    ".producers",
+    ".ranks .legend",
+    "figure.timeline :is(p.none, details, .readout, .tools)",
+    ".about",
+    ".assertion",
+)
 """Selectors of what the picture goes without."""
 
 

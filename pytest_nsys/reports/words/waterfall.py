@@ -30,9 +30,6 @@ MAX_CAUSES = 6
 """So many causes have a step of their own; smaller ones share one."""
 
 
-REST_DIVISOR = 500
-"""What the causes leave of a change has a step of its own from one part in this many on: less cannot be seen."""
-
 MIN_CHANGE_SHARE = Fraction(1, 2)
 """Where base and head are more alike than this, the axis begins near them: else no cause would be seen."""
 
@@ -128,6 +125,6 @@ def build_waterfall(explanation: RowExplanation, quantity: str, base_ns: Value, 
     rest_ns = Fraction(head_ns) - Fraction(base_ns) - sum(ns for ns, _ in causes)
     if not causes:
         return None
-    if abs(rest_ns) * REST_DIVISOR >= abs(Fraction(head_ns) - Fraction(base_ns)) and rest_ns:
+    if rest_ns:
         causes.append((rest_ns, "other changes"))
     return Waterfall(quantity, format_row_labels(explanation.labels), base_ns, causes, head_ns)

@@ -93,7 +93,7 @@ def test_the_bars_lead_to_the_head_whatever_the_causes(changes_ns: list[int], un
     edges = [find_edges(bar) for bar in steps]
     assert all(-0.01 <= left <= right <= 100.01 for left, right in edges)
     last = edges[-1][0 if steps[-1]["kind"] == "less" else 1]
-    assert last == pytest.approx(find_edges(head)[1], abs=0.21)
+    assert last == pytest.approx(find_edges(head)[1], abs=0.01)
 
 
 def test_the_kernels_that_changed_stand_with_their_launches_and_times() -> None:
