@@ -159,6 +159,9 @@ class Project:
         path = self.root / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(dedent(text).lstrip("\n"), encoding="utf-8")
+        # Written anew within a second at the same length, a test file would run from the bytecode of what it was.
+        for stale in (path.parent / "__pycache__").glob(f"{path.stem}.*.pyc"):
+            stale.unlink()
         return path
 
     def gate_with_trace(self, text: str, name: str | None = None) -> None:
