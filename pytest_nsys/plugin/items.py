@@ -334,7 +334,7 @@ class GateItem(JudgedItem):
         if artifact:
             from pytest_nsys.plugin.artifacts import TRACE_VIEWER
 
-            yield NextStep(f"{TRACE_VIEWER} opens {artifact}", f"{windows_text} in Perfetto")
+            yield NextStep(f"{TRACE_VIEWER} opens {artifact}", windows_text)
         elif verdict.outcome is Outcome.FAILED and not verdict.good and verdict.assertion.xfail is None:
             command = get_nsys_session(self.config).format_artifact_command(self.context.gate)
             yield from [NextStep(command, f"{windows_text} in Perfetto")] if command else []
@@ -448,5 +448,4 @@ def _suggest_gpu_check(verdict: Verdict) -> Iterator[NextStep]:
     if slow_ranks and verdict.outcome is Outcome.FAILED:
         is_one_of_several = len(slow_ranks) == 1 and len({window.rank for window in verdict.windows}) > 1
         place = f"on the node of rank {min(slow_ranks)}" if is_one_of_several else "on the node"
-        purpose = "clocks, power, temperature; or run again on another node"
-        yield NextStep("nvidia-smi -q -d PERFORMANCE", f"{place}: {purpose}")
+        yield NextStep("nvidia-smi -q -d PERFORMANCE", f"{place}: clocks, power, temperature")

@@ -201,11 +201,8 @@ def measure_typicality(context: QualityContext) -> Iterator[MeasuredFact]:
     """Yield how far the window of a rank is from its steady median, in MAD, for the farthest rank."""
     farthest = max(measure_deviations(context.group), key=lambda item: item[1].in_mads, default=None)
     if farthest is not None:
-        words, reason = (
-            f"rank {farthest[0]}: the window is {farthest[1]}",
-            "an untypical window does not represent the run",
-        )
-        yield MeasuredFact(farthest[1].in_mads, words, reason, "profile more steps or take another window")
+        words = f"rank {farthest[0]}: window {farthest[1]}"
+        yield MeasuredFact(farthest[1].in_mads, words, "untypical", "profile more steps")
 
 
 class EmptyAnchors(NamedTuple):

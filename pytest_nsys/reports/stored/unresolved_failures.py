@@ -171,7 +171,7 @@ def build_waiving_step(verdict: Verdict, place: str) -> NextStep | None:
     waiver = _format_waiver(assertion.full_name, ceiling, expiry_date, "…")
     written = f"- {waiver}" if assertion.waivers else f"waivers: [{waiver}]"
     below_text = " below its waivers" if assertion.waivers else ""
-    return NextStep(written, f"in {place}{below_text}, to silence it until {expiry_date}")
+    return NextStep(written, f"in {place}{below_text}, to silence it")
 
 
 def _format_waiver(name: str, ceiling: str, expiry_date: date, reason: str) -> str:

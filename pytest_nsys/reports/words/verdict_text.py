@@ -63,7 +63,7 @@ SHOWN_DETAILS = 4
 SHOWN_WINDOWS = 4
 NOTE_PREFIX = "note:   "
 ANY_CHANGE = "any change"
-ACCEPT_PURPOSE = "accept this run as the new normal"
+ACCEPT_PURPOSE = "accept this run"
 """What the command that refreshes a baseline is for."""
 
 BAD_OUTCOMES = (Outcome.FAILED, Outcome.NO_DATA, Outcome.INCOMPARABLE, Outcome.ERROR)
@@ -374,11 +374,13 @@ def render_explanation(verdict: Verdict, next_steps: Sequence[NextStep], *, verb
         if verbose
         else fold_alike_rows(verdict, notable_rows)
     )
+    is_said_above = bool(same_text) and len(rows_table.rows) == 1 and _have_all_failed(verdict)
+    lines[0] += ", all alike" if is_said_above else ""
     for table in (rows_table, build_difference_table(verdict, 100)):
         lines += [f"  {line}" for line in table.render_lines("… {} more")] if table.rows else []
-        lines += [f"  {same_text}"] if same_text and table is rows_table else []
+        lines += [f"  {same_text}"] if same_text and table is rows_table and not is_said_above else []
     causes: Sequence[RowExplanation] = verdict.causes
-    if same_text and not verbose:  # one row stands for all with its cause: the line below the table lists ranks
+    if same_text and not verbose:  # one row stands for all with its cause
         causes = [first_row for first_row, *_ in group_by_cause(causes)]
     lines += render_reasons(verdict, causes, verbose=verbose)
     lines += _render_block(
@@ -387,6 +389,10 @@ def render_explanation(verdict: Verdict, next_steps: Sequence[NextStep], *, verb
     notes = [*(Note(text, True) for text in verdict.warnings), *verdict.notes]
     lines += [f"  {'' if note.warning else NOTE_PREFIX}{note.sanitize(400)}" for note in notes]
     return lines + _render_block("next:", next_steps)
+
+
+def _have_all_failed(verdict: Verdict) -> bool:
+    return all(row.outcome is Outcome.FAILED for row in verdict.rows)
 
 
 def fold_alike_rows(verdict: Verdict, rows: Sequence[JudgedRow]) -> tuple[Table, str]:

@@ -239,17 +239,15 @@ CASES: dict[str, Case] = {
     "an untypical window": (
         {"chunks_ms": (15, 14, 13, 17, 15, 16, 15)},
         "typicality: 1",
-        "trace quality: rank 0: the window is 2 MAD from the steady median (bound: at most 1): an untypical "
-        "window does not represent the run; profile more steps or take another window, or write quality: "
-        "{typicality: 2} in the gate file",
+        "trace quality: rank 0: window 2 MAD from the steady median (bound: at most 1): untypical; profile more "
+        "steps, or write quality: {typicality: 2} in the gate file",
         "window_ns",
     ),
     "an untypical window among equal ones": (
         {"chunks_ms": (15, 15, 15, 18, 15, 15, 15)},
         "typicality: 5",
-        "trace quality: rank 0: the window is 3 ms from the steady median, which most others hit exactly (a MAD "
-        "of 0) (bound: at most 5): an untypical window does not represent the run; profile more steps or take "
-        "another window, or write quality: {typicality: 3000000} in the gate file",
+        "trace quality: rank 0: window 3 ms from the steady median, which most others hit exactly (a MAD of 0) "
+        "(bound: at most 5): untypical; profile more steps, or write quality: {typicality: 3000000} in the gate file",
         "window_ns",
     ),
     "communication that nobody named": (

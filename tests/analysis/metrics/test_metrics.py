@@ -282,7 +282,7 @@ def test_untypical_window_is_told_and_an_explicit_one_has_no_typicality(gpu: One
     for i, length in enumerate((50, 50, 20, 21, 90, 22, 20, 50, 50)):
         gpu.range("step", 100 * i, 100 * i + length)
         gpu.kernel("gemm", 100 * i + 1, 100 * i + 2, launch_ns=100 * i)
-    said = "rank 0: the window is 69 MAD from the steady median: an untypical window does not represent the run"
+    said = "rank 0: window 69 MAD from the steady median: untypical"
     assert any(note.startswith(said) for note in notes(gpu, "compute_ns"))
     assert typicality(gpu, "0:100") is None
 
