@@ -555,9 +555,14 @@ def _render_cause_parts(verdict: Verdict, *, is_same_told: bool) -> Iterator[str
                 "",
             )
             continue
-        if waterfall is not None and waterfall.place == format_row_labels(row.labels):
+        drawn_row = next(
+            (each for each in (row, *same_rows) if waterfall and waterfall.place == format_row_labels(each.labels)),
+            None,
+        )
+        if waterfall is not None and drawn_row is not None:
             yield from (f"**{escape_prose(waterfall.title)}**", "")
             yield from _render_table(build_waterfall_table(waterfall))
+            same_rows = [each for each in (row, *same_rows) if each is not drawn_row]
         else:
             yield from (f"Why {place} changed{f' by {change}' if change else ''}:", "")
             yield from _render_table(build_text_table("", (make_number_column(""), "cause"), cells, max_length=400))

@@ -23,7 +23,7 @@ from pytest_nsys.reports.tables.formats import (
     build_text_table,
     make_number_column,
 )
-from pytest_nsys.reports.words.cause_text import format_row_labels, list_causes
+from pytest_nsys.reports.words.cause_text import format_row_labels, group_by_cause, list_causes
 from pytest_nsys.reports.words.verdict_text import format_subject
 
 MAX_CAUSES = 6
@@ -98,17 +98,24 @@ def _draw_bar(low: Fraction, high: Fraction) -> str:
 
 
 def find_waterfall(verdict: Verdict) -> Waterfall | None:
-    """Return the waterfall of the first explained row that has one.
+    """Return the waterfall of the rank with the cause, where its row is explained by the cause of the worst row; else
+    of the first explained row that has one.
 
     None where no value is a time, or where no cause has an amount.
     """
-    for explanation in verdict.causes:
+    alike_rows = group_by_cause(verdict.causes)[0] if verdict.causes else []
+    for explanation in [*filter(_has_own_cause, alike_rows), *verdict.causes]:
         row = _find_judged_row(verdict, explanation)
         if row is not None and row.value is not None and row.baseline is not None:
             waterfall = build_waterfall(explanation, format_subject(verdict.assertion), row.baseline, row.value)
             if waterfall is not None:
                 return waterfall
     return None
+
+
+def _has_own_cause(row: RowExplanation) -> bool:
+    """Return whether the cause is on the rank of the row: others that wait for it show how long they waited."""
+    return bool(row.root_causes) and row.labels.get("rank") == row.root_causes[0].rank
 
 
 def _find_judged_row(verdict: Verdict, explanation: RowExplanation) -> JudgedRow | None:

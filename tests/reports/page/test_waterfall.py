@@ -20,7 +20,7 @@ from pytest_nsys.gates.model import JudgedRow, Outcome
 from pytest_nsys.reports.page.templating import TemplateData
 from pytest_nsys.reports.page.waterfall import _build_bars, _tabulate_kernels, draw_waterfall
 from pytest_nsys.reports.words.cause_text import list_cause_cells
-from pytest_nsys.reports.words.waterfall import BAR_CELLS, build_waterfall, build_waterfall_table
+from pytest_nsys.reports.words.waterfall import BAR_CELLS, build_waterfall, build_waterfall_table, find_waterfall
 from tests.support.browser import Browser, needs_browser
 from tests.support.gates import Project
 from tests.support.page import Page
@@ -80,6 +80,20 @@ def test_a_row_without_bars_does_not_hide_the_next_one() -> None:
     drawing = draw_waterfall(record(unit=TIME, judged=rows, causes=causes).verdict)
     assert drawing is not None
     assert [bar["amount"] for bar in drawing["bars"]] == ["10 ms", "+2 ms", "12 ms"]
+
+
+def test_the_rank_with_the_cause_is_drawn_and_not_the_worst_that_waits_for_it() -> None:
+    root = RootCause(ChangeKind.LONGER, RowActivity.KERNEL, "gemm")
+    changes_ns = {1: 3 * MS, 2: 2 * MS, 0: 1 * MS}
+    cause = Change(root, 2, 5 * MS, 7 * MS, 1, 1)
+    rows = [
+        JudgedRow({"rank": rank}, 10 * MS + ns, 9 * MS, Outcome.FAILED, baseline=10 * MS)
+        for rank, ns in changes_ns.items()
+    ]
+    causes = [RowExplanation({"rank": rank}, Explanation(ns, (), ns), (cause,)) for rank, ns in changes_ns.items()]
+    waterfall = find_waterfall(record(unit=TIME, judged=rows, causes=causes).verdict)
+    assert waterfall is not None
+    assert (waterfall.place, waterfall.head_ns) == ("rank 2", 12 * MS)
 
 
 @given(st.lists(st.integers(-3 * MS, 3 * MS).filter(bool), min_size=1, max_size=9), st.integers(-MS, MS))
