@@ -212,6 +212,11 @@ class NextStep(NamedTuple):
     command: str
     purpose: str = ""
 
+    @property
+    def is_typed(self) -> bool:
+        """Whether it is typed into a shell, and not written into a file or opened in a browser."""
+        return self.command.partition(" ")[0] in ("pytest", "pytest-nsys", "nvidia-smi")
+
     def __str__(self) -> str:
         return f"{self.command}  ({self.purpose})" if self.purpose else self.command
 

@@ -73,7 +73,7 @@ _SENTENCE_PIECES: Mapping[FindingKind, Sequence[str]] = {
         " ({calls})",
         ", and {more_ns} in other calls",
     ),
-    FindingKind.LAUNCHES: ("launch-bound: {part_ns} launch-starved", "; {tiny}", "{at}"),
+    FindingKind.LAUNCHES: ("{bound}{part_ns} launch-starved", "; {tiny}", "{at}"),
     FindingKind.BETWEEN: ("{part_ns} between steps, {share} of the step", ": {host}"),
     FindingKind.COPIES: ("{blocked}", "{whose}", "{at}", "{more}", "; most copies are {between}"),
     FindingKind.OTHER_DEVICE: ("compute waits {part_ns} for another device of its process", "{at}"),
@@ -137,12 +137,16 @@ def _fill_words(finding: Finding, other_names: Collection[str]) -> dict[str, str
             words["kernel"] = kind
         case FindingKind.SYNCS if "calls" in numbers:
             words["calls"] = format_count(int(numbers["calls"]), "call")
-        case FindingKind.LAUNCHES if "tiny" in numbers:
-            of_text = (
-                f"of {format_count(int(numbers['kernels']), 'compute kernel')} take {format_value(TINY_KERNEL_NS)} or "
-                "less"
-            )
-            words["tiny"] += f" {of_text}"
+        case FindingKind.LAUNCHES:
+            # After the last kernel nothing more is to be launched: the host is not too slow.
+            is_mostly_tail = figures.get("before") == "" and 2 * numbers["before_ns"] > numbers["part_ns"]
+            words["bound"] = "" if is_mostly_tail else "launch-bound: "
+            if "tiny" in numbers:
+                of_text = (
+                    f"of {format_count(int(numbers['kernels']), 'compute kernel')} take "
+                    f"{format_value(TINY_KERNEL_NS)} or less"
+                )
+                words["tiny"] += f" {of_text}"
         case FindingKind.BETWEEN:
             words["share"] = format_percent(Fraction(numbers["part_ns"]) / Fraction(numbers["window_ns"]))
             words["host"] = (

@@ -79,7 +79,7 @@ SENTENCES = [
     (finding(FindingKind.LAUNCHES, BEFORE, ranks=(0,)), "launch-bound: 1 ms launch-starved, 500 us of it before gemm"),
     (
         finding(FindingKind.LAUNCHES, LAST, ranks=(0,)),
-        "launch-bound: 1 ms launch-starved, all of it after the last kernel",
+        "1 ms launch-starved, all of it after the last kernel",
     ),
     (
         finding(FindingKind.BETWEEN, {"part_ns": MS, "window_ns": 4 * MS, "host": "load"}, ranks=(0,)),
