@@ -13,7 +13,7 @@ from pytest_nsys.analysis.metrics.registry import Metric
 from pytest_nsys.analysis.metrics.table import Selector
 from pytest_nsys.core.conventions import STEP_KIND_NAMES
 from pytest_nsys.core.text_format import sanitize_line
-from pytest_nsys.gates.assertion_names import clean_name, quote_labels, strip_limit
+from pytest_nsys.gates.assertion_names import clean_name, clean_sentence, quote_labels, strip_limit
 from pytest_nsys.gates.kinds import MappingEntry
 from pytest_nsys.gates.limits import (
     SentenceMistake,
@@ -117,7 +117,7 @@ def read_assertion_entry(reader: NodeReader, node: Node, gate: GateFile) -> list
         if sentence is None:
             return []
         full_name, name = clean_name(node.value), clean_name(strip_limit(node.value))
-        return [dataclasses.replace(sentence, name=name, full_name=full_name, sentence=full_name)]
+        return [dataclasses.replace(sentence, name=name, full_name=full_name, sentence=clean_sentence(node.value))]
     entry = _AssertionEntry(reader, node, gate)
     return entry.read_assertions() if entry.fields else []
 
@@ -147,8 +147,8 @@ class _AssertionEntry(RowSelectionEntry):
         self._check_kind(sentence.kind)
         where = self.read_where(metric, selected_dimensions=sentence.where)
         warn = self._read_early_limit(sentence)
-        full_name = name or self._format_sentence(where)
-        name = name or self._format_sentence(where, with_limit=False)
+        full_name = name or clean_name(self._format_sentence(where))
+        name = name or clean_name(self._format_sentence(where, with_limit=False))
         assertions = []
         for choice in self.read_for_choices(metric, selected_dimensions={**sentence.where, **where}):
             item_labels = ",".join(
@@ -216,7 +216,7 @@ class _AssertionEntry(RowSelectionEntry):
         main_part = sentence if with_limit else strip_limit(sentence)
         selectors = " ".join(f"{dimension} {quote_labels(selector.values)}" for dimension, selector in where.items())
         before, after = (selectors, "") if not sentence.startswith("no ") else ("", f"where {selectors}" * bool(where))
-        return clean_name(f"{before} {main_part} {after}")
+        return clean_sentence(f"{before} {main_part} {after}")
 
     def _read_early_limit(self, sentence: Assertion) -> Requirement | None:
         """Read the early limit, and note as a mistake one that warns of all values that hold the limit, or of none."""

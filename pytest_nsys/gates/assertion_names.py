@@ -31,11 +31,16 @@ _ITEM_SUFFIX = re.compile(r"\[[^\W\d]\w*=.*\]$")
 
 def clean_name(text: str) -> str:
     """Return ``text`` fit for a part of a test's name: one line, no control characters, no ``::``, no command of CI."""
-    visible = "".join(c for c in text if c.isprintable() or c.isspace())
-    name = " ".join(visible.split())
+    name = clean_sentence(text)
     while "::" in name:
         name = name.replace("::", ":")
-    return neutralize_commands(name)
+    return name
+
+
+def clean_sentence(text: str) -> str:
+    """Return ``text`` on one line, without control characters and commands of CI; an operator keeps its ``::``."""
+    visible = "".join(c for c in text if c.isprintable() or c.isspace())
+    return neutralize_commands(" ".join(visible.split()))
 
 
 def strip_limit(sentence: str) -> str:
@@ -109,7 +114,7 @@ def find_assertions(name: str, assertions: Sequence[Assertion]) -> list[Assertio
         lambda candidate: candidate.name == name,
         lambda candidate: candidate.full_name == name,
         lambda candidate: name in map(strip_item, list_names(candidate)),
-        lambda candidate: candidate.sentence == name,
+        lambda candidate: clean_name(candidate.sentence) == name,
     )
     matches = next(
         filter(None, ([candidate for candidate in assertions if is_meant(candidate)] for is_meant in conditions)), []

@@ -94,7 +94,7 @@ def test_a_longer_step_names_the_kernels_behind_it(project: Project, against: bo
     why = said[said.index("why:") :].splitlines()
     assert why[0] == "why:    rank 0 p50, +2 ms:"
     assert re.fullmatch(r" +\+2 ms  flash 200% longer \(1 → 3 ms\)", why[1])
-    assert "the same on rank 1" in said
+    assert "2 of 2 rows above their limit, all alike" in said
     assert "not explained" not in said
 
 

@@ -9,6 +9,7 @@ import pytest
 from pytest_nsys import judge, open_run
 from pytest_nsys.core.scopes import Direction
 from pytest_nsys.gates.model import Outcome, Verdict
+from pytest_nsys.reports.stored.unresolved_failures import build_accepting_sentence
 from tests.support.samples.builder import TraceBuilder
 from tests.support.samples.kineto import KinetoBuilder
 from tests.support.scope_programs import WRITERS, Place, write_jax, write_nsys, write_torch
@@ -58,6 +59,14 @@ def test_every_kind_can_go_red(tmp_path: Path, format_name: str, green: str, red
     path = write(tmp_path / name, None)
     assert verdict(path, green).outcome is Outcome.PASSED
     assert verdict(path, red).outcome is Outcome.FAILED
+
+
+def test_an_operator_keeps_its_colons_where_a_sentence_is_to_be_written(tmp_path: Path) -> None:
+    """The name of a test cannot hold them."""
+    name, write = WRITERS["torch"]
+    failed = verdict(write(tmp_path / name, None), "time of op aten::mm <= 287us")
+    assert failed.assertion.full_name == "time of op aten:mm <= 287us"
+    assert build_accepting_sentence(failed) == "time of op aten::mm <= 300us"
 
 
 @pytest.mark.parametrize("format_name", WRITERS)

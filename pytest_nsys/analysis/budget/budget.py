@@ -592,10 +592,11 @@ def host_notes(captures: Sequence[Run], spec: WindowSpec) -> Iterator[Note]:
         ns_by_cause.update({f"while the host was in {call}": ns for call, ns in budget.in_syncs.items()})
     yield from map(Note, describe_uncertain_gaps([budget.lines for budget in budgets]))
     scale = choose_scale([starved], TIME)
+    ranks_text = f" on {len(budgets)} ranks together" if len(budgets) > 1 else ""
     for cause, ns in ns_by_cause.items():
         if ns:
             total_text, part_text = (format_value(ns_value, scale=scale) for ns_value in (starved, ns))
-            yield Note(f"launch-starved for {total_text}, of which {part_text} {cause}")
+            yield Note(f"launch-starved for {total_text}{ranks_text}, of which {part_text} {cause}")
 
 
 def _list_budgets(captures: Sequence[Run], spec: WindowSpec) -> list[tuple[int, Budget]]:

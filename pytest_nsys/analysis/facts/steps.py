@@ -197,9 +197,18 @@ def _find_missing_steps(group: WindowGroup) -> Sequence[tuple[int, int, int, int
     return gaps
 
 
+TYPICAL_SHARE = Fraction(1, 100)
+"""A window that is so near to the steady median is typical: where steps hardly vary, a few MAD are microseconds."""
+
+
 def measure_typicality(context: QualityContext) -> Iterator[MeasuredFact]:
-    """Yield how far the window of a rank is from its steady median, in MAD, for the farthest rank."""
-    farthest = max(measure_deviations(context.group), key=lambda item: item[1].in_mads, default=None)
+    """Yield how far the window of a rank is from its steady median, in MAD, for the farthest rank.
+
+    Without a bound in the gate file, windows near the median are left out.
+    """
+    is_bounded = context.bounds.typicality is not None
+    deviations = (item for item in measure_deviations(context.group) if is_bounded or item[1].share > TYPICAL_SHARE)
+    farthest = max(deviations, key=lambda item: item[1].in_mads, default=None)
     if farthest is not None:
         words = f"rank {farthest[0]}: window {farthest[1]}"
         yield MeasuredFact(farthest[1].in_mads, words, "untypical", "profile more steps")

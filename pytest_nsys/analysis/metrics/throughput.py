@@ -99,6 +99,12 @@ class Deviation(NamedTuple):
 
     distance_ns: Value
     mad_ns: Value  # the MAD of the steady anchors
+    median_ns: Value  # their median
+
+    @property
+    def share(self) -> Fraction:
+        """Return the distance as a share of the median."""
+        return Fraction(self.distance_ns) / Fraction(self.median_ns or 1)
 
     @property
     def in_mads(self) -> Value:
@@ -121,7 +127,7 @@ def measure_deviation(window: RankWindow) -> Deviation | None:
         return None
     median_ns, mad_ns = steady_length
     length_ns = window.length_ns if window.is_gpu_step else window.window.length_ns
-    return Deviation(distance(length_ns, median_ns), mad_ns)
+    return Deviation(distance(length_ns, median_ns), mad_ns, median_ns)
 
 
 @memoize_method

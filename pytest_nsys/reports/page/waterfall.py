@@ -48,7 +48,7 @@ def _build_bars(waterfall: Waterfall) -> TemplateData:
     return {
         "title": waterfall.title,
         "bars": bars,
-        "note": f"The bars begin at {format_value(start, scale=waterfall.scale)}." if start else "",
+        "note": waterfall.axis_note,
     }
 
 

@@ -14,6 +14,7 @@ from pytest_nsys.core.memoize import group_by_key
 from pytest_nsys.core.model import NextStep, Note, merge_notes
 from pytest_nsys.core.numbers import choose_scale, format_distinctly
 from pytest_nsys.core.text_format import format_count, sanitize_line
+from pytest_nsys.core.units import TIME
 from pytest_nsys.gates.model import JudgedRow, Outcome, Verdict
 from pytest_nsys.merge_base.base_verdict import TITLE, BaseVerdict
 from pytest_nsys.merge_base.differences import count_differences
@@ -250,7 +251,9 @@ def _list_base_to_head_cells(record: AssertionRecord, row: JudgedRow | None, oth
     if row.baseline is not None:
         scale = choose_scale([row.baseline, row.value], unit)
         base, distinct_head = format_distinctly(row.baseline, row.value, unit, scale)
-        head = distinct_head if row.limit is None else format_value_and_limit(row, unit, scale)[0]
+        # The one with more digits is seen to differ from the base and from the limit.
+        head_beside_limit = distinct_head if row.limit is None else format_value_and_limit(row, unit, scale)[0]
+        head = max(distinct_head, head_beside_limit, key=len)
     change = format_baseline_change(row, unit) if row.baseline is not None else ""
     limit = describe_row_limit(record.assertion, unit, row).partition(" (")[0]
     place = ", ".join(filter(None, (format_row_place(row, record.verdict), configuration)))
@@ -562,12 +565,15 @@ def _render_cause_parts(verdict: Verdict, *, is_same_told: bool) -> Iterator[str
         if waterfall is not None and drawn_row is not None:
             yield from (f"**{escape_prose(waterfall.title)}**", "")
             yield from _render_table(build_waterfall_table(waterfall))
+            yield from (waterfall.axis_note, "") if waterfall.axis_note else ()
             same_rows = [each for each in (row, *same_rows) if each is not drawn_row]
         else:
+            # Causes are times: a count or a share did not change by one.
+            change = change if verdict.unit == TIME else ""
             yield from (f"Why {place} changed{f' by {change}' if change else ''}:", "")
             yield from _render_table(build_text_table("", (make_number_column(""), "cause"), cells, max_length=400))
         yield from (
-            (f"The same: {escape_prose(describe_rows_of_one_cause(same_rows))}.", "")
+            (f"Of the same cause: {escape_prose(describe_rows_of_one_cause(same_rows))}.", "")
             if same_rows and not is_same_told
             else ()
         )

@@ -68,6 +68,12 @@ class Waterfall(NamedTuple):
         room = max(high - low, Fraction(1))
         return Fraction(max(0, round(low - room))), high
 
+    @property
+    def axis_note(self) -> str:
+        """Where the bars begin; empty at 0."""
+        start = self.choose_axis()[0]
+        return f"The bars begin at {format_value(start, scale=self.scale)}." if start else ""
+
     def format_amounts(self) -> list[str]:
         """Return the base, what each cause added with its sign, and the head, all in one unit."""
         added = [format_signed(ns, scale=self.scale) for ns, _ in self.causes]

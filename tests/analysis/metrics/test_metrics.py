@@ -275,7 +275,19 @@ def test_window_typicality(gpu: OneProcess, lengths: tuple[int, ...], apart_ns: 
     for i, length in enumerate(lengths):
         gpu.range("step", 100 * i, 100 * i + length)
         gpu.kernel("gemm", 100 * i + 1, 100 * i + 2, launch_ns=100 * i)
-    assert typicality(gpu) == Deviation(apart_ns, spread_ns)
+    deviation = typicality(gpu)
+    assert deviation is not None
+    assert deviation[:2] == (apart_ns, spread_ns)
+
+
+def test_a_window_near_the_median_is_typical_however_little_the_others_vary(gpu: OneProcess) -> None:
+    for i, length in enumerate((5000, 5001, 5002, 5000, 5020, 5001, 5000, 5001, 5002)):
+        gpu.range("step", 10_000 * i, 10_000 * i + length)
+        gpu.kernel("gemm", 10_000 * i + 1, 10_000 * i + 2, launch_ns=10_000 * i)
+    deviation = typicality(gpu)
+    assert deviation is not None
+    assert deviation.in_mads > 5
+    assert not any("MAD" in note for note in notes(gpu, "compute_ns"))
 
 
 def test_untypical_window_is_told_and_an_explicit_one_has_no_typicality(gpu: OneProcess) -> None:

@@ -15,7 +15,7 @@ from tests.support.faults import FAULTS, gone
 from tests.support.page import Page
 from tests.support.quick_python import quick_python
 
-PageOf = Callable[[str], Page]
+PageOf = Callable[..., Page]
 
 BESIDE = FAULTS["compute beside an exchange got shorter"]
 ALL = {**FAULTS, "what hid an exchange is gone": replace(BESIDE, change=gone(WEIGHTS))}
@@ -23,15 +23,19 @@ ALL = {**FAULTS, "what hid an exchange is gone": replace(BESIDE, change=gone(WEI
 
 @pytest.fixture(scope="module")
 def page_of(tmp_path_factory: pytest.TempPathFactory) -> PageOf:
-    """The page of a fault, whose gates are those that ``init`` drafts."""
+    """The page of a fault, whose gates are those that ``init`` drafts; with a rank whose judged step
+    is slower than its others, if one is given.
+    """
 
     @cache
-    def made(name: str) -> Page:
+    def made(name: str, untypical_rank: int | None = None) -> Page:
         fault, folder = ALL[name], tmp_path_factory.mktemp("fault")
         format = next(iter(fault.formats))
         base = fault.program().write(folder / "base", format, 1)
         worse = fault.program()
         fault.change(worse)
+        for op in worse.steps[untypical_rank][3] if untypical_rank is not None else ():
+            op.ns += op.ns * 3 // 100
         head = worse.write(folder / "head", format, 2)
         with contextlib.chdir(folder):  # from elsewhere the baseline would lie in what both folders have in common
             run("init", base, code=0)
@@ -158,7 +162,7 @@ def test_of_a_kernel_that_is_gone_one_picture_and_what_it_did_to_each_row(page_o
 
 
 def test_what_is_doubtful_stands_below_the_evidence_and_is_named_above(page_of: PageOf) -> None:
-    text = page_of("one slow rank").text
+    text = page_of("one slow rank", 3).text
     assert re.search(r'<header>.*<a href="#doubtful">1 doubt, below</a>.*</header>', text, re.DOTALL)
     assert text.index('<section class="root"') < text.index('<section id="doubtful">')
     assert text.count(">What is doubtful<") == 1
