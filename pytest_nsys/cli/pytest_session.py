@@ -124,7 +124,7 @@ class BaselineUpdatePlugin(SessionPlugin):
                 self.outcomes.add("no data" if getattr(item, "nothing_measured", False) else record.outcome)
         refreshing = get_session_refresh(get_nsys_session(session.config))
         self.lacks_traces = self.lacks_traces and not refreshing.written
-        for error in refreshing.write_errors:
+        for error in refreshing.write_errors.values():
             self.outcomes.add("incomparable" if isinstance(error, IncomparableError) else "error")
 
 

@@ -584,6 +584,8 @@ class Verdict:
     """What the reader should know about the traces."""
     next_step: str = ""
     """The command that makes the missing baseline; empty if no command does."""
+    is_new: bool = False
+    """Whether the baseline has rows of other assertions, and none of this one yet."""
     differences: tuple[Difference, ...] = ()
     """The circumstances that make the run *incomparable*."""
     compared_with: str = ""

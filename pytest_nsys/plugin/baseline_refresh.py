@@ -39,7 +39,7 @@ class SessionRefresh:
         self.session = session
         self.refusals: dict[str, str] = {}  # why nothing is written, by gate file
         self.written: list[WrittenBaseline] = []
-        self.write_errors: list[NsysError] = []
+        self.write_errors: dict[str, NsysError] = {}  # why what was accepted could not be written, by gate file
         self.restarted: list[str] = []  # assertions whose history starts anew with this run
         self.unresolved: list[UnresolvedFailure] = []  # what still fails after writing
         self._refreshes: dict[str, GateBaselineRefresh] = {}
@@ -81,7 +81,7 @@ class SessionRefresh:
             try:
                 self.written.append(refresh.write())
             except NsysError as error:
-                self.write_errors.append(error)
+                self.write_errors[refresh.gate.address] = error
         self._rejudge(gates)
         return self.complete
 
@@ -93,7 +93,8 @@ class SessionRefresh:
     def _rejudge(self, gates: Iterable[GateFile]) -> None:
         """Find which assertions still fail with the new baselines.
 
-        A refused gate file is skipped: its refusal explains it. A limit from the history starts anew with this run.
+        A refused gate file is skipped, and one whose baseline cannot be written: the reason explains it. A limit from
+        the history starts anew with this run.
         """
         contexts = []
         for gate in gates:
@@ -104,7 +105,8 @@ class SessionRefresh:
             refresh = self._refreshes.get(gate.address)
             is_restarted = not assertion.reads_stored_baseline and self.is_chosen(assertion)
             is_restarted = is_restarted and (refresh is None or assertion.full_name not in refresh.reasons_without_data)
-            return assertion.needs_baseline and (is_restarted or gate.address in self.refusals)
+            is_explained = gate.address in self.refusals or gate.address in self.write_errors
+            return assertion.needs_baseline and (is_restarted or is_explained)
 
         in_cli = ACCEPTANCE in self.session.config.stash
         self.unresolved = find_unresolved_failures(
@@ -140,7 +142,7 @@ class SessionRefresh:
             self.session.format_message(f"baseline of {gate} not written: refused: {refusal}")
             for gate, refusal in self.refusals.items()
         ]
-        lines += [self.session.format_message(f"baseline not written: {error}") for error in self.write_errors]
+        lines += [self.session.format_message(f"baseline not written: {error}") for error in self.write_errors.values()]
         if self.restarted:
             names = ", ".join(map(sanitize_line, self.restarted))
             lines.append(f"limits from the history start over with this run: {names}")

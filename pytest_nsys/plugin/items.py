@@ -321,7 +321,11 @@ class GateItem(JudgedItem):
             has_no_baseline = verdict.outcome is Outcome.NO_DATA and not verdict.compared_with
             has_lost_rows = verdict.outcome is Outcome.NO_DATA and not has_no_baseline
             purpose = ACCEPT_PURPOSE if is_acceptable or has_lost_rows else "store a baseline"
-            steps.insert(0 if has_no_baseline else len(steps), NextStep(verdict.next_step, purpose))
+            command = verdict.next_step
+            if verdict.is_new:  # the rows of the other assertions would be accepted, too
+                purpose = "store its rows alone, best of a run of main"
+                command = session.format_refresh_command(self.gate, format_item_name(self.assertion.name, self.gate))
+            steps.insert(0 if has_no_baseline else len(steps), NextStep(command, purpose))
         if sentence := build_accepting_sentence(verdict):
             place = f"{session.format_path(self.path)}:{self.assertion.location.line}"
             steps.append(NextStep(f"write: {sanitize_line(sentence, 400)}", f"in {place}, to accept it"))

@@ -356,8 +356,8 @@ class NsysSession:
         words = ["pytest-nsys", "baseline", command, gate, *run_options]
         return quote_command([*words, *([f"--baseline-dir={baseline_dir}"] if baseline_dir else [])])
 
-    def format_refresh_command(self, gate: GateFile) -> str:
-        """Return the command that makes the judged run the baseline of a gate file."""
+    def format_refresh_command(self, gate: GateFile, item_name: str = "") -> str:
+        """Return the command that makes the judged run the baseline of a gate file, or of one of its items alone."""
         options = (("trace", "nsys_trace"), ("measurements", MEASUREMENTS_SETTING))
         prefix, is_judged = format_option_prefix(gate), self.judged_tree is not None
         run_options = [
@@ -365,7 +365,8 @@ class NsysSession:
             for option, setting in options
             for value in self.sources.list_typed_paths(setting, gate)
         ]
-        return self._format_baseline_command("refresh", self.format_gate(gate), *run_options) + ' --reason "…"'
+        address = f"{self.format_path(gate.path)}::{item_name}" if item_name else self.format_gate(gate)
+        return self._format_baseline_command("refresh", address, *run_options) + ' --reason "…"'
 
     def format_artifact_command(self, gate: GateFile) -> str:
         """Return the command that writes the windows of a gate file's failures for Perfetto; empty where the session

@@ -382,6 +382,7 @@ def evaluate(assertion: Assertion, context: GateContext) -> Verdict:
         next_step=context.refresh_command
         if assertion.reads_stored_baseline and not assertion.is_claim and not objection and not acceptance.reason
         else "",
+        is_new=isinstance(reference, NotComparable) and reference.is_new,
         differences=reference.differences if isinstance(reference, NotComparable) else (),
         compared_with=baseline_reference.origin if baseline_reference else "",
         details=StructureFailure(

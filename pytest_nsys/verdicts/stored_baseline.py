@@ -383,7 +383,7 @@ class StoredBaseline(ReferenceSource):
     def _describe_missing_series(self, name: str, sid: SeriesId, path: Path, baseline: Baseline) -> NotComparable:
         other_series = [candidate for candidate in baseline.series if candidate.metric == name]
         if not other_series:
-            return NotComparable(Outcome.NO_DATA, f"{self.format_path(path)} holds no {name}")
+            return NotComparable(Outcome.NO_DATA, f"{self.format_path(path)} holds no {name}", is_new=True)
         fields = ("definition", "window", "span", "kernels")
         changes = tuple(
             Difference(field, str(getattr(sid, field)), str(getattr(other_series[0], field)))

@@ -236,6 +236,7 @@ def test_a_full_disk_destroys_nothing(project: Project, accepted: Path, monkeypa
     said = project.refresh("--nsys-trace=run.sqlite", code=1)
     where = accepted.relative_to(project.root)
     assert f"baseline not written: {where}: cannot be written: No space left on device; nothing was changed" in said
+    assert "still red" not in said  # no other refresh would help
     assert project.contents() == before
 
 

@@ -2,6 +2,7 @@
 
 import json
 import re
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -422,3 +423,20 @@ def test_a_refusal_is_told_once(project: Project) -> None:
     told = " ".join(said.partition("= nsys gate =")[2].partition("baseline of ")[0].split())
     assert told.count("refused: the structural assertion 'no mixed comm streams' fails") == 1
     assert "3 assertions of gate.nsys.yaml: " in told
+
+
+def test_what_stores_a_new_sentence_accepts_nothing_else(project: Project) -> None:
+    """The run that is judged may be a branch's: its other rows are not to become the baseline."""
+    project.accepted("- exposed_ns below baseline plus 5%", 200)
+    project.gate("- exposed_ns below baseline plus 5%\n- idle_ns below baseline plus 5%\n")
+    project.trace(exposed_us=300)
+    said = " ".join(project.pytest("--nsys-trace=run.sqlite", code=1).replace("\\\n", " ").split())
+    command = re.search(
+        r"next: (pytest-nsys baseline refresh [^…]*)…\" \(store its rows alone, best of a run of main\)", said
+    )
+    assert command is not None, said
+    _, *words = shlex.split(f'{command[1]}new"')
+    assert "idle_ns rank 0: new →" in project.command(*words, code=0)
+    said = project.pytest("--nsys-trace=run.sqlite", code=1)
+    assert "1 failed, 1 passed" in said
+    assert "exposed_ns below baseline plus 5%: 300 us > 210 us" in said
