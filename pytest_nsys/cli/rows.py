@@ -80,7 +80,7 @@ def rows(
     `pytest-nsys metrics` lists them. Each of TRACES (a file, folder or glob) is a capture; values are medians over
     captures. Files of different ranks are one run. "measured NAME" comes from --measurements, with or without traces.
     """
-    names = [word for word in words if word in METRICS or not _looks_like_path(word)]
+    names = [word for word in words if find_metric(word) is not None or not _looks_like_path(word)]
     _check_measured_names(names, measurements)
     metrics = [look_up_metric(name) for name in dict.fromkeys(names)]
     traces = (*(word for word in words if word not in names), *named)

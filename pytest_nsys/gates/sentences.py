@@ -45,7 +45,7 @@ from pytest_nsys.analysis.metrics.registry import (
     MEASURED_WORD,
     METRICS,
     PERIOD_METRIC,
-    SCOPE_METRICS,
+    SCOPE_METRIC_WORDS,
     SCOPE_TIME,
     STEP_TIME_METRIC,
     Metric,
@@ -474,12 +474,6 @@ def _parse_subject(words: list[SentenceWord], make_subject: Callable[[Metric], S
     return subject
 
 
-_SCOPE_METRIC_WORDS = {
-    "time": SCOPE_TIME,
-    **{word: name for name in SCOPE_METRICS for word in (name, name.removesuffix("_ns"))},
-}
-"""Maps the words for times that a part of the program has to the metric."""
-
 _SCOPE_KINDS = tuple(ScopeKind)
 _PASS_WORDS = tuple(direction for direction in Direction if direction is not Direction.NONE)
 _EACH_WORD = "each"
@@ -496,7 +490,7 @@ def _parse_scope(
         (
             i
             for i, (word, next_word) in enumerate(pairwise(words))
-            if word.text in _SCOPE_METRIC_WORDS and next_word.text == "of"
+            if word.text in SCOPE_METRIC_WORDS and next_word.text == "of"
         ),
         None,
     )
@@ -532,7 +526,7 @@ def _parse_scope(
         if len(patterns) > 1:
             raise ValueError(f"one {kind} at a time: {' or '.join(patterns)}; '*' stands for several")
     scope = ScopeSelector(kind, patterns[0], direction, is_each)
-    return make_subject(make_scope_metric(_SCOPE_METRIC_WORDS[metric_word.text], scope)).read_prefix(prefix)
+    return make_subject(make_scope_metric(SCOPE_METRIC_WORDS[metric_word.text], scope)).read_prefix(prefix)
 
 
 _STAGED_WORDS = frozenset({"time", SCOPE_TIME, "scope", "compute", "compute_ns"})

@@ -12,6 +12,7 @@ import pytest
 from tests.support import commands
 from tests.support.commands import answer
 from tests.support.samples.builder import TraceBuilder
+from tests.support.scope_programs import WRITERS
 
 SETUP = "rank={}; pp={}/2 dp=0/1 cp=0/1 ep=0/1; mbs=1 seq=2048"
 ANCHOR = "forward chunk {0} (phase1) backward chunk {0} (phase0)"
@@ -52,6 +53,23 @@ def test_a_row_is_its_dimensions_and_its_value(trace: Path) -> None:
         {"rank": 1, "stage": "stage2_f", "exposed_ns": 2_000},
         {"rank": 1, "stage": "stage4_f", "exposed_ns": 2_000},
     ]
+
+
+@pytest.mark.parametrize(
+    ("spoken", "name"),
+    [
+        ("time of op aten::mm", "scope_ns of op aten::mm"),
+        ("backward time of module Block[*]/Attention", "scope_ns of backward module Block[*]/Attention"),
+        ("compute of module Attention", "compute_ns of module Attention"),
+    ],
+)
+def test_a_part_of_the_program_is_named_as_in_a_sentence(tmp_path: Path, spoken: str, name: str) -> None:
+    """Its pattern may look like a path."""
+    write_name, write = WRITERS["torch"]
+    trace = write(tmp_path / write_name, None)
+    found, expected = (commands.run("rows", words, trace, "--window=run", code=0).stdout for words in (spoken, name))
+    assert found == expected
+    assert name in found
 
 
 def test_ratios_are_unrounded_fractions(trace: Path) -> None:

@@ -118,6 +118,20 @@ def test_what_a_finding_names_runs_whatever_was_measured(tmp_path: Path, asked: 
         run(*shlex.split(step["command"])[1:], code=0)
 
 
+def test_shares_of_a_window_that_is_not_as_long_as_the_step_name_it(tmp_path: Path) -> None:
+    """The step is a median over all, and what it is made of is measured in the window in the middle."""
+    trace = TraceBuilder()
+    gpu = trace.process()
+    start_ns = 0
+    for number, length_ns in enumerate((26_000, 25_000, 27_000, 4_000, 26_000, 45_000, 26_000)):
+        gpu.range(f"ProfilerStep#{number}", start_ns, start_ns + length_ns)
+        gpu.kernel("gemm", start_ns + 10, start_ns + length_ns - 10, launch_ns=start_ns)
+        start_ns += length_ns
+    found = brief(trace.write(tmp_path / "uneven.sqlite"))
+    assert "; of the window of 4" in found["headline"]
+    assert "(--window 3): compute" in found["headline"]
+
+
 def test_what_a_command_shows_of_a_finding_is_measured_as_it_was() -> None:
     slow = Finding(FindingKind.CLOCKS, 1, (1,), 2, 100, 10)
     first = [("--window", "first")]

@@ -319,14 +319,16 @@ SCOPE_TIME = "scope_ns"
 
 
 def _find_scope_metric(name: str) -> Metric | None:
-    """Return the metric of a part of the program, ``compute_ns of module layers.*.attn``, or of all of its parts; None
-    for any other name.
+    """Return the metric of a part of the program, ``compute_ns of module layers.*.attn`` or as a sentence says it,
+    ``backward time of op aten::mm``, or of all of its parts; None for any other name.
     """
     if name == SCOPE_TIME:
         return SCOPE_METRICS[name]
     base, _, scope_text = name.partition(_OF)
-    scope = parse_scope_selector(scope_text)
-    return None if scope is None or base not in SCOPE_METRICS else make_scope_metric(base, scope)
+    direction, _, time_word = base.rpartition(" ")
+    scope = parse_scope_selector(f"{direction} {scope_text}".strip())
+    metric_name = SCOPE_METRIC_WORDS.get(time_word)
+    return None if scope is None or metric_name is None else make_scope_metric(metric_name, scope)
 
 
 @cache
@@ -744,6 +746,12 @@ SCOPE_METRICS: Mapping[str, Metric] = {
 """Lists the times that a part of the program has: of all its kernels, of those that compute, of its communication
 without compute beside it. Only the first has rows where nobody names the part.
 """
+
+SCOPE_METRIC_WORDS: Mapping[str, str] = {
+    "time": SCOPE_TIME,
+    **{word: name for name in SCOPE_METRICS for word in (name, name.removesuffix("_ns"))},
+}
+"""Maps the words for times that a part of the program has to the metric."""
 
 
 class MetricRequest(NamedTuple):

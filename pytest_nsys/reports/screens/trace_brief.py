@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from fractions import Fraction
 
 from pytest_nsys.analysis.summary.findings import Finding
 from pytest_nsys.analysis.summary.summary import Summary
+from pytest_nsys.core.exact import distance
 from pytest_nsys.core.model import NextStep
 from pytest_nsys.core.numbers import format_percent, format_value
 from pytest_nsys.core.text_format import shorten_paths
@@ -25,6 +27,9 @@ from pytest_nsys.reports.tables.brief import (
 KERNEL_FIGURES = ("kernel", "collective", "mostly", "call", "before")
 """The figures of a finding that name what it is about, the most specific first."""
 
+
+SAME_LENGTH_SHARE = Fraction(5, 100)
+"""A window whose length differs by more of the step's is named beside it."""
 
 FINDING_PURPOSE = "more of this finding"
 """What a command for a finding is for."""
@@ -59,6 +64,9 @@ def _describe_run(summary: Summary, noun: str) -> str:
         return f"{text} ({environment.profiler}, {environment.gpu_model or 'unknown GPU'})"
     shares = sorted(budget.shares.items(), key=lambda item: (-item[1], item[0]))
     shown_shares = [f"{part} {format_percent(share)}" for part, share in shares[:3] if share >= 0.01]
+    if distance(budget.window_ns, step.ns) > SAME_LENGTH_SHARE * Fraction(step.ns):  # shares are of the judged window
+        window_option = environment.selection.numbered_window_option
+        text += f"; of the window of {format_value(budget.window_ns)} (--window {window_option})"
     return f"{text}: {', '.join(shown_shares)}"
 
 
