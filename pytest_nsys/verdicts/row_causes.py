@@ -12,6 +12,7 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, NamedTuple
 
 from pytest_nsys.analysis.explain.breakdown_model import (
+    NEXT_STEP,
     Breakdown,
     Change,
     ChangeKind,
@@ -431,11 +432,16 @@ class _RowExplainer:
         )
 
     def _find_places(self, changes: Sequence[Change], sides: _ExplainingWindows) -> dict[RootCause, KernelPlace]:
-        """Return where in the program the kernels of the root causes are launched, as far as the traces say so."""
+        """Return where in the program the kernels of the root causes are launched, and what the host does before a late
+        step, as far as the traces say so.
+        """
         baseline = self.current if sides.of_one_run else self.baseline
         places: dict[RootCause, KernelPlace] = {}
         for change in changes:
-            if change.root.activity in PLACED_ACTIVITIES and change.root not in places:
+            if change.root.name == NEXT_STEP and change.change_ns > 0 and change.root not in places:
+                host_place = self.current.find_host_place(sides.current, change.rank)
+                places |= {change.root: host_place} if host_place is not None else {}
+            elif change.root.activity in PLACED_ACTIVITIES and change.root not in places:
                 place = self.current.find_kernel_place(baseline, sides[:2], change)
                 # "in stage4_f" of a convention says it where its range is taken for a module of that name.
                 if place is not None and not (change.root.stage and change.root.stage in place.pattern):

@@ -275,6 +275,16 @@ class RunBreakdowns:
             self._places[root] = None if is_step else place
         return self._places[root]
 
+    def find_host_place(self, window: WindowBreakdown, rank: int) -> KernelPlace | None:
+        """Return the range or call in which the host of a rank stands while its GPU waits for the next step; None where
+        none is on record.
+        """
+        from pytest_nsys.analysis.budget.budget import find_host_activity  # only a red pays for the import
+
+        rank_window = self.find_rank_window(window, rank)
+        host = "" if rank_window is None else find_host_activity(rank_window)
+        return KernelPlace(ScopeKind.RANGE, host, None, None) if host else None
+
     @memoize_method
     def _break_down_rank_window(self, capture: int, spec: WindowSpec, n: int, rank: int) -> Breakdown:
         from pytest_nsys.analysis.budget.breakdown import break_down_window  # only rows that moved pay for the import

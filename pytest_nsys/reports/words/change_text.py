@@ -33,8 +33,8 @@ from pytest_nsys.core.numbers import (
     format_signed,
     format_value,
 )
-from pytest_nsys.core.scopes import Direction, KernelPlace
-from pytest_nsys.core.text_format import format_count
+from pytest_nsys.core.scopes import Direction, KernelPlace, ScopeKind
+from pytest_nsys.core.text_format import format_count, sanitize_line
 from pytest_nsys.core.units import TIME
 
 SHARE_DIGITS = 2
@@ -46,6 +46,7 @@ ALIKE_CHANGE_SHARE = Fraction(10, 100)
 MAX_NAMED_STAGES = 2
 MAX_NAME_LENGTH = 60
 MAX_PATH_LENGTH = 40
+MAX_RANGE_LENGTH = 60
 
 _NOUNS = {
     RowActivity.KERNEL: "kernel",
@@ -145,14 +146,17 @@ def format_place(place: KernelPlace | None) -> str:
         return ""
     pass_text = "" if place.direction in (None, Direction.NONE) else f", {place.direction}"
     source_text = "" if place.source_line is None else f" ({place.source_line})"
-    return f" in {_shorten_path(place.pattern)}{pass_text}{source_text}"
+    return f" in {_shorten_path(place)}{pass_text}{source_text}"
 
 
-def _shorten_path(path: str) -> str:
-    """Return the end of a path, by which a sentence of a gate file finds it, too."""
-    while len(path) > MAX_PATH_LENGTH and (separator := re.search(r"[./]", path)) is not None:
+def _shorten_path(place: KernelPlace) -> str:
+    """Return the end of a path, by which a sentence of a gate file finds it, too; of a range its name, in which a dot
+    separates nothing.
+    """
+    path, separators = place.pattern, "/" if place.kind is ScopeKind.RANGE else "[./]"
+    while len(path) > MAX_PATH_LENGTH and (separator := re.search(separators, path)) is not None:
         path = path[separator.end() :]
-    return path
+    return sanitize_line(path, MAX_RANGE_LENGTH)
 
 
 def _format_moment(root: RootCause, name: str) -> str:
