@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pytest_nsys.core.units import BYTES, NANOSECONDS
+from pytest_nsys.core.version import make_page_url
 from pytest_nsys.reports.tables.formats import sanitize_json
 
 if TYPE_CHECKING:
@@ -48,6 +49,7 @@ def render_page(name: str, *, interactive: bool, **values: Any) -> str:
         style=Markup(_read_template_file("page.css")),
         script=Markup(script),
         policy=_build_security_policy(script),
+        glossary_url=make_page_url("glossary"),
         **values,
     )
     # Names from traces may hold lone surrogates, which no UTF-8 file can.

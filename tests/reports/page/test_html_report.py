@@ -35,7 +35,7 @@ from pytest_nsys.stored.baselines.store import build_window_path, compute_digest
 from tests.support import git_project
 from tests.support.commands import run
 from tests.support.gates import Exposed, Project, write_trace
-from tests.support.page import Page
+from tests.support.page import GLOSSARY, Page
 from tests.support.red_page import red_session
 from tests.support.reports import base_verdict, make_session, record
 from tests.support.samples.builder import Process, TraceBuilder
@@ -69,6 +69,10 @@ RED = """
   assert: overlap >= 90%
 - exposed_ns < 10ms
 """
+
+
+def test_its_foot_leads_to_what_its_words_mean(project: Project) -> None:
+    assert f'<a href="{GLOSSARY}">What the words mean</a>' in judged(project).text
 
 
 def test_the_picture_comes_first_then_what_failed_in_short(project: Project) -> None:
