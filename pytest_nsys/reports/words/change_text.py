@@ -203,10 +203,14 @@ def describe_lost_gain(lost_gain: LostGain) -> str:
     """
     metric, gain, change_ns, instead = lost_gain
     names = choose_display_names(filter(None, (gain.root, instead and instead.root)), [], [])
-    share = format_change_share(Fraction(-gain.change_ns, gain.baseline_ns))
     noun = _NOUNS_OF_METRICS.get(metric, metric)
     change = f"{format_value(abs(change_ns))}{' longer' if change_ns > 0 else ''}" if change_ns else "unchanged"
-    text = f"{names[gain.root.name]} {share} shorter, {format_value(-gain.change_ns)}; {noun} {change}"
+    name = names[gain.root.name]
+    if gain.count_change < 0:
+        gain_text = _describe_count_change(RootChange(gain.root, (), (gain,)), name, with_amount=False)
+    else:
+        gain_text = f"{name} {format_change_share(Fraction(-gain.change_ns, gain.baseline_ns))} shorter"
+    text = f"{gain_text}, {format_value(-gain.change_ns)}; {noun} {change}"
     if instead is None:
         return text
     name = names.get(instead.root.name, instead.root.name)

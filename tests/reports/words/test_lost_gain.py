@@ -71,3 +71,12 @@ def test_the_kernel_is_named_with_its_gain_and_what_takes_the_time(
     assert describe_lost_gain(LostGain(metric, GAIN, change_ns, instead)) == (
         f"flash_fwd_kernel 30% shorter, 4.1 ms; {text}"
     )
+
+
+@pytest.mark.parametrize(
+    ("count", "text"),
+    [(2, "flash_fwd_kernel runs 2 times instead of 4"), (0, "flash_fwd_kernel is gone (4 times)")],
+)
+def test_fewer_launches_are_no_shorter_kernel(count: int, text: str) -> None:
+    gain = GAIN._replace(current_ns=6_850_000 if count else 0, current_count=count)
+    assert describe_lost_gain(LostGain("step_time_ns", gain, 0, None)).startswith(f"{text}, ")
