@@ -206,6 +206,10 @@ def merge_notes(notes: Iterable[Note]) -> tuple[Note, ...]:
     return tuple(sorted((Note(*item) for item in warnings.items()), key=lambda note: not note.warning))
 
 
+COMMENT = "  # "
+"""Separates a command from what it is for."""
+
+
 class NextStep(NamedTuple):
     """Says what to do next: a command to type or a key to set, and what it is for."""
 
@@ -218,7 +222,8 @@ class NextStep(NamedTuple):
         return self.command.partition(" ")[0] in ("pytest", "pytest-nsys", "nvidia-smi")
 
     def __str__(self) -> str:
-        return f"{self.command}  ({self.purpose})" if self.purpose else self.command
+        # As a comment, what it is for may be pasted with it, into a shell or a gate file.
+        return f"{self.command}{COMMENT}{self.purpose}" if self.purpose else self.command
 
 
 class Diagnostic(NamedTuple):

@@ -31,16 +31,21 @@ _ITEM_SUFFIX = re.compile(r"\[[^\W\d]\w*=.*\]$")
 
 def clean_name(text: str) -> str:
     """Return ``text`` fit for a part of a test's name: one line, no control characters, no ``::``, no command of CI."""
-    name = clean_sentence(text)
+    name = _keep_printable(text)
     while "::" in name:
         name = name.replace("::", ":")
-    return name
+    return neutralize_commands(name)
 
 
 def clean_sentence(text: str) -> str:
-    """Return ``text`` on one line, without control characters and commands of CI; an operator keeps its ``::``."""
+    """Return ``text`` on one line, without control characters and commands of CI; ``::`` stays, but at the start."""
+    return neutralize_commands(_keep_printable(text))
+
+
+def _keep_printable(text: str) -> str:
+    """Return ``text`` on one line, without control characters."""
     visible = "".join(c for c in text if c.isprintable() or c.isspace())
-    return neutralize_commands(" ".join(visible.split()))
+    return " ".join(visible.split())
 
 
 def strip_limit(sentence: str) -> str:

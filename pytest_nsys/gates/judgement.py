@@ -99,7 +99,7 @@ class NotComparable(NamedTuple):
     outcome: Outcome
     reason: str
     differences: tuple[Difference, ...] = ()
-    is_new: bool = False  # the baseline is stored, and has no rows of this assertion yet
+    is_new: bool = False  # the baseline is stored, and has no rows of this metric yet
 
 
 @dataclass(frozen=True, slots=True)

@@ -585,7 +585,7 @@ class Verdict:
     next_step: str = ""
     """The command that makes the missing baseline; empty if no command does."""
     is_new: bool = False
-    """Whether the baseline has rows of other assertions, and none of this one yet."""
+    """Whether the baseline has rows of other metrics, and none of this one yet."""
     differences: tuple[Difference, ...] = ()
     """The circumstances that make the run *incomparable*."""
     compared_with: str = ""

@@ -323,7 +323,7 @@ class GateItem(JudgedItem):
             purpose = ACCEPT_PURPOSE if is_acceptable or has_lost_rows else "store a baseline"
             command = verdict.next_step
             if verdict.is_new:  # the rows of the other assertions would be accepted, too
-                purpose = "store its rows alone, best of a run of main"
+                purpose = "store its rows alone, better from a run of main"
                 command = session.format_refresh_command(self.gate, format_item_name(self.assertion.name, self.gate))
             steps.insert(0 if has_no_baseline else len(steps), NextStep(command, purpose))
         if sentence := build_accepting_sentence(verdict):

@@ -228,7 +228,14 @@ class GateBaselineRefresh:
             for sid in list_unread_series(self.gate, new):
                 del series[sid]
         has_moved = previous is None or series != stored_series
-        window_file, windows_text = self._make_window_file(store, path, old, has_moved=has_moved)
+        stored_window = store.read_stored_window(path, old) if old is not None else None
+        window_file: bytes | None
+        if stored_window is not None and has_moved and self.mode.replaces and stored_series.items() <= series.items():
+            # The windows explain the rows that were there: new ones beside them change nothing of that.
+            window_file, windows_text = stored_window, ""
+        else:
+            had_windows = stored_window is not None
+            window_file, windows_text = self._make_window_file(path, old, had_windows=had_windows, has_moved=has_moved)
         is_saved = has_moved or window_file is not None
         if is_saved:
             new.provenance = self._make_provenance(previous)
@@ -238,13 +245,12 @@ class GateBaselineRefresh:
         return WrittenBaseline(path, self.mode, old, new, is_saved, tuple(notes), windows_text)
 
     def _make_window_file(
-        self, store: BaselineStore, path: Path, old: Baseline | None, *, has_moved: bool
+        self, path: Path, old: Baseline | None, *, had_windows: bool, has_moved: bool
     ) -> tuple[bytes | None, str]:
         """Return the content of the window file next to the baseline, None for no file, and the message about it.
 
         Kept windows stay as long as the values of their baseline.
         """
-        had_windows = old is not None and store.read_stored_window(path, old) is not None
         if self.mode is RefreshMode.CALIBRATE or (had_windows and not has_moved):
             return None, ""
         file_name, (content, reason) = self.format_path(build_window_path(path)), self._pack_kept_windows()

@@ -437,11 +437,12 @@ class _RowExplainer:
         """
         baseline = self.current if sides.of_one_run else self.baseline
         places: dict[RootCause, KernelPlace] = {}
+        late_steps = [change for change in changes if change.root.name == NEXT_STEP and change.change_ns > 0]
+        host_places = {self.current.find_host_place(sides.current, change.rank) for change in late_steps}
+        if len(host_places) == 1 and (host_place := next(iter(host_places))) is not None:  # on all ranks the same
+            places[late_steps[0].root] = host_place
         for change in changes:
-            if change.root.name == NEXT_STEP and change.change_ns > 0 and change.root not in places:
-                host_place = self.current.find_host_place(sides.current, change.rank)
-                places |= {change.root: host_place} if host_place is not None else {}
-            elif change.root.activity in PLACED_ACTIVITIES and change.root not in places:
+            if change.root.activity in PLACED_ACTIVITIES and change.root not in places:
                 place = self.current.find_kernel_place(baseline, sides[:2], change)
                 # "in stage4_f" of a convention says it where its range is taken for a module of that name.
                 if place is not None and not (change.root.stage and change.root.stage in place.pattern):

@@ -42,7 +42,7 @@ def test_the_window_of_the_worst_rank(project: Project) -> None:
     assert list(shown.processes.values()) == ["rank 1 (pp=1 dp=0 cp=0 ep=0)"]
     lengths = {e["args"]["stage"]: nanoseconds(e["dur"]) for e in shown.spans("exposed")}
     assert lengths == {"stage2_f": 200_000, "stage4_f": 450_000}
-    assert "ui.perfetto.dev opens windows/gate__red.json.gz  (the window)" in said
+    assert "ui.perfetto.dev opens windows/gate__red.json.gz  # the window" in said
     assert said.count("nsys: wrote 1 window of failed assertions: windows/gate__red.json.gz") == 1
 
 

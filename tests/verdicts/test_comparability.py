@@ -138,7 +138,7 @@ def test_what_is_incomparable_prints_the_line_to_paste(project: Project, agreein
     project.accepted(gate, 200)
     exported_by(project.trace("run.sqlite", 200), "2025.6.1")
     said = " ".join(project.pytest("--nsys-trace=run.sqlite", code=1).split())
-    pasted = r"next: (comparable_on: \[[a-z_, ]+\]) \(in the gate file, where this may differ on purpose\)"
+    pasted = r"next: (comparable_on: \[[a-z_, ]+\]) # in the gate file, where this may differ on purpose"
     (line,) = re.findall(pasted, said)
     fields = line.removeprefix("comparable_on: [").removesuffix("]").split(", ")
     assert {*fields} == {*(agreeing.split(", ") if agreeing else FIELDS)} - {"profiler"}

@@ -432,11 +432,15 @@ def test_what_stores_a_new_sentence_accepts_nothing_else(project: Project) -> No
     project.trace(exposed_us=300)
     said = " ".join(project.pytest("--nsys-trace=run.sqlite", code=1).replace("\\\n", " ").split())
     command = re.search(
-        r"next: (pytest-nsys baseline refresh [^…]*)…\" \(store its rows alone, best of a run of main\)", said
+        r"next: (pytest-nsys baseline refresh [^…]*)…\" # store its rows alone, better from a run of main", said
     )
     assert command is not None, said
     _, *words = shlex.split(f'{command[1]}new"')
+    (windows,) = project.root.glob("baselines/gate/*.window.gz")
+    before = windows.read_bytes()
     assert "idle_ns rank 0: new →" in project.command(*words, code=0)
+    assert windows.read_bytes() == before  # they explain the rows that were there
     said = project.pytest("--nsys-trace=run.sqlite", code=1)
+    assert "gemm 12% shorter" in said
     assert "1 failed, 1 passed" in said
     assert "exposed_ns below baseline plus 5%: 300 us > 210 us" in said

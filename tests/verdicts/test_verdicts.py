@@ -99,7 +99,7 @@ def test_failed_on_a_baseline(project: Project) -> None:
         "  window: rank 1, *",
         "  next:   pytest-nsys run.sqlite --view overlap --rank 1",
         '          pytest-nsys baseline refresh gate.nsys.yaml --trace=run.sqlite --reason "…"',
-        "          (accept this run)",
+        "          # accept this run",
         code=1,
         limit="<= 250 us (baseline + max(5%, 50us))",
     )

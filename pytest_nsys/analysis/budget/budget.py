@@ -585,18 +585,21 @@ def blocking_notes(captures: Sequence[Run], spec: WindowSpec) -> Iterator[Note]:
 
 def host_notes(captures: Sequence[Run], spec: WindowSpec) -> Iterator[Note]:
     """Yield notes on launch-starved time: gaps without a launch row, the tail, and where the host was meanwhile."""
-    budgets = [budget for _, budget in _list_budgets(captures, spec)]
+    ranked_budgets = _list_budgets(captures, spec)
+    budgets = [budget for _, budget in ranked_budgets]
     starved = sum(budget.lines.launch_starved_ns for budget in budgets)
     ns_by_cause = Counter({"after the last kernel": sum(budget.tail_ns for budget in budgets)})
     for budget in budgets:
         ns_by_cause.update({f"while the host was in {call}": ns for call, ns in budget.in_syncs.items()})
     yield from map(Note, describe_uncertain_gaps([budget.lines for budget in budgets]))
     scale = choose_scale([starved], TIME)
-    ranks_text = f" on {len(budgets)} ranks together" if len(budgets) > 1 else ""
+    rank_count = len({rank for rank, _ in ranked_budgets})
+    place = f"on {rank_count} ranks" if len(budgets) == rank_count else f"in {len(budgets)} windows"
+    windows_text = f" {place} together" if len(budgets) > 1 else ""
     for cause, ns in ns_by_cause.items():
         if ns:
             total_text, part_text = (format_value(ns_value, scale=scale) for ns_value in (starved, ns))
-            yield Note(f"launch-starved for {total_text}{ranks_text}, of which {part_text} {cause}")
+            yield Note(f"launch-starved for {total_text}{windows_text}, of which {part_text} {cause}")
 
 
 def _list_budgets(captures: Sequence[Run], spec: WindowSpec) -> list[tuple[int, Budget]]:

@@ -197,8 +197,10 @@ def _find_missing_steps(group: WindowGroup) -> Sequence[tuple[int, int, int, int
     return gaps
 
 
-TYPICAL_SHARE = Fraction(1, 100)
-"""A window that is so near to the steady median is typical: where steps hardly vary, a few MAD are microseconds."""
+TYPICAL_SHARE = Fraction(5, 1000)
+"""A window that is so near to the steady median is typical, as a step that changes by no more is unchanged: where steps
+hardly vary, a few MAD are microseconds.
+"""
 
 
 def measure_typicality(context: QualityContext) -> Iterator[MeasuredFact]:

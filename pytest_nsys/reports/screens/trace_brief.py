@@ -64,7 +64,8 @@ def _describe_run(summary: Summary, noun: str) -> str:
         return f"{text} ({environment.profiler}, {environment.gpu_model or 'unknown GPU'})"
     shares = sorted(budget.shares.items(), key=lambda item: (-item[1], item[0]))
     shown_shares = [f"{part} {format_percent(share)}" for part, share in shares[:3] if share >= 0.01]
-    if distance(budget.window_ns, step.ns) > SAME_LENGTH_SHARE * Fraction(step.ns):  # shares are of the judged window
+    is_other_length = distance(budget.window_ns, step.ns) > SAME_LENGTH_SHARE * Fraction(step.ns)
+    if is_other_length and not environment.selection.is_whole_run:  # shares are of the judged window
         window_option = environment.selection.numbered_window_option
         text += f"; of the window of {format_value(budget.window_ns)} (--window {window_option})"
     return f"{text}: {', '.join(shown_shares)}"

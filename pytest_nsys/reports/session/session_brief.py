@@ -26,7 +26,6 @@ from pytest_nsys.reports.tables.brief import (
     render_brief,
 )
 from pytest_nsys.reports.words.change_text import format_place
-from pytest_nsys.reports.words.verdict_text import ACCEPT_PURPOSE
 
 MAX_STEPS = 3
 """The most gate files, or configurations, whose step is told."""
@@ -95,11 +94,11 @@ def _build_ranks(session: Session, bad_records: list[AssertionRecord]) -> BriefR
 
 
 def _list_commands(session: Session, bad_records: list[AssertionRecord]) -> Iterator[NextStep]:
-    """Yield what to type next: the steps of the reds, with what accepts the run at the end; of a comparison the view of
-    each root, on head and on base.
+    """Yield what to type next: the steps of the reds, with what writes a baseline at the end; of a comparison the view
+    of each root, on head and on base.
     """
     steps = [step for record in bad_records for step in record.next_steps if step.is_typed]
-    yield from sorted(steps, key=lambda step: step.purpose == ACCEPT_PURPOSE)
+    yield from sorted(steps, key=lambda step: step.command.startswith("pytest-nsys baseline "))
     if (comparison := session.comparison) is None:
         return
     for root in session.story.roots:

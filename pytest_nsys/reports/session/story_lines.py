@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from textwrap import wrap
 
 from pytest_nsys.core.memoize import group_by_key
-from pytest_nsys.core.model import merge_notes
+from pytest_nsys.core.model import COMMENT, merge_notes
 from pytest_nsys.core.numbers import format_distinctly
 from pytest_nsys.core.text_format import format_count, neutralize_commands, sanitize_line
 from pytest_nsys.gates.model import Outcome
@@ -55,19 +55,28 @@ def wrap_line(line: str, width: int) -> list[str]:
     if len(line) <= width:
         return [line]
     indent = " " * (len(line) - len(line.lstrip()) + 2)
+    text, _, purpose = line.partition(COMMENT) if _STEP.match(line) else (line, "", "")
     if _COMMAND.match(line):
-        return [*_wrap_command(line, width)]
-    return [neutralize_commands(part) for part in wrap(line, width, subsequent_indent=indent, break_on_hyphens=False)]
+        lines = [*_wrap_command(text, width)]
+    else:
+        wrapped = wrap(text, width, subsequent_indent=indent, break_on_hyphens=False)
+        lines = [neutralize_commands(part) for part in wrapped]
+    if not purpose:
+        return lines
+    joined_line = f"{lines[-1]}{COMMENT}{purpose}"
+    return (
+        [*lines[:-1], joined_line] if len(joined_line) <= width else [*lines, f"{' ' * 10}{COMMENT.strip()} {purpose}"]
+    )
 
 
-_COMMAND = re.compile(r"(  next:  |         ) pytest(-nsys)? ")
+_STEP = re.compile(r"(  next:  |         ) ")
+_COMMAND = re.compile(rf"{_STEP.pattern}pytest(-nsys)? ")
 
 
 def _wrap_command(line: str, width: int) -> Iterator[str]:
-    """Yield a command on several lines, all but the last ending in a backslash, then its purpose."""
-    command, _, purpose = line.partition("  (")
-    options, line_part = command.split(" --"), ""
-    has_quotes = "'" in command
+    """Yield a command on several lines, all but the last ending in a backslash."""
+    options, line_part = line.split(" --"), ""
+    has_quotes = "'" in line
     for number, option in enumerate(options):
         part = f" --{option}" if number else option
         if line_part and not has_quotes and len(line_part) + len(part) + 2 > width:
@@ -76,10 +85,7 @@ def _wrap_command(line: str, width: int) -> Iterator[str]:
             line_part = " " * 11 + part
         else:
             line_part += part
-    if purpose and len(line_part) + len(purpose) + 3 <= width:
-        yield f"{line_part}  ({purpose}"
-    else:
-        yield from (line_part, f"{' ' * 10}({purpose}") if purpose else (line_part,)
+    yield line_part
 
 
 def _render_files(story: Story, records: Sequence[AssertionRecord], width: int) -> Iterator[str]:

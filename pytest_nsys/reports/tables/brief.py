@@ -66,7 +66,9 @@ class BriefRoot(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     ranks: Annotated[str, Meta(description="The ranks on which it changed, such as 0-3, 7.")]
     waiting: Annotated[str, Meta(description="The ranks that wait for one of them.")]
     stages: list[str]
-    scope: Annotated[str, Meta(description="The part of the program that launches it; empty if unknown.")]
+    scope: Annotated[
+        str, Meta(description="The part of the program that launches it, or what a late host is in; empty if unknown.")
+    ]
     amount_ns: Annotated[
         int | None,
         Meta(

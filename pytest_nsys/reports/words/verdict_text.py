@@ -375,7 +375,7 @@ def render_explanation(verdict: Verdict, next_steps: Sequence[NextStep], *, verb
         else fold_alike_rows(verdict, notable_rows)
     )
     is_said_above = bool(same_text) and len(rows_table.rows) == 1 and _have_all_failed(verdict)
-    lines[0] += ", all alike" if is_said_above else ""
+    lines[0] += f", all alike{_format_all_ranks(verdict)}" if is_said_above else ""
     for table in (rows_table, build_difference_table(verdict, 100)):
         lines += [f"  {line}" for line in table.render_lines("… {} more")] if table.rows else []
         lines += [f"  {same_text}"] if same_text and table is rows_table and not is_said_above else []
@@ -393,6 +393,12 @@ def render_explanation(verdict: Verdict, next_steps: Sequence[NextStep], *, verb
 
 def _have_all_failed(verdict: Verdict) -> bool:
     return all(row.outcome is Outcome.FAILED for row in verdict.rows)
+
+
+def _format_all_ranks(verdict: Verdict) -> str:
+    """Return the ranks of all rows in parentheses: ``(ranks 0–63)``; empty if rows have none."""
+    ranks = sorted({rank for row in verdict.rows if isinstance(rank := row.labels.get("rank"), int)})
+    return f" (ranks {sanitize_line(format_rank_ranges(ranks), 40)})" if ranks else ""
 
 
 def fold_alike_rows(verdict: Verdict, rows: Sequence[JudgedRow]) -> tuple[Table, str]:

@@ -110,7 +110,7 @@ def test_what_is_folded_is_counted() -> None:
     assert lines[0] == "perf/gate.nsys.yaml (8 configurations): 96 assertions: 96 failed"
     assert lines[1] == "flash_fwd_kernel 25% longer on 64 of 64 ranks, 8 of 8 configurations"
     assert "  … 9 more assertions" in lines
-    assert "  failed: below its limit, all alike" in lines
+    assert "  failed: below its limit, all alike (ranks 0–63)" in lines
 
 
 def rows(*values: tuple[int, int, int]) -> Iterator[JudgedRow]:
@@ -133,12 +133,12 @@ def test_which_ranks_are_alike(judged: list[tuple[int, int, int]], expected: lis
 
 def test_a_command_is_folded_as_a_shell_takes_it() -> None:
     command = "pytest-nsys baseline refresh perf/gate.nsys.yaml --trace=runs/long/regressed.sqlite --reason x"
-    line = f"  next:   {command}  (accept this run)"
+    line = f"  next:   {command}  # accept this run"
     told = wrap_line(line, 60)
     assert told == [
         "  next:   pytest-nsys baseline refresh perf/gate.nsys.yaml \\",
         "            --trace=runs/long/regressed.sqlite --reason x",
-        "          (accept this run)",
+        "          # accept this run",
     ]
     assert "\n".join(told[:2]).removeprefix("  next:   ").replace("\\\n", "").split() == command.split()
     assert wrap_line(line, 200) == [line]

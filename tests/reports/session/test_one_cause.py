@@ -96,12 +96,12 @@ def test_next_looks_by_the_cause_then_in_perfetto_and_accepts_or_waives_last(out
     steps = read_next(outputs["terminal"])
     beginnings = ["pytest-nsys ", "pytest ", "pytest-nsys baseline refresh ", "waivers: [{assertion: "]
     assert [step.startswith(begin) for step, begin in zip(steps, beginnings, strict=True)] == [True] * 4, steps
-    assert steps[1].endswith("--nsys-artifacts=windows  (both windows in Perfetto)")
-    assert re.search(r"expires: \d{4}-\d\d-\d\d, .*to silence it\)$", steps[3])
+    assert steps[1].endswith("--nsys-artifacts=windows  # both windows in Perfetto")
+    assert re.search(r"expires: \d{4}-\d\d-\d\d.* # in .*to silence it$", steps[3])
 
 
 def test_the_command_for_perfetto_is_one_that_runs(outputs: dict[str, str]) -> None:
-    command, folder = read_next(outputs["terminal"])[1].partition("  (")[0], Path(outputs["folder"])
+    command, folder = read_next(outputs["terminal"])[1].partition("  # ")[0], Path(outputs["folder"])
     words = [quick_python(), "-m", *command.split(), "-q", "-p", "no:cacheprovider"]
     subprocess.run(words, cwd=folder, stdout=subprocess.DEVNULL, check=False)
     assert list((folder / "windows").glob("*.json.gz"))

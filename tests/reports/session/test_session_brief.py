@@ -44,7 +44,7 @@ def test_a_red_has_the_headline_roots_and_commands_of_the_report(project: Projec
         assert red["limit"] == failed[red["id"]]["worst"]["limit"]
         assert red["worst"].startswith(failed[red["id"]]["worst"]["value"])
     told = {step for each in failed.values() for step in each["next_steps"]}
-    said = {f"{step['command']}  ({step['purpose']})" if step["purpose"] else step["command"] for step in found["next"]}
+    said = {f"{step['command']}  # {step['purpose']}" if step["purpose"] else step["command"] for step in found["next"]}
     assert said <= told
     assert all(step["command"].startswith("pytest") for step in found["next"])  # no line of YAML, nothing for a browser
     assert found["next"][-1]["purpose"] == "accept this run"

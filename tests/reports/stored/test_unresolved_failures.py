@@ -65,10 +65,10 @@ def test_what_is_left_is_said_with_what_to_write(slower: Project) -> None:
 
 def test_a_red_says_what_accepts_it(slower: Project) -> None:
     said = slower.pytest(RUN, code=1)
-    (command,) = set(re.findall(r"pytest-nsys (baseline refresh .*)\s+\(accept this run", said))
+    (command,) = set(re.findall(r"pytest-nsys (baseline refresh .*)\s+# accept this run", said))
     assert command == 'baseline refresh gate.nsys.yaml --trace=run.sqlite --reason "…"'
     assert "--reason says nothing: say why" in slower.command(*shlex.split(command), code=2)
-    place = "(in gate.nsys.yaml:6, to accept it)"
+    place = "# in gate.nsys.yaml:6, to accept it"
     alone = slower.pytest(RUN, "-k", "stage4", code=1)
     assert re.search(rf"write: stage4 overlap >= 41%\s+{re.escape(place)}", alone)
     told = slower.command(*shlex.split(command.replace("…", "a slower link")), code=1)
@@ -258,7 +258,7 @@ def test_deselected_assertions_are_looked_at_too(slower: Project) -> None:
     assert [int(re.findall(r"line (\d+)", line)[0]) for line in lines] == [6, 7]
 
 
-SILENT = re.compile(r"(?s)waivers: \[(\{.*?\})\]\s+\(in gate.nsys.yaml, to silence it\)")
+SILENT = re.compile(r"(?s)waivers: \[(\{.*?\})\]\s+# in gate.nsys.yaml, to silence it")
 
 
 @pytest.mark.parametrize(
@@ -314,5 +314,5 @@ def test_below_other_waivers_it_is_one_more_of_them(project: Project) -> None:
         """
     project.gated(gate)
     said = project.pytest(RUN, code=1)
-    waiver = r'- \{assertion: "a", ceiling: 210us, expires: \S+, reason: "…"\} \(in gate.nsys.yaml below its waivers, '
+    waiver = r'- \{assertion: "a", ceiling: 210us, expires: \S+, reason: "…"\} # in gate.nsys.yaml below its waivers, '
     assert re.search(waiver, " ".join(said.split()))
