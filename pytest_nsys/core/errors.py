@@ -9,9 +9,12 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Collection, Iterator, Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from pytest_nsys.core.text_format import sanitize_text
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 
 class NsysError(Exception):
@@ -117,12 +120,23 @@ class NothingMeasured(TraceError):
     """Reports a trace that can be read but holds nothing to judge: no kernels, no anchor, an empty window."""
 
 
+class NoAnchor(NothingMeasured):
+    """Reports a trace without the range or kernel that begins a step."""
+
+
 def suggest_word(word: str, choices: Collection[str], cutoff: float = 0.6) -> str:
     """Return the closest choice as the end of a message, `` (did you mean 'overlap'?)``; empty if none is close."""
     import difflib  # only a mistake pays for this import
 
     close = difflib.get_close_matches(word, list(choices), n=1, cutoff=cutoff)
     return f" (did you mean '{close[0]}'?)" if close else ""
+
+
+def suggest_path(path: Path) -> str:
+    """Return the closest name in the folder of a missing path as the end of a message; empty if none is close."""
+    with contextlib.suppress(OSError):  # the folder is missing, too
+        return suggest_word(path.name, sorted(neighbour.name for neighbour in path.parent.iterdir()))
+    return ""
 
 
 def suggest_or_list(word: str, choices: Collection[str], label: str) -> str:

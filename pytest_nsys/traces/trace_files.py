@@ -20,7 +20,7 @@ from contextlib import closing, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from pytest_nsys.core.errors import SeveralCaptures, TraceError, UsageMistake, convert_os_errors
+from pytest_nsys.core.errors import SeveralCaptures, TraceError, UsageMistake, convert_os_errors, suggest_path
 from pytest_nsys.core.file_names import CUT_MARK_TABLE, CUT_SUFFIXES, DRAWING_SUFFIX, GATE_SUFFIX
 from pytest_nsys.core.text_format import sanitize_line
 from pytest_nsys.core.trace import Trace
@@ -403,7 +403,7 @@ def _resolve_path(value: str, path: Path) -> tuple[Path, ...]:
             folder_text = f"; {matches[0]} is a folder, and each folder is a run of its own" if matches else ""
             raise UsageMistake(f"{path}: matches no file{folder_text}")
         return _exclude_repeated_exports(traces)
-    raise UsageMistake(f"{path}: there is no such file or folder")
+    raise UsageMistake(f"{path}: there is no such file or folder{sanitize_line(suggest_path(path))}")
 
 
 def get_trace_stem(path: Path) -> str:
