@@ -120,10 +120,6 @@ class NothingMeasured(TraceError):
     """Reports a trace that can be read but holds nothing to judge: no kernels, no anchor, an empty window."""
 
 
-class NoAnchor(NothingMeasured):
-    """Reports a trace without the range or kernel that begins a step."""
-
-
 def suggest_word(word: str, choices: Collection[str], cutoff: float = 0.6) -> str:
     """Return the closest choice as the end of a message, `` (did you mean 'overlap'?)``; empty if none is close."""
     import difflib  # only a mistake pays for this import

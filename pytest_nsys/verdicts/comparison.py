@@ -34,7 +34,7 @@ from pytest_nsys.analysis.windows.measurements import OutsideMeasurements
 from pytest_nsys.analysis.windows.run_conditions import RunKey
 from pytest_nsys.analysis.windows.window_selection import MEDIAN, RUN, UsedWindow, WindowSpec
 from pytest_nsys.core.conventions import Anchor, Convention
-from pytest_nsys.core.errors import NoAnchor, NothingMeasured, NsysError, UsageMistake, prefix_errors
+from pytest_nsys.core.errors import NothingMeasured, NsysError, UsageMistake, prefix_errors
 from pytest_nsys.core.exact import distance, median, simplify_fraction
 from pytest_nsys.core.memoize import group_by_key
 from pytest_nsys.core.model import KernelsMode, Note, Span, Value
@@ -230,16 +230,6 @@ class Comparison:
         return min(self.base.captures, self.head.captures)
 
 
-@contextlib.contextmanager
-def _name_head() -> Iterator[None]:
-    """Put ``head`` before the message of an error raised inside; say what it means that the head lacks its anchor."""
-    try:
-        with prefix_errors("head"):
-            yield
-    except NoAnchor as error:
-        raise NoAnchor(f"{error}; base and head are measured alike: both must be runs of one program") from error
-
-
 def compare_runs(pairs: Sequence[OtherRun], base: Sequence[str], head: Sequence[str]) -> Comparison:
     """Judge head by each gate file, with base in place of a stored baseline. ``base`` and ``head`` are the captures of
     each side as they were given.
@@ -259,7 +249,7 @@ def compare_runs(pairs: Sequence[OtherRun], base: Sequence[str], head: Sequence[
             if assertion.needs_baseline and not assertion.reads_stored_baseline:
                 not_held.append(f"{name}: {assertion.full_name}")
                 continue
-            with _name_head():  # errors of base name it already
+            with prefix_errors("head"):  # errors of base name it already
                 context.measure(context.resolve(assertion))
             verdict = evaluate(assertion, context)
             if assertion.reads_stored_baseline:

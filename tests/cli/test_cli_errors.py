@@ -250,11 +250,3 @@ def test_a_misspelt_path_names_what_is_there(tmp_path: Path) -> None:
     said = run(tmp_path / "regresed.sqlite", code=2).stderr
     assert said.endswith("regresed.sqlite: there is no such file or folder (did you mean 'regressed.sqlite'?)\n")
     assert run(tmp_path / "nowhere" / "regresed.sqlite", code=2).stderr.endswith("there is no such file or folder\n")
-
-
-def test_two_programs_are_told_as_such_where_one_lacks_the_step_of_the_other(tmp_path: Path) -> None:
-    """The convention that fits one side would only move the error to the other."""
-    base, head = good(tmp_path / "base.sqlite", "ProfilerStep#1"), good(tmp_path / "head.sqlite")
-    said = run("compare", base, head, "--convention=kineto", code=3).stderr
-    assert "no range matches the anchor 'ProfilerStep#%'" in said
-    assert said.endswith("base and head are measured alike: both must be runs of one program\n")

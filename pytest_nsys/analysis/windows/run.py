@@ -54,7 +54,7 @@ from pytest_nsys.core.columns import (
     take,
 )
 from pytest_nsys.core.conventions import Convention, KernelAnchor, make_pattern_matcher
-from pytest_nsys.core.errors import NoAnchor, NothingMeasured, UsageMistake, suggest_word
+from pytest_nsys.core.errors import NothingMeasured, UsageMistake, suggest_word
 from pytest_nsys.core.families import find_communication_library
 from pytest_nsys.core.intervals import find_hull
 from pytest_nsys.core.memoize import group_by_key, memoize_method
@@ -365,7 +365,7 @@ class Run:
             return [Window(start, end, spec.window)]
         anchors = self.list_pickable_anchors(rank, spec)
         if not anchors:
-            raise NoAnchor(self._explain_no_anchor(rank, spec))
+            raise NothingMeasured(self._explain_no_anchor(rank, spec))
         picked_spec = spec
         if spec.window == MEDIAN and (shared_numbers := self.find_shared_steps(spec)):
             picked_spec = replace(spec, window=str(map_step_numbers(anchors)[shared_numbers[len(shared_numbers) // 2]]))
