@@ -275,6 +275,7 @@ class RunBreakdowns:
             self._places[root] = None if is_step else place
         return self._places[root]
 
+    @memoize_method
     def find_host_place(self, window: WindowBreakdown, rank: int) -> KernelPlace | None:
         """Return the range or call in which the host of a rank stands while its GPU waits for the next step; None where
         none is on record.
